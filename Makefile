@@ -1,0 +1,115 @@
+# The commands of this repository. Everything is installed into .venv (and .venv-bench) from the pinned versions under
+# requirements/; a stamp file in each remembers which pins it was made from, so a second call installs nothing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+BENCH_STAMP := $(BENCH_VENV)/.stamp
+
+# How many processes pytest may use.
+JOBS ?= 2
+# An interpreter to build the environments with; empty means: look for one.
+PYTHON ?=
+
+# Folders that hold Python; mypy does not take one that holds none.
+SOURCES := $(foreach dir,src tests benchmarks examples,$(if $(shell find $(dir) -name '*.py' 2>/dev/null),$(dir)))
+
+# The pins are resolved for 3.11, so that one is asked first. A name on PATH may be a shim that leads nowhere: each
+# candidate has to answer before it is taken.
+define find_python
+found=; \
+for name in $(if $(PYTHON),'$(PYTHON)',python3.11 python3 python3.12 python3.13 python3.14 python); do \
+  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then found=$$name; break; fi; \
+done; \
+if [ -z "$$found" ]; then \
+  echo 'Noonbell needs Python 3.11 or newer, and none was found$(if $(PYTHON), at PYTHON=$(PYTHON)).' >&2; \
+  echo 'Install one, or name it: make PYTHON=/path/to/python3.11 setup' >&2; exit 1; \
+fi
+endef
+
+# $(1): the environment's folder, $(2): its list of pins.
+define build_venv
+$(find_python); \
+if ! $(1)/bin/python -c 'import pip' >/dev/null 2>&1; then \
+  echo "making $(1) with $$("$$found" --version)"; \
+  rm -rf $(1); \
+  "$$found" -m venv $(1) || { echo 'python -m venv failed; Debian has it in the package python3-venv' >&2; exit 1; }; \
+fi; \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
+endef
+
+.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine faults lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## Make .venv from the pinned versions (nothing to do the second time)
+
+run: $(STAMP) ## Show the coming firing times of three expressions
+	@for expression in '0 9 * * 1-5' '0 0 1,15 * 1' '30 1 * * *'; do \
+	  echo; $(BIN)/noonbell next "$$expression" --tz America/New_York --count 3; \
+	done
+
+test: check ## The whole gate: check, then the fast tests
+	$(BIN)/python -m pytest -n $(JOBS) tests
+
+check: lint types imports ## Lint, types and import contracts
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+format: $(STAMP) ## Let ruff rewrite what it can mend
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy $(SOURCES)
+
+imports: $(STAMP) ## The import contracts between the layers
+	$(BIN)/lint-imports
+
+bench: bench-cron bench-engine ## All benchmarks against other schedulers
+
+bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
+	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
+
+bench-engine: $(BENCH_STAMP) ## The engine under load (comes with the engine)
+	@if [ -f benchmarks/bench_engine.py ]; then $(BENCH_VENV)/bin/python benchmarks/bench_engine.py; \
+	else echo 'bench-engine: there is no engine yet, so there is nothing to measure'; fi
+
+faults: $(STAMP) ## The long runs: every zone and transition against the oracle, then the fuzz
+	$(BIN)/python -m tests.faults.cron_zones
+	$(BIN)/python -m tests.faults.cron_fuzz
+
+lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
+	@$(find_python); \
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	for list in dev bench; do \
+	  "$$found" -m venv "$$scratch/$$list"; \
+	  "$$scratch/$$list/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements/$$list.in; \
+	  "$$scratch/$$list/bin/python" -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==' \
+	    > "$$scratch/$$list.txt"; \
+	  mv "$$scratch/$$list.txt" requirements/$$list.txt; \
+	  echo "requirements/$$list.txt: $$(wc -l < requirements/$$list.txt) pins"; \
+	done
+
+clean: ## Remove the environments, caches and build results
+	rm -rf $(VENV) $(BENCH_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(call build_venv,$(VENV),requirements/dev.txt)
+	@touch $@
+
+$(BENCH_STAMP): requirements/bench.txt pyproject.toml
+	@$(call build_venv,$(BENCH_VENV),requirements/bench.txt)
+	@touch $@

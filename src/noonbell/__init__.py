@@ -1,0 +1,34 @@
+"""Noonbell: a durable scheduler that can account for every minute.
+
+What lives here: the public names, and nothing that costs time. Each name is fetched from its module when it is first
+used, so `import noonbell` loads no third-party package and none of the layers below. The list is pinned by a test.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from noonbell.errors import NoonbellError
+
+__version__ = "0.1.0"
+
+__all__ = ["NoonbellError", "__version__"]
+
+# Public name -> the module it lives in.
+_HOMES = {
+    "NoonbellError": "noonbell.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    # Kept, so that the next use is an ordinary look-up.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
