@@ -1,0 +1,319 @@
+"""Every error that Noonbell raises, in one tree.
+
+    NoonbellError
+    ├── CronError
+    │   ├── InvalidCronExpressionError      parse, translate
+    │   │   └── CronExpressionInvalidError  the same, found in a registration
+    │   ├── FieldParseError                 parse_field
+    │   ├── CronCalculationError            no next or previous occurrence
+    │   └── NaiveDatetimeError              (also a ValueError)
+    ├── RegistrationError
+    │   ├── RegistrationsNotArrayError
+    │   ├── RegistrationShapeError
+    │   ├── InvalidRegistrationError
+    │   │   └── ScheduleInvalidNameError
+    │   ├── ScheduleDuplicateTaskError
+    │   ├── NegativeRetryDelayError
+    │   └── ScheduleFrequencyError
+    ├── SchedulerAlreadyActiveError
+    ├── SchedulerInUseError                 another live scheduler holds the name
+    ├── ScheduleDriftError
+    ├── InitializationError                 anything unexpected during initialize
+    ├── TaskNotFoundError
+    ├── DailyTasksUnavailable
+    ├── StoreError
+    │   ├── StoreUnavailableError           full, read-only, locked: may pass
+    │   ├── StoreCorruptError
+    │   └── StoreUrlError
+    └── TaskTryDeserializeError
+        ├── TaskMissingFieldError
+        ├── TaskInvalidTypeError
+        ├── TaskInvalidValueError
+        └── TaskInvalidStructureError
+
+Each carries its facts twice: as attributes in snake_case, and in `details` under the keys of the specification
+(camelCase). Nothing here imports the rest of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def _snake(key: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", key).lower()
+
+
+class NoonbellError(Exception):
+    """The root. `details` holds the facts; each is an attribute as well."""
+
+    details: Mapping[str, Any]
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+        for key, value in details.items():
+            setattr(self, _snake(key), value)
+
+
+# --- cron -------------------------------------------------------------------------------------------------------------
+
+
+class CronError(NoonbellError):
+    """Something about a cron expression."""
+
+
+class InvalidCronExpressionError(CronError):
+    """The text is no POSIX cron expression. `suggestion` holds one of the same meaning, where there is one."""
+
+    expression: str
+    field: str
+    reason: str
+
+    def __init__(self, expression: str, field: str, reason: str, suggestion: str | None = None) -> None:
+        shown = expression if len(expression) <= 1000 else expression[:100] + "…"
+        super().__init__(
+            f'Invalid cron expression "{shown}": {field} field {reason}',
+            expression=expression,
+            field=field,
+            reason=reason,
+        )
+        self.suggestion = suggestion
+        if suggestion is not None:
+            self.add_note(f"The same schedule in POSIX: {suggestion}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.expression, self.field, self.reason, self.suggestion)
+
+
+class CronExpressionInvalidError(InvalidCronExpressionError):
+    """A registration's expression is invalid."""
+
+
+class FieldParseError(CronError):
+    """One field of an expression is malformed."""
+
+    field_value: str
+    field_name: str
+
+    def __init__(self, message: str, field_value: str, field_name: str) -> None:
+        super().__init__(message, fieldValue=field_value, fieldName=field_name)
+
+
+class CronCalculationError(CronError):
+    """The calendar ends before the expression matches again."""
+
+    expression: str
+    current_time: str
+    cause: Exception
+
+    def __init__(self, expression: str, current_time: str, cause: Exception) -> None:
+        super().__init__(
+            f"Failed to calculate next occurrence: {cause}",
+            expression=expression,
+            currentTime=current_time,
+            cause=cause,
+        )
+
+
+class NaiveDatetimeError(CronError, ValueError):
+    """A datetime without a zone says no instant."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(
+            f"{value!r} has no time zone; pass an aware datetime, e.g. datetime(..., tzinfo=ZoneInfo('Europe/Kyiv'))",
+            value=value,
+        )
+
+
+# --- registrations ----------------------------------------------------------------------------------------------------
+
+
+class RegistrationError(NoonbellError):
+    """The declared tasks cannot be accepted; nothing was changed."""
+
+
+class RegistrationsNotArrayError(RegistrationError):
+    def __init__(self) -> None:
+        super().__init__("Registrations must be an array")
+
+
+class RegistrationShapeError(RegistrationError):
+    registration_index: int
+    received: object
+
+    def __init__(self, registration_index: int, received: object) -> None:
+        super().__init__(
+            "Invalid registration shape: expected [string, string, function, Duration]",
+            registrationIndex=registration_index,
+            received=received,
+        )
+
+
+class InvalidRegistrationError(RegistrationError):
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid registration: {field} {value!r} {reason}", field=field, value=value, reason=reason)
+
+
+class ScheduleInvalidNameError(InvalidRegistrationError):
+    """An empty or blank task name."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__("name", value, "must be a text that is not blank")
+
+
+class ScheduleDuplicateTaskError(RegistrationError):
+    task_name: str
+
+    def __init__(self, task_name: str) -> None:
+        super().__init__(f'Task with name "{task_name}" is already scheduled', taskName=task_name)
+
+
+class NegativeRetryDelayError(RegistrationError):
+    retry_delay_ms: int
+
+    def __init__(self, retry_delay_ms: int) -> None:
+        super().__init__("Retry delay must be non-negative", retryDelayMs=retry_delay_ms)
+
+
+class ScheduleFrequencyError(RegistrationError):
+    """The expression fires more often than the polling loop looks."""
+
+    expression: str
+
+    def __init__(self, expression: str, minimum_spacing_seconds: float, poll_interval_seconds: float) -> None:
+        super().__init__(
+            f'Cron expression "{expression}" fires every {minimum_spacing_seconds:g} s at its densest, but the poll '
+            f"interval is {poll_interval_seconds:g} s; poll more often or fire less often",
+            expression=expression,
+            minimumSpacingSeconds=minimum_spacing_seconds,
+            pollIntervalSeconds=poll_interval_seconds,
+        )
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------------------
+
+
+class SchedulerAlreadyActiveError(NoonbellError):
+    current_state: str
+
+    def __init__(self, current_state: str) -> None:
+        super().__init__(
+            f"Cannot initialize scheduler: scheduler is already {current_state}", currentState=current_state
+        )
+
+
+class SchedulerInUseError(NoonbellError):
+    """Another live scheduler of this name works on the same store."""
+
+    scheduler_name: str
+    holder: str
+
+    def __init__(self, scheduler_name: str, holder: str) -> None:
+        super().__init__(
+            f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name',
+            schedulerName=scheduler_name,
+            holder=holder,
+        )
+
+
+class ScheduleDriftError(NoonbellError):
+    """Declared and stored tasks differ, and the caller asked to be refused then. `difference` is the whole of it."""
+
+    difference: dict[str, Any]
+
+    def __init__(self, difference: dict[str, Any]) -> None:
+        parts = [f"{kind}: {', '.join(sorted(names))}" for kind, names in difference.items() if names]
+        super().__init__("Declared and stored tasks differ; " + "; ".join(parts), difference=difference)
+
+
+class InitializationError(NoonbellError):
+    """Something unexpected stopped `initialize`; the original is `details["cause"]` and `__cause__`."""
+
+    cause: BaseException
+
+    def __init__(self, message: str, cause: BaseException) -> None:
+        super().__init__(f"{message}: {cause}", cause=cause)
+        self.__cause__ = cause
+
+
+class TaskNotFoundError(NoonbellError):
+    task_name: str
+
+    def __init__(self, task_name: str, known: list[str]) -> None:
+        listed = ", ".join(sorted(known)[:10]) or "none"
+        super().__init__(f'No task named "{task_name}"; known: {listed}', taskName=task_name, known=known)
+
+
+class DailyTasksUnavailable(NoonbellError):  # noqa: N818 - the name is the specification's
+    """The external program of the daily tasks is not installed."""
+
+    program: str
+
+    def __init__(self, program: str) -> None:
+        super().__init__(f"Executable {program!r} was not found; the daily tasks were skipped", program=program)
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+class StoreError(NoonbellError):
+    """The store could not do what was asked; nothing was half done. The original is `__cause__`."""
+
+
+class StoreUnavailableError(StoreError):
+    """Full, read-only, locked or gone: the same call may work later."""
+
+
+class StoreCorruptError(StoreError):
+    """The file is not a database, or is damaged."""
+
+
+class StoreUrlError(StoreError):
+    """The store's address cannot be understood."""
+
+
+# --- stored task state ------------------------------------------------------------------------------------------------
+
+
+class TaskTryDeserializeError(NoonbellError):
+    """A stored task cannot be read."""
+
+
+class TaskMissingFieldError(TaskTryDeserializeError):
+    field: str
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"Missing required field: {field}", field=field)
+
+
+class TaskInvalidTypeError(TaskTryDeserializeError):
+    field: str
+
+    def __init__(self, field: str, value: object, expected_type: str, actual_type: str) -> None:
+        super().__init__(
+            f"Invalid type for field '{field}': expected {expected_type}, got {actual_type}",
+            field=field,
+            value=value,
+            expectedType=expected_type,
+            actualType=actual_type,
+        )
+
+
+class TaskInvalidValueError(TaskTryDeserializeError):
+    field: str
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid value for field '{field}': {reason}", field=field, value=value, reason=reason)
+
+
+class TaskInvalidStructureError(TaskTryDeserializeError):
+    def __init__(self, message: str, value: object) -> None:
+        super().__init__(message, value=value)
