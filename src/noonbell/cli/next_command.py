@@ -1,0 +1,102 @@
+"""`noonbell next`: the coming occurrences of an expression."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from noonbell.cli import reading as readings
+from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli.instants import Start, find_start, find_zone, offset_text, span_text
+from noonbell.cron import CronExpression, DstPolicy
+from noonbell.errors import CronCalculationError
+
+
+@click.command("next", cls=SpeakingCommand)
+@readings.options
+@click.option("--count", "-n", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many to list.")
+@click.option("--from", "from_", metavar="TIME", help="Count from this ISO-8601 time, itself excluded. Default: now.")
+@click.pass_obj
+def command(
+    now: datetime, *, expression: str, tz: str | None, dst: DstPolicy, count: int, from_: str | None, as_json: bool
+) -> None:
+    r"""List the coming occurrences of EXPRESSION, and the clock changes that bend it in the year after.
+
+    \b
+    noonbell next '30 1 * * *' --tz America/New_York
+    noonbell next '*/15 9-17 * * mon-fri' --count 20
+    noonbell next @daily --from 2027-03-13 --json
+    """
+    reading = readings.read(expression, as_json=as_json)
+    zone = find_zone(tz, as_json=as_json)
+    start = find_start(from_, zone, now, as_json=as_json)
+    occurrences = _occurrences(reading.expression, start.after, count, dst)
+    if not occurrences:
+        message = f'"{reading.expression.text}" never fires after {start.at.isoformat()}: the calendar ends in 9999'
+        raise Complaint(message, {"expression": expression, "from": start.at.isoformat()}, as_json=as_json)
+    surprises = readings.coming_surprises(reading, start.at, zone, dst)
+    if as_json:
+        data = {
+            "expression": expression,
+            "posix": reading.expression.text,
+            "description": reading.description,
+            "zone": str(zone),
+            "dst": dst,
+            "from": start.at.isoformat(),
+            "remark": start.remark,
+            "occurrences": [_data(at) for at in occurrences],
+            "surprises": [readings.surprise_data(surprise) for surprise in surprises],
+        }
+        click.echo(json.dumps(data, ensure_ascii=False))
+        return
+    console = readings.terminal()
+    readings.print_head(console, reading)
+    _print_occurrences(console, str(zone), start, occurrences, complete=len(occurrences) == count)
+    if surprises:
+        console.print()
+        readings.print_surprises(console, surprises)
+
+
+def _occurrences(expression: CronExpression, after: datetime, count: int, dst: DstPolicy) -> list[datetime]:
+    """Fewer than asked for only where the calendar ends."""
+    found: list[datetime] = []
+    try:
+        while len(found) < count:
+            after = expression.next(after, dst=dst)
+            found.append(after)
+    except CronCalculationError:
+        pass
+    return found
+
+
+def _data(at: datetime) -> dict[str, Any]:
+    utc = at.astimezone(UTC)
+    return {"at": at.isoformat(), "utc": utc.strftime("%Y-%m-%dT%H:%M:%SZ"), "epoch": int(utc.timestamp())}
+
+
+def _print_occurrences(
+    console: Console, zone: str, start: Start, occurrences: list[datetime], *, complete: bool
+) -> None:
+    since = "from" if start.given else "now"
+    console.print(Text(f"  {zone}, {since} {start.at.date()} {start.at:%H:%M} ({offset_text(start.at)})", "dim"))
+    if start.remark:
+        console.print(Text(f"  ! {start.remark}", "yellow"))
+    console.print()
+    for at in occurrences:
+        span = span_text(at.astimezone(UTC) - start.at.astimezone(UTC))
+        console.print(
+            Text.assemble(
+                (f"  {at:%a} {at.date()} ", "default"),
+                (f"{at:%H:%M}", "bold green"),
+                (f"  {offset_text(at):11}", "dim"),
+                (f"  {span} later" if start.given else f"  in {span}", "default"),
+                ("  (the second time)" if at.fold else "", "yellow"),
+            )
+        )
+    if not complete:
+        console.print(Text("  The calendar ends here.", "dim"))

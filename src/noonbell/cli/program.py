@@ -1,0 +1,57 @@
+"""The command group: which commands there are, and the one place where the program reads the clock.
+
+A command's module is imported when the command is called. Tests pass the time of their choice as `obj`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Final
+
+import click
+
+from noonbell import __version__
+
+# name -> (module, the line shown in --help). The line stands here so that --help loads no command.
+_COMMANDS: Final = {
+    "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
+    "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
+}
+
+_EPILOG: Final = """\b
+Shell completion (bash; zsh_source and fish_source likewise):
+  eval "$(_NOONBELL_COMPLETE=bash_source noonbell)"
+"""
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, each with a `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        if cmd_name not in _COMMANDS:
+            return None
+        found = import_module(_COMMANDS[cmd_name][0]).command
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{_COMMANDS[cmd_name][0]}.command is not a click command")
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(_COMMANDS.items())])
+
+
+@click.group(cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="noonbell", message="%(prog)s %(version)s")
+@click.pass_context
+def program(ctx: click.Context) -> None:
+    """Schedules that can account for every minute.
+
+    Expressions are POSIX cron: minute, hour, day, month and weekday, in quotes. Steps, names, macros such as @daily and
+    Quartz forms are translated, and the translation is shown.
+    """
+    if ctx.obj is None:
+        ctx.obj = datetime.now(UTC)
