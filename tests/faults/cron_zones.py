@@ -1,6 +1,6 @@
 """Every clock change of every zone from 2000 to 2037, twelve shapes, both policies, against the minute-walking oracle.
 
-    python -m tests.faults.cron_zones [ZONE ...] [--workers N]
+    python -m tests.faults.cron_zones [ZONE ...] [--workers N] [--first-year Y] [--last-year Y]
 
 Around each change a window of days is walked once by the oracle; then `next`, `previous`, `between` and `count` are
 asked at the edges of the change and at random instants, for each zone that has this window. Zones that share a window
@@ -217,10 +217,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("zones", nargs="*", help="IANA names; all when none is given")
     options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--first-year", type=int, default=FIRST_YEAR)
+    options.add_argument("--last-year", type=int, default=LAST_YEAR)
     given = options.parse_args()
     zones = given.zones or all_zones()
     began = time.monotonic()
-    tally, transitions = run(zones, given.workers)
+    tally, transitions = run(zones, given.workers, given.first_year, given.last_year)
     for mismatch in tally.mismatches[:SHOWN_MISMATCHES]:
         print(mismatch, file=sys.stderr)
     result = {

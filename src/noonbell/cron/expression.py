@@ -28,6 +28,9 @@ _EARLY: Final = FIRST_INSTANT + LARGEST_SHIFT
 _LAST_DAY: Final = date.max.toordinal() - EPOCH_ORDINAL
 
 
+_NOWHERE: Final = (None, 0, zone_of(UTC))
+
+
 @lru_cache(maxsize=4096)
 def _times_of_day(minutes: int, hours: int) -> tuple[int, ...]:
     """The matching seconds of a day, ascending."""
@@ -47,6 +50,7 @@ class CronExpression:
         "_masks",
         "_table",
         "_times",
+        "_walk",
         "_year",
         "day_restricted",
         "text",
@@ -62,6 +66,7 @@ class CronExpression:
     _table: DayTable
     _daily: bool
     _year: Year
+    _walk: tuple[datetime | None, int, Zone]
 
     def __init__(
         self, text: str, masks: tuple[int, int, int, int, int], *, day_restricted: bool, weekday_restricted: bool
@@ -73,6 +78,7 @@ class CronExpression:
         put(self, "weekday_restricted", weekday_restricted)
         put(self, "_times", None)
         put(self, "_key", None)
+        put(self, "_walk", _NOWHERE)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"CronExpression is immutable; cannot set {name}")
@@ -126,16 +132,16 @@ class CronExpression:
 
     def next(self, after: datetime, *, dst: DstPolicy = "literal") -> datetime:
         """The first occurrence strictly after `after`, in its zone."""
+        last, instant, zone = self._walk
+        if last is not after:  # whoever walks from one occurrence to the next hands back what they just got
+            instant, zone = _instant(after)
+        found = self.next_epoch(instant, zone, dst)
         try:
-            since = after - EPOCH
-        except TypeError:
-            raise NaiveDatetimeError(after) from None
-        zone = zone_of(after.tzinfo or UTC)  # never None here: the subtraction has refused naive ones
-        found = self.next_epoch(since.days * DAY + since.seconds, zone, dst)
-        try:
-            return datetime.fromtimestamp(found, zone.tzinfo)
+            result = datetime.fromtimestamp(found, zone.tzinfo)
         except (OverflowError, ValueError) as error:
             raise self._no_occurrence(after, "after") from error
+        object.__setattr__(self, "_walk", (result, found, zone))
+        return result
 
     def previous(self, at: datetime, *, dst: DstPolicy = "literal") -> datetime:
         """The latest occurrence at or before `at`, in its zone."""
