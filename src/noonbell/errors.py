@@ -39,7 +39,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+_LONGEST_MESSAGE: Final = 2000
+
+
+def describe_error(error: BaseException) -> str:
+    """Any error as type and message, cut to a sane length; safe where its text cannot be made or encoded."""
+    try:
+        message = str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception as second:  # noqa: BLE001 - a broken message must not hide the error it belongs to
+        message = f"(its message could not be made: {type(second).__name__})"
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[:_LONGEST_MESSAGE] + "…"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _snake(key: str) -> str:

@@ -1,0 +1,1 @@
+"""The records of the engine and its decisions. Pure: the same rows and the same instant give the same decision."""

@@ -1,0 +1,185 @@
+"""The seams of the engine: what a clock and a store must do.
+
+A store's verbs are the state transitions of the ledger. Each is one transaction: it happens whole or not at all, and a
+StoreError says that nothing happened. `decide` is called inside the claim's transaction, so it must not block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from noonbell.core.records import (
+    Attempt,
+    Decision,
+    Declaration,
+    Due,
+    Epoch,
+    Kind,
+    LifecycleEvent,
+    LiveRun,
+    Run,
+    Settlement,
+    Span,
+    Start,
+)
+
+Decide = Callable[[Due], Decision]
+
+LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "lifecycle"]
+
+
+class TableShape(NamedTuple):
+    """How `read_ledger` gives a table: its columns in order, and the key it is ordered by."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
+    "schedules": TableShape(
+        (
+            "sid", "schedule_id", "name", "enabled", "type", "spec", "next_run_at", "last_run_at", "timezone",
+            "quiet_hours_policy_id", "catch_up_policy", "payload", "created_at", "updated_at", "managed_by", "team",
+            "epoch", "cursor_at", "retry_delay_us", "last_attempt_at", "last_success_at", "last_failure_at",
+            "removed_at",
+        ),
+        ("sid",),
+    ),
+    "epochs": TableShape(Epoch.__struct_fields__, ("sid", "epoch")),
+    "live": TableShape(LiveRun.__struct_fields__, ("sid", "kind", "run_for")),
+    "runs": TableShape(Run.__struct_fields__, ("run_for", "sid", "kind")),
+    "spans": TableShape(Span.__struct_fields__, ("sid", "from_at")),
+    "attempts": TableShape(Attempt.__struct_fields__, ("sid", "run_for", "kind", "attempt")),
+    "lifecycle": TableShape(("id", *LifecycleEvent.__struct_fields__), ("id",)),
+}  # fmt: skip
+
+
+class Clock(Protocol):
+    """The only way time enters."""
+
+    def now(self) -> int:
+        """Wall time, in microseconds since 1970."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds on a clock that is never set and runs through suspend."""
+        ...
+
+    async def wait(self, until: int, wakeup: asyncio.Event) -> None:
+        """Return when the wall time has come or `wakeup` is set, whichever is first."""
+        ...
+
+
+class Declared(NamedTuple):
+    """The stored tasks of one owner, unread: rows as they stand, so that damage can be told field by field."""
+
+    rows: list[Mapping[str, Any]]
+    last_lifecycle: LifecycleEvent | None
+
+
+class Claimed(NamedTuple):
+    """What a claim committed."""
+
+    starts: list[Start]
+    looked: int  # rows that were looked at
+    full: bool  # the limit was reached: there may be more
+    next_wake_at: int | None  # the earliest thing that is not due yet
+    quarantined: list[tuple[int, Exception]]
+
+
+class Hold(Protocol):
+    """The exclusive right to a scheduler's name, kept while its instance lives."""
+
+    def release(self) -> None: ...
+
+
+class Store(Protocol):
+    """The durable ledger."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def kill(self) -> None:
+        """Drop everything at once, as a dying process does: nothing more is written, locks are free. For tests."""
+        ...
+
+    async def hold(self, name: str, holder: str) -> Hold:
+        """Take the name, or raise SchedulerInUseError that names its holder."""
+        ...
+
+    async def read_declared(self, managed_by: str) -> Declared:
+        """All schedules of an owner that are not removed, each joined with its live runs.
+
+        A row holds every column of `schedules`, the `zone_hash` of its epoch, and the columns of a live run (its kind
+        and epoch as `live_kind`, `live_epoch`) or None for them; a schedule with two live runs has two rows.
+        """
+        ...
+
+    async def declare(self, declaration: Declaration) -> list[int]:
+        """Apply an override whole; returns the sids of the created schedules, in order."""
+        ...
+
+    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+        """Decide what is due by `now` and commit the decisions with their live runs."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Record the ends of attempts; returns those whose fence or owner is old, of which nothing was written."""
+        ...
+
+    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        """Put claimed runs whose action was never called back to `queued`, their attempt unchanged."""
+        ...
+
+    async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
+        """Claim a manual run; None where a run of the schedule is executing or queued."""
+        ...
+
+    async def owned(self, owner: str) -> list[LiveRun]:
+        """The runs that `owner` has claimed and not settled: what it must account for after a failed claim."""
+        ...
+
+    async def record(self, event: LifecycleEvent) -> None: ...
+
+    # --- reading the ledger ---------------------------------------------------------------------------------------
+
+    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
+        """Rows of the schedules table, oldest first; with the removed ones unless told otherwise."""
+        ...
+
+    async def epochs(self, sid: int) -> list[Epoch]: ...
+
+    async def spans(self, sid: int, from_at: int, to_at: int) -> list[Span]:
+        """Spans that touch [from_at, to_at], oldest first."""
+        ...
+
+    async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
+        """Ended runs whose run_for lies in [from_at, to_at], oldest first."""
+        ...
+
+    async def live(self, sid: int) -> list[LiveRun]: ...
+
+    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
+        """Recorded attempts of runs whose run_for lies in [from_at, to_at]."""
+        ...
+
+    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]: ...
+
+    async def read_ledger(
+        self,
+        table: LedgerTable,
+        after: tuple[Any, ...] | None,
+        limit: int,
+        *,
+        above_sid: int | None = None,
+        upto_sid: int | None = None,
+    ) -> list[tuple[Any, ...]]:
+        """Up to `limit` rows of a table, unread, in the order of its key and past the key `after`.
+
+        The columns and keys are those of LEDGER_TABLES. Bounds on the sid (above_sid < sid <= upto_sid) narrow it to
+        some schedules; a lifecycle has no sid. Damaged rows come as they stand.
+        """
+        ...
