@@ -1,0 +1,195 @@
+"""The tables of the memory store, what it takes to change several of them together, and their order.
+
+Rows are replaced, never changed in place; a transaction remembers what it replaced. Nothing here knows what a row
+means, apart from when its schedule wakes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from copy import copy
+from heapq import nsmallest
+from typing import Any, Self, TypeVar
+
+from noonbell.core.records import Attempt, Epoch, Kind, LifecycleEvent, LiveRun, Outcome, Run, Span
+from noonbell.errors import StoreError
+from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.store.wake_index import WakeIndex
+
+K = TypeVar("K")
+V = TypeVar("V")
+Row = dict[str, Any]
+
+
+class MemoryHold:
+    """A name that is taken, until it is released."""
+
+    def __init__(self, held: dict[str, MemoryHold], name: str, holder: str) -> None:
+        self._held = held
+        self._name = name
+        self.holder = holder
+
+    def release(self) -> None:
+        if self._held.get(self._name) is self:
+            del self._held[self._name]
+
+
+class MemoryData:
+    """Everything that outlives a handle. Tables are plain dicts: by schedule, then by the rest of the primary key."""
+
+    def __init__(self) -> None:
+        self.schedules: dict[int, Row] = {}
+        self.live: defaultdict[int, dict[tuple[Kind, int], LiveRun]] = defaultdict(dict)
+        self.runs: defaultdict[int, dict[tuple[int, Kind], Run]] = defaultdict(dict)
+        self.spans: defaultdict[int, dict[int, Span]] = defaultdict(dict)
+        self.attempts: defaultdict[int, dict[tuple[int, Kind, int], Attempt]] = defaultdict(dict)
+        self.epochs: defaultdict[int, dict[int, Epoch]] = defaultdict(dict)
+        self.lifecycle: dict[int, LifecycleEvent] = {}
+        self.held: dict[str, MemoryHold] = {}
+        self.due: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
+        self.woken: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
+
+    def index(self, sid: int) -> None:
+        """Bring the wake-ups of one schedule up to its rows: its own, and that of its live run."""
+        row = self.schedules.get(sid)
+        if row is None:
+            return
+        self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
+        live = self.scheduled_run(sid)
+        # while a manual run is alive, a run that waits beside it is left alone
+        wakes = live is not None and live.state != "running" and all(kind != "manual" for kind, _ in self.live[sid])
+        self.woken[row["managed_by"]].put(sid, live.wake_at if live is not None and wakes else None)
+
+    def reindex(self) -> None:
+        """Rebuild the indexes from the rows, which may have been edited by hand."""
+        self.due.clear()
+        self.woken.clear()
+        for sid in self.schedules:
+            self.index(sid)
+
+    def scheduled_run(self, sid: int) -> LiveRun | None:
+        """A schedule has at most one live run of its own; beside it there may be a manual one."""
+        return next((live for live in self.live.get(sid, {}).values() if live.kind == "scheduled"), None)
+
+    def page(
+        self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+    ) -> list[tuple[Any, ...]]:
+        """Rows as tuples, in the order of the table's key."""
+        shape = LEDGER_TABLES[table]
+        places = [shape.columns.index(name) for name in shape.key]
+        rows: Iterable[tuple[Any, ...]]
+        if table == "lifecycle":
+            rows = ((number, *_values(event, shape.columns[1:])) for number, event in self.lifecycle.items())
+        elif table == "schedules":
+            rows = (
+                tuple(row.get(column) for column in shape.columns)
+                for sid, row in self.schedules.items()
+                if _within(above_sid, sid, upto_sid)
+            )
+        else:
+            tables: Mapping[int, Mapping[Any, Any]] = getattr(self, table)
+            rows = (
+                _values(record, shape.columns)
+                for sid, records in tables.items()
+                if _within(above_sid, sid, upto_sid)
+                for record in records.values()
+            )
+        keyed = ((order(tuple(row[place] for place in places)), row) for row in rows)
+        wanted = (pair for pair in keyed if after is None or pair[0] > order(after))
+        return [row for _, row in nsmallest(limit, wanted, key=lambda pair: pair[0])]
+
+
+class Transaction:
+    """Writes that are all undone where the block raises. The indexes follow at its end, either way."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._touched: dict[int, None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is not None:
+            for table, key, before in reversed(self._undo):
+                if before is None:
+                    del table[key]
+                else:
+                    table[key] = before
+        for sid in self._touched:
+            self._data.index(sid)
+
+    def touch(self, sids: Iterable[int]) -> None:
+        """These schedules have to be indexed anew."""
+        self._touched.update(dict.fromkeys(sids))
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        self._undo.append((table, key, table.get(key)))
+        table[key] = value
+
+    def insert(self, table: dict[K, V], key: K, value: V) -> None:
+        if key in table:
+            raise StoreError(f"The memory store failed: {type(value).__name__} {key!r} exists already")
+        self.put(table, key, value)
+
+    def delete(self, table: dict[K, V], key: K) -> None:
+        self._undo.append((table, key, table[key]))
+        del table[key]
+
+    def update(self, sid: int, **columns: Any) -> None:
+        """Change columns of a schedule; one that does not exist is left alone."""
+        row = self._data.schedules.get(sid)
+        if row is not None:
+            self.put(self._data.schedules, sid, row | columns)
+            self._touched[sid] = None
+
+    def put_live(self, live: LiveRun) -> None:
+        self.put(self._data.live[live.sid], (live.kind, live.run_for), live)
+        self._touched[live.sid] = None
+
+    def delete_live(self, live: LiveRun) -> None:
+        self.delete(self._data.live[live.sid], (live.kind, live.run_for))
+        self._touched[live.sid] = None
+
+    def end_live(self, live: LiveRun, outcome: Outcome, at: int) -> None:
+        """Move a live run that will not go on to the ended ones."""
+        started_at = at if live.started_at is None else live.started_at
+        owner = "" if live.owner is None else live.owner
+        run = Run(live.sid, live.run_for, live.kind, outcome, live.attempt, started_at, at, owner, live.epoch)
+        self.insert(self._data.runs[live.sid], (live.run_for, live.kind), run)
+        self.delete_live(live)
+
+    def record(self, event: LifecycleEvent) -> None:
+        self.insert(self._data.lifecycle, max(self._data.lifecycle, default=0) + 1, copy(event))
+
+
+def in_order(table: Mapping[Any, V] | None) -> list[V]:
+    """Copies of the rows by key; the caller may do with them as he likes."""
+    rows = sorted((table or {}).items(), key=lambda item: order(item[0]))
+    return [copy(row) for _, row in rows]
+
+
+def between(low: object, value: object, high: object) -> bool:
+    return order(low) <= order(value) <= order(high)
+
+
+def order(value: object) -> tuple[Any, ...]:
+    """Compare anything with anything: nothing, then numbers, then texts, then the rest; keys part by part."""
+    if isinstance(value, tuple):
+        return tuple(order(part) for part in value)
+    if value is None:
+        return (0,)
+    if isinstance(value, int | float):
+        return (1, value)
+    return (2, value) if isinstance(value, str) else (3, repr(value))
+
+
+def _values(record: object, columns: tuple[str, ...]) -> tuple[Any, ...]:
+    values = (getattr(record, column) for column in columns)
+    return tuple(int(value) if isinstance(value, bool) else value for value in values)
+
+
+def _within(above: int | None, sid: int, upto: int | None) -> bool:
+    return (above is None or sid > above) and (upto is None or sid <= upto)

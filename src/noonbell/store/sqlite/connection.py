@@ -1,0 +1,166 @@
+"""One connection and the thread that owns it.
+
+All work on the file goes through `run`: a function that gets the connection, inside a transaction. In a program it runs
+in a thread of its own, so that a sync to disk never stops the event loop; `threaded=False` runs it in place, which
+makes a simulation deterministic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.store.sqlite.schema import MIGRATIONS, SETTLE_TABLE
+
+T = TypeVar("T")
+_Job = tuple[Callable[[apsw.Connection], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+_PASSING = (apsw.FullError, apsw.ReadOnlyError, apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError)
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+
+
+class Connection:
+    """The single writer of a file."""
+
+    def __init__(self, path: Path, *, threaded: bool, busy_timeout_ms: int) -> None:
+        self._path = path
+        self._threaded = threaded
+        self._busy_timeout_ms = busy_timeout_ms
+        self._db: apsw.Connection | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._dead = False
+
+    async def open(self) -> None:
+        if self._db is not None:
+            return
+        self._dead = False
+        if self._threaded:
+            self._thread = threading.Thread(target=self._work, name="noonbell-sqlite", daemon=True)
+            self._thread.start()
+        try:
+            await self._submit(lambda _: self._connect())
+        except BaseException:
+            await self.close()
+            raise
+
+    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
+        """Run `work` in a transaction."""
+
+        def in_transaction(db: apsw.Connection | None) -> T:
+            if db is None:
+                raise StoreUnavailableError(f"The store {self._path} is closed")
+            with _transaction(db, write=write):
+                return work(db)
+
+        return await self._submit(in_transaction)
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            # the queue is served in order, so what was submitted before is done by then
+            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def kill(self) -> None:
+        """As a dying process: nothing more is written."""
+        self._dead = True
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join()
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    # --- inside the thread ----------------------------------------------------------------------------------------
+
+    async def _submit(self, work: Callable[[Any], T]) -> T:
+        if self._dead or (self._threaded and self._thread is None):
+            raise StoreUnavailableError(f"The store {self._path} is closed")
+        if not self._threaded:
+            return self._guarded(work)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((work, future, loop))
+        return await future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, future, loop = job
+            try:
+                result, error = self._guarded(work), None
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
+                result, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_hand_over, future, result, error)
+
+    def _guarded(self, work: Callable[[Any], T]) -> T:
+        if self._dead:
+            raise StoreUnavailableError(f"The store {self._path} is closed")
+        try:
+            return work(self._db)
+        except _PASSING as error:
+            raise StoreUnavailableError(f"The store {self._path} cannot be used now: {error}") from error
+        except _DAMAGE as error:
+            raise StoreCorruptError(f"The store {self._path} is damaged or is no SQLite file: {error}") from error
+        except apsw.Error as error:
+            raise StoreError(f"The store {self._path} failed: {type(error).__name__}: {error}") from error
+
+    def _connect(self) -> None:
+        db = apsw.Connection(str(self._path))
+        try:
+            db.set_busy_timeout(self._busy_timeout_ms)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA cache_size = -65536")
+            db.execute("PRAGMA temp_store = MEMORY")
+            _migrate(db)
+            db.execute(SETTLE_TABLE)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+
+
+def _hand_over(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():  # the waiter was cancelled
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+@contextlib.contextmanager
+def _transaction(db: apsw.Connection, *, write: bool) -> Iterator[None]:
+    # IMMEDIATE: the lock is taken at once, so a transaction that has read never fails later for want of it
+    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if not db.get_autocommit():
+            db.execute("ROLLBACK")
+        raise
+
+
+def _migrate(db: apsw.Connection) -> None:
+    with _transaction(db, write=True):
+        version = db.execute("PRAGMA user_version").get
+        if version > len(MIGRATIONS):
+            raise StoreError(f"The file is of version {version}; this Noonbell knows up to {len(MIGRATIONS)}")
+        for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            db.execute(script)
+            db.execute(f"PRAGMA user_version = {step}")

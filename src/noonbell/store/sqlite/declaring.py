@@ -1,0 +1,189 @@
+"""Reading and replacing what an owner has declared, and the record of its lifecycle.
+
+`apply` writes one Declaration: created, changed, removed and revived together, in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from noonbell.core.records import Declaration, LifecycleEvent, LiveRun
+from noonbell.ports import Declared
+
+_encode = msgspec.json.Encoder().encode
+
+
+_SCHEDULE = (
+    "sid", "schedule_id", "name", "enabled", "type", "spec", "next_run_at", "last_run_at", "timezone",
+    "quiet_hours_policy_id", "catch_up_policy", "payload", "created_at", "updated_at", "managed_by", "team", "epoch",
+    "cursor_at", "retry_delay_us", "last_attempt_at", "last_success_at", "last_failure_at", "removed_at",
+)  # fmt: skip
+_LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at", "attempt_at", "crashes", "cause")
+
+
+def schedules(db: apsw.Connection, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
+    rows = db.execute(
+        f"SELECT {', '.join(_SCHEDULE)} FROM schedules "
+        "WHERE (?1 IS NULL OR managed_by = ?1) AND (?2 OR removed_at IS NULL) ORDER BY sid",
+        (managed_by, removed),
+    )
+    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
+
+
+def read(db: apsw.Connection, managed_by: str) -> Declared:
+    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash")
+    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), "l.kind", "l.epoch", "e.zone_hash"]
+    rows = db.execute(
+        f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
+        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
+        "WHERE s.managed_by = ? AND s.removed_at IS NULL ORDER BY s.sid",
+        (managed_by,),
+    )
+    found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+    last = db.execute(
+        "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id DESC LIMIT 1",
+        (managed_by,),
+    ).fetchone()
+    return Declared(found, None if last is None else LifecycleEvent(*last))
+
+
+def record(db: apsw.Connection, event: LifecycleEvent) -> None:
+    db.execute(
+        "INSERT INTO lifecycle (managed_by, at, instance, event, detail) VALUES (?, ?, ?, ?, ?)",
+        (event.managed_by, event.at, event.instance, event.event, event.detail),
+    )
+
+
+def apply(db: apsw.Connection, declaration: Declaration) -> list[int]:
+    _remove(db, declaration)
+    _change(db, declaration)
+    _revive(db, declaration)
+    if declaration.interrupted:
+        end_live(db, declaration.interrupted, "unknown", declaration.at)
+    sids = _create(db, declaration)
+    for event in declaration.events:
+        record(db, event)
+    return sids
+
+
+def _remove(db: apsw.Connection, declaration: Declaration) -> None:
+    if not declaration.removed:
+        return
+    gone = _encode([(r.sid, r.cursor_at) for r in declaration.removed])
+    at = declaration.at
+    db.execute(
+        "INSERT INTO runs SELECT run_for, sid, kind, iif(state = 'waiting', 'failed', 'abandoned'), attempt, "
+        "coalesce(started_at, ?2), ?2, coalesce(owner, ''), epoch FROM runs_live "
+        "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
+        (gone, at),
+    )
+    db.execute("DELETE FROM runs_live WHERE sid IN (SELECT value ->> 0 FROM json_each(?))", (gone,))
+    db.execute(
+        "UPDATE schedules SET enabled = 0, next_run_at = NULL, removed_at = ?2, updated_at = ?2, "
+        "cursor_at = b.value ->> 1 FROM json_each(?1) b WHERE sid = b.value ->> 0",
+        (gone, at),
+    )
+    db.execute(
+        "UPDATE epochs SET to_at = b.value ->> 1 FROM json_each(?) b WHERE sid = b.value ->> 0 AND to_at IS NULL",
+        (gone,),
+    )
+
+
+def _change(db: apsw.Connection, declaration: Declaration) -> None:
+    if not declaration.changed:
+        return
+    changed = _encode(declaration.changed)
+    db.execute(
+        "UPDATE epochs SET to_at = b.value ->> 'cursor_at' FROM json_each(?) b "
+        "WHERE sid = b.value ->> 'sid' AND to_at IS NULL AND b.value ->> 'new_epoch'",
+        (changed,),
+    )
+    # INSERT OR IGNORE: a row that came without its epoch (older data, or a repaired one) gets it here
+    db.execute(
+        "INSERT OR IGNORE INTO epochs SELECT value ->> 'sid', value ->> 'epoch', value ->> 'cursor_at', NULL, "
+        "value ->> 'spec', value ->> 'timezone', value ->> 'zone_hash', value ->> 'policies', 1 FROM json_each(?)",
+        (changed,),
+    )
+    db.execute(
+        "UPDATE schedules SET spec = b.value ->> 'spec', timezone = b.value ->> 'timezone', "
+        "retry_delay_us = b.value ->> 'retry_delay_us', epoch = b.value ->> 'epoch', "
+        "cursor_at = b.value ->> 'cursor_at', next_run_at = b.value ->> 'next_run_at', enabled = 1, "
+        "updated_at = iif(b.value ->> 'new_epoch', ?2, updated_at) "
+        "FROM json_each(?1) b WHERE sid = b.value ->> 'sid'",
+        (changed, declaration.at),
+    )
+
+
+def _revive(db: apsw.Connection, declaration: Declaration) -> None:
+    if not declaration.revived:
+        return
+    revived = _encode(declaration.revived)
+    match = "l.sid = b.value ->> 'sid' AND l.kind = b.value ->> 'kind' AND l.run_for = b.value ->> 'run_for'"
+    db.execute(
+        "INSERT OR REPLACE INTO attempts SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
+        "l.attempt_at, ?2, l.owner, 'interrupted: the instance ended before the attempt did' "
+        f"FROM json_each(?1) b JOIN runs_live l ON {match} WHERE l.state = 'running'",
+        (revived, declaration.at),
+    )
+    db.execute(
+        "UPDATE runs_live AS l SET fence = b.value ->> 'fence', owner = b.value ->> 'owner', "
+        "state = b.value ->> 'state', attempt = b.value ->> 'attempt', wake_at = b.value ->> 'wake_at', "
+        "started_at = b.value ->> 'started_at', "
+        "attempt_at = b.value ->> 'attempt_at', crashes = b.value ->> 'crashes', epoch = b.value ->> 'epoch', "
+        f"cause = b.value ->> 'cause' FROM json_each(?) b WHERE {match}",
+        (revived,),
+    )
+
+
+_KEYS = "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
+
+
+def end_live(db: apsw.Connection, ended: Sequence[LiveRun], outcome: str, now: int) -> None:
+    """Move live runs that will not go on to the ended ones."""
+    keys = _encode([(live.sid, live.kind, live.run_for) for live in ended])
+    db.execute(
+        "INSERT INTO runs SELECT run_for, sid, kind, ?2, attempt, coalesce(started_at, ?3), ?3, coalesce(owner, ''), "
+        f"epoch FROM runs_live WHERE (sid, kind, run_for) IN {_KEYS}",
+        (keys, outcome, now),
+    )
+    db.execute(f"DELETE FROM runs_live WHERE (sid, kind, run_for) IN {_KEYS}", (keys,))
+
+
+def _create(db: apsw.Connection, declaration: Declaration) -> list[int]:
+    if not declaration.created:
+        return []
+    first = (db.execute("SELECT max(sid) FROM schedules").get or 0) + 1
+    sids = list(range(first, first + len(declaration.created)))
+    created = _encode(
+        [
+            (
+                n.schedule_id,
+                n.name,
+                n.type,
+                n.spec,
+                n.next_run_at,
+                n.timezone,
+                n.cursor_at,
+                n.retry_delay_us,
+                n.zone_hash,
+                n.policies,
+            )
+            for n in declaration.created
+        ]
+    )
+    db.execute(
+        "INSERT INTO schedules (sid, schedule_id, name, type, spec, next_run_at, timezone, cursor_at, retry_delay_us, "
+        "created_at, updated_at, managed_by) SELECT ?2 + key, value ->> 0, value ->> 1, value ->> 2, value ->> 3, "
+        "value ->> 4, value ->> 5, value ->> 6, value ->> 7, ?3, ?3, ?4 FROM json_each(?1)",
+        (created, first, declaration.at, declaration.managed_by),
+    )
+    db.execute(
+        "INSERT INTO epochs SELECT ?2 + key, 1, value ->> 6, NULL, value ->> 3, value ->> 5, value ->> 8, value ->> 9, "
+        "1 FROM json_each(?1)",
+        (created, first),
+    )
+    return sids

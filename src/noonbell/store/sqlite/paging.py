@@ -1,0 +1,34 @@
+"""Whole tables in short pages: the statement behind `read_ledger`.
+
+Each page continues after the key of the last row, so no read transaction lasts longer than one page and a writer's log
+can always be cleared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noonbell.ports import LEDGER_TABLES, LedgerTable
+
+
+def statement(
+    table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+) -> tuple[str, tuple[Any, ...]]:
+    """The SQL of a page and its bindings."""
+    shape = LEDGER_TABLES[table]
+    key = ", ".join(shape.key)
+    conditions: list[str] = []
+    bindings: list[Any] = []
+    if after is not None:
+        conditions.append(f"({key}) > ({', '.join('?' * len(shape.key))})")
+        bindings.extend(after)
+    if above_sid is not None and "sid" in shape.columns:
+        conditions.append("sid > ?")
+        bindings.append(above_sid)
+    if upto_sid is not None and "sid" in shape.columns:
+        conditions.append("sid <= ?")
+        bindings.append(upto_sid)
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    source = "runs_live" if table == "live" else table
+    sql = f"SELECT {', '.join(shape.columns)} FROM {source} {where}ORDER BY {key} LIMIT ?"
+    return sql, (*bindings, limit)

@@ -1,0 +1,131 @@
+"""The tables, and the steps that bring an older file up to date.
+
+Instants are whole microseconds since 1970. Most columns declare no type on purpose: SQLite then keeps a value as it was
+written, so damage shows as what it is instead of being coerced into something plausible.
+
+`runs` is keyed by time first: fires are appended in order, a day is dropped from the front, and the run of a known
+occurrence is one look-up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE schedules (
+        sid INTEGER PRIMARY KEY,
+        schedule_id NOT NULL,
+        name,
+        enabled NOT NULL DEFAULT 1,
+        type NOT NULL DEFAULT 'cron',
+        spec,
+        next_run_at,
+        last_run_at,
+        timezone DEFAULT 'UTC',
+        quiet_hours_policy_id,
+        catch_up_policy NOT NULL DEFAULT 'run_once',
+        payload,
+        created_at,
+        updated_at,
+        managed_by NOT NULL,
+        team,
+        epoch NOT NULL DEFAULT 1,
+        cursor_at,
+        retry_delay_us,
+        last_attempt_at,
+        last_success_at,
+        last_failure_at,
+        removed_at
+    );
+    CREATE UNIQUE INDEX idx_schedules_id ON schedules (schedule_id);
+    CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name) WHERE removed_at IS NULL;
+    CREATE INDEX idx_schedules_next_run ON schedules (next_run_at) WHERE enabled = 1;
+
+    CREATE TABLE runs_live (
+        sid INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        run_for NOT NULL,
+        fence NOT NULL,
+        owner,
+        state NOT NULL,
+        attempt NOT NULL,
+        wake_at,
+        started_at,
+        attempt_at,
+        crashes NOT NULL DEFAULT 0,
+        epoch NOT NULL,
+        cause NOT NULL,
+        PRIMARY KEY (sid, kind, run_for)
+    ) WITHOUT ROWID;
+    CREATE INDEX idx_runs_live_wake ON runs_live (wake_at) WHERE state <> 'running';
+
+    CREATE TABLE runs (
+        run_for INTEGER NOT NULL,
+        sid INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        outcome NOT NULL,
+        attempts NOT NULL,
+        started_at NOT NULL,
+        ended_at NOT NULL,
+        owner NOT NULL,
+        epoch NOT NULL,
+        PRIMARY KEY (run_for, sid, kind)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE spans (
+        sid INTEGER NOT NULL,
+        from_at INTEGER NOT NULL,
+        to_at NOT NULL,
+        n NOT NULL,
+        verdict NOT NULL,
+        reason NOT NULL,
+        epoch NOT NULL,
+        PRIMARY KEY (sid, from_at)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE attempts (
+        sid INTEGER NOT NULL,
+        run_for INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        outcome NOT NULL,
+        cause NOT NULL,
+        started_at,
+        ended_at NOT NULL,
+        owner,
+        error,
+        PRIMARY KEY (sid, run_for, kind, attempt)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE epochs (
+        sid INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        from_at NOT NULL,
+        to_at,
+        spec NOT NULL,
+        timezone NOT NULL,
+        zone_hash NOT NULL,
+        policies NOT NULL,
+        enabled NOT NULL,
+        PRIMARY KEY (sid, epoch)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE lifecycle (
+        id INTEGER PRIMARY KEY,
+        managed_by NOT NULL,
+        at NOT NULL,
+        instance NOT NULL,
+        event NOT NULL,
+        detail NOT NULL
+    );
+    """,
+)
+
+# Filled from one JSON text for each batch, then joined: no statement is run row by row.
+SETTLE_TABLE: Final = """
+    CREATE TEMP TABLE IF NOT EXISTS settling (
+        i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at,
+        cause, attempt_at, error
+    )
+"""
