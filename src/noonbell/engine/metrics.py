@@ -1,0 +1,62 @@
+"""How late things start, and how fast interrupted ones come back."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import Any, Final
+
+logger = logging.getLogger("noonbell.engine")
+
+_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0)
+
+
+class Lateness:
+    """A histogram of delays in seconds."""
+
+    def __init__(self, what: str, threshold_seconds: float) -> None:
+        self._what = what
+        self._threshold = threshold_seconds
+        self.count = 0
+        self.total_seconds = 0.0
+        self.max_seconds = 0.0
+        self.buckets = [0] * (len(_BOUNDS) + 1)
+
+    def observe(self, seconds: float, task: str) -> None:
+        self.count += 1
+        self.total_seconds += seconds
+        self.max_seconds = max(self.max_seconds, seconds)
+        self.buckets[bisect_left(_BOUNDS, seconds)] += 1
+        if seconds > self._threshold:
+            logger.warning("%s of %s is late by %.1f s", self._what, task, seconds, extra={"noonbell": {"task": task}})
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "mean_seconds": round(self.total_seconds / self.count, 6) if self.count else None,
+            "max_seconds": round(self.max_seconds, 6),
+            "buckets": dict(zip([*map(str, _BOUNDS), "more"], self.buckets, strict=True)),
+        }
+
+
+class Metrics:
+    """What an engine knows of itself."""
+
+    def __init__(self, late_threshold_seconds: float = 60.0) -> None:
+        self.polls = 0
+        self.looked = 0
+        self.started = 0
+        self.succeeded = 0
+        self.failed = 0
+        self.stale = 0
+        self.store_errors = 0
+        self.start_lateness = Lateness("The start", late_threshold_seconds)
+        self.recovery = Lateness("The restart", late_threshold_seconds)
+
+    def summary(self) -> dict[str, Any]:
+        names = ("polls", "looked", "started", "succeeded", "failed", "stale", "store_errors")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "start_lateness": self.start_lateness.summary(),
+            "recovery": self.recovery.summary(),
+        }

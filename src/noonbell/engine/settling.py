@@ -1,0 +1,68 @@
+"""Ends of attempts on their way into the ledger.
+
+While one batch is being committed the next one gathers, so that a single end is written at once and a burst shares
+its commits, without a timer. A batch that cannot be written is kept and tried again: an end is never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from noonbell.core.records import Settlement
+from noonbell.engine.metrics import Metrics
+from noonbell.errors import StoreError, describe_error
+from noonbell.ports import Clock, Store
+
+logger = logging.getLogger("noonbell.engine")
+
+_FIRST_PAUSE: Final = 500_000
+_LONGEST_PAUSE: Final = 5_000_000
+_LARGEST_BATCH: Final = 8192
+
+
+class Settler:
+    """Writes settlements in batches and tells when they are written."""
+
+    def __init__(
+        self, store: Store, clock: Clock, metrics: Metrics, written: Callable[[Sequence[Settlement]], None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._written = written
+        self._gathering: list[Settlement] = []
+        self._task: asyncio.Task[None] | None = None
+        self._urgent = asyncio.Event()
+
+    def add(self, settlement: Settlement) -> None:
+        self._gathering.append(settlement)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._drain(), name="noonbell-settle")
+
+    async def _drain(self) -> None:
+        pause = _FIRST_PAUSE
+        while self._gathering:
+            batch = self._gathering[:_LARGEST_BATCH]
+            try:
+                stale = await self._store.settle(batch)
+            except Exception as error:
+                self._metrics.store_errors += 1
+                expected = isinstance(error, StoreError)
+                told = "%d ended runs could not be recorded, trying again: %s"
+                logger.error(told, len(batch), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+                await self._clock.wait(self._clock.now() + pause, self._urgent)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            del self._gathering[: len(batch)]
+            for settlement in stale:
+                self._metrics.stale += 1
+                logger.error(
+                    "The end of a run was not recorded: it has been taken over since (sid %d, for %d, fence %d)",
+                    settlement.start.sid, settlement.start.run_for, settlement.start.fence,
+                )  # fmt: skip
+            self._written(batch)
+        self._task = None

@@ -1,0 +1,78 @@
+"""Threads of our own for plain functions.
+
+Daemon threads: one that never returns must not keep the process from ending. Threads are made as they are needed, up
+to the number of slots; what finds no slot waits here, and can be taken back as long as it has not started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadSlots(Generic[T]):
+    """Runs plain functions, each tagged with a value that comes back with its end."""
+
+    def __init__(self, slots: int, finished: Callable[[T, BaseException | None], None]) -> None:
+        self._slots = slots
+        self._finished = finished
+        self._waiting: deque[tuple[T, Callable[[], object], Callable[[T], None]]] = deque()
+        self._handoff: queue.SimpleQueue[tuple[T, Callable[[], object]] | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, tag: T, function: Callable[[], object], started: Callable[[T], None]) -> None:
+        """Run `function` when a slot is free; `started` is called on the loop just before."""
+        self._loop = asyncio.get_running_loop()
+        self._waiting.append((tag, function, started))
+        self._fill()
+
+    def take_back(self) -> list[T]:
+        """What has not started, and now will not."""
+        unstarted = [tag for tag, _, _ in self._waiting]
+        self._waiting.clear()
+        return unstarted
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in range(self._threads):
+            self._handoff.put(None)
+        self._threads = 0
+
+    def _fill(self) -> None:
+        while self._waiting and self._busy < self._slots:
+            tag, function, started = self._waiting.popleft()
+            self._busy += 1
+            if self._busy > self._threads:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"noonbell-task-{self._threads}", daemon=True).start()
+            started(tag)
+            self._handoff.put((tag, function))
+
+    def _work(self) -> None:
+        while (job := self._handoff.get()) is not None:
+            tag, function = job
+            error: BaseException | None = None
+            assert self._loop is not None  # noqa: S101 - set before anything was handed over
+            try:
+                result = function()
+                if inspect.iscoroutine(result):  # a plain callable that wraps an async one
+                    asyncio.run_coroutine_threadsafe(result, self._loop).result()
+            except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the end belongs to the run
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                self._loop.call_soon_threadsafe(self._done, tag, error)
+
+    def _done(self, tag: T, error: BaseException | None) -> None:
+        self._busy -= 1
+        self._finished(tag, error)
+        self._fill()
