@@ -1,0 +1,55 @@
+"""The time zone of the host, and whether it has changed since it was last read."""
+
+from __future__ import annotations
+
+import os
+from datetime import tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+_LOCALTIME = Path("/etc/localtime")
+
+
+def zone_named(value: str | tzinfo) -> tuple[tzinfo, str]:
+    """A zone and the name under which it is recorded."""
+    if isinstance(value, str):
+        try:
+            return ZoneInfo(value), value
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError(f"time_zone {value!r} is no IANA time zone; one is, say, 'Europe/Kyiv'") from error
+    return value, str(getattr(value, "key", None) or value)
+
+
+class HostZone:
+    """Follows the host's zone: cheap to ask, reads it anew only when something about it changed."""
+
+    def __init__(self) -> None:
+        self._seen = self._fingerprint()
+        self.zone, self.name = self.read()
+
+    def changed(self) -> bool:
+        """Whether the host's zone differs from what was read; if so, `zone` and `name` are the new one."""
+        seen = self._fingerprint()
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        before = self.name
+        self.zone, self.name = self.read()
+        return self.name != before
+
+    @staticmethod
+    def _fingerprint() -> tuple[object, ...]:
+        try:
+            link = str(_LOCALTIME.readlink()) if _LOCALTIME.is_symlink() else ""
+            stat = _LOCALTIME.stat()
+            return os.environ.get("TZ"), link, stat.st_mtime_ns, stat.st_ino
+        except OSError:
+            return (os.environ.get("TZ"),)
+
+    @staticmethod
+    def read() -> tuple[tzinfo, str]:
+        """The host's zone now, and its name."""
+        from tzlocal import reload_localzone  # noqa: PLC0415 - only those who do not name a zone need it
+
+        zone = reload_localzone()
+        return zone, str(getattr(zone, "key", None) or zone)

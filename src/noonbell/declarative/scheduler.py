@@ -1,0 +1,279 @@
+"""The Scheduler: `initialize` with the whole set of tasks, and `stop`. Nothing else.
+
+States: uninitialized → initializing → running → stopping → stopped, and from a failed initialisation back to
+uninitialized. A stopped scheduler may be initialized again.
+
+initialize, in order:
+
+1. validate the registrations (nothing has been touched if that fails);
+2. open the store and take the scheduler's name: a second live one is refused;
+3. read what is stored, and compare (see `override`);
+4. write the difference in one transaction;
+5. start the engine, unless a stop has been asked for meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, tzinfo
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from noonbell.core.records import LifecycleEvent, RemovedSchedule
+from noonbell.declarative import events as told
+from noonbell.declarative.events import EventSink, SchedulerEvent
+from noonbell.declarative.host_zone import HostZone, zone_named
+from noonbell.declarative.override import Plan, plan
+from noonbell.declarative.registrations import Registration, validate
+from noonbell.declarative.state import read_stored
+from noonbell.declarative.telling import TaskTeller, moment
+from noonbell.engine import Engine, SystemClock, Task
+from noonbell.errors import (
+    InitializationError,
+    NoonbellError,
+    ScheduleDriftError,
+    SchedulerAlreadyActiveError,
+    StoreError,
+    describe_error,
+)
+from noonbell.ports import Clock, Hold, Store
+from noonbell.store.opening import open_store
+
+logger = logging.getLogger("noonbell.scheduler")
+
+State = Literal["uninitialized", "initializing", "running", "stopping", "stopped"]
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Scheduler:
+    """Runs a declared set of tasks, durably.
+
+    `store` is an address ("sqlite:///app.db", "memory://") or a Store. Registrations are tuples of name, cron
+    expression, callback and retry delay.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        name: str = "default",
+        poll_interval: timedelta = timedelta(minutes=1),
+        on_drift: Literal["override", "refuse"] = "override",
+        clock: Clock | None = None,
+        on_event: Callable[[SchedulerEvent], None] | None = None,
+        time_zone: str | tzinfo | None = None,
+    ) -> None:
+        if on_drift not in ("override", "refuse"):
+            raise ValueError(f"on_drift is {on_drift!r}; it must be 'override' or 'refuse'")
+        if poll_interval <= timedelta(0):
+            raise ValueError(f"poll_interval is {poll_interval!r}; it must be a positive timedelta")
+        if not name.strip():
+            raise ValueError(f"name is {name!r}; it must be a text that is not blank")
+        self._name = name
+        self._managed_by = f"scheduler:{name}"
+        self._store = open_store(store)
+        self._owns_store = isinstance(store, str)
+        self._poll_interval = poll_interval
+        self._on_drift = on_drift
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._sink = EventSink(on_event, logger)
+        self._host = HostZone() if time_zone is None else None
+        self._zone, self._zone_name = zone_named(time_zone) if time_zone is not None else HostZone.read()
+        self._state: State = "uninitialized"
+        self._instance = ""
+        self._registrations: list[Registration] = []
+        self._engine: Engine | None = None
+        self._hold: Hold | None = None
+        self._initialized: asyncio.Event | None = None
+        self._stop_asked = False
+        self._stop_task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> State:
+        """Where in its life the scheduler is."""
+        return self._state
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- initialize -----------------------------------------------------------------------------------------------
+
+    async def initialize(self, registrations: object) -> None:
+        """Make the declared tasks the ones that run. Raises before anything has changed, or not at all."""
+        if self._state in ("initializing", "running", "stopping"):
+            raise SchedulerAlreadyActiveError(self._state)
+        self._state = "initializing"
+        self._initialized = asyncio.Event()
+        self._stop_asked = False
+        self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._emit(told.SchedulerInitializationStarted)
+        try:
+            valid = validate(registrations, poll_interval=self._poll_interval)
+            await self._begin(valid)
+        except BaseException as error:
+            await self._release()
+            self._state = "uninitialized"
+            self._emit(told.SchedulerInitializationFailed, error=describe_error(error))
+            if isinstance(error, NoonbellError) or not isinstance(error, Exception):
+                raise
+            raise InitializationError("Initialization failed unexpectedly", error) from error
+        finally:
+            self._initialized.set()
+
+    async def _begin(self, registrations: list[Registration]) -> None:
+        await self._store.open()
+        since = self._moment(self._clock.now()).isoformat(timespec="seconds")
+        holder = f"process {os.getpid()} on {socket.gethostname()} since {since} (instance {self._instance})"
+        self._hold = await self._store.hold(self._managed_by, holder)
+        if self._host is not None and self._host.changed():
+            self._zone, self._zone_name = self._host.zone, self._host.name
+        now = self._clock.now()
+        made = await self._declare(registrations, now)
+        self._registrations = registrations
+        self._state = "running"
+        if self._stop_asked:
+            self._emit(told.SchedulerInitializationCompleted)
+            return
+        self._engine = Engine(
+            self._store,
+            self._clock,
+            managed_by=self._managed_by,
+            instance=self._instance,
+            longest_wait_us=self._poll_interval // _MICROSECOND,
+            observer=TaskTeller(self._sink, self._name, self._instance, lambda: self._zone),
+            before_look=None if self._host is None else self._follow_host_zone,
+        )
+        self._engine.tasks.update(made)
+        if registrations:
+            self._engine.start()
+            self._emit(told.PollingStarted)
+        self._emit(told.SchedulerInitializationCompleted)
+
+    async def _declare(self, registrations: list[Registration], now: int) -> dict[int, Task]:
+        declared = await self._store.read_declared(self._managed_by)
+        stored = read_stored(declared.rows, registrations)
+        removed = [RemovedSchedule(row["sid"], _cursor_of(row, now)) for row in stored.gone]
+        events = [LifecycleEvent(self._managed_by, now, self._instance, "init-ok")]
+        last = declared.last_lifecycle
+        if last is not None and last.event in ("init-ok", "stop-start"):
+            events.insert(
+                0, LifecycleEvent(self._managed_by, now, last.instance, "crash", "inferred at the next start")
+            )
+        made = plan(
+            registrations,
+            stored.tasks,
+            removed,
+            managed_by=self._managed_by,
+            zone=self._zone,
+            zone_name=self._zone_name,
+            now=now,
+            events=events,
+        )
+        difference = made.difference([row["name"] for row in stored.gone])
+        if self._on_drift == "refuse" and declared.rows and any(difference.values()):
+            raise ScheduleDriftError(difference)
+        created = iter(await self._store.declare(made.declaration))
+        if logger.isEnabledFor(logging.INFO):
+            counts = {kind: len(names) for kind, names in difference.items()}
+            logger.info("declared tasks=%d %s orphaned=%d", len(registrations), counts, len(made.orphaned))
+        return self._tasks_of(registrations, made, created)
+
+    def _tasks_of(self, registrations: list[Registration], made: Plan, created: Iterator[int]) -> dict[int, Task]:
+        tasks = {}
+        rows = zip(registrations, made.sids, made.schedule_ids, made.timings, strict=True)
+        for registration, known, schedule_id, timing in rows:
+            sid = next(created) if known is None else known
+            tasks[sid] = Task(
+                sid, schedule_id, registration.name, timing, registration.retry_delay_us, registration.callback,
+                registration.is_async,
+            )  # fmt: skip
+        return tasks
+
+    async def _follow_host_zone(self, now: int) -> None:
+        """Between two looks: if the host's zone was changed, every task goes on in the new one, from its cursor."""
+        if self._host is None or not self._host.changed() or self._engine is None:
+            return
+        logger.warning("The host's time zone changed from %s to %s", self._zone_name, self._host.name)
+        declared = await self._store.read_declared(self._managed_by)
+        stored = read_stored(declared.rows, self._registrations)
+        made = plan(
+            self._registrations,
+            stored.tasks,
+            [],
+            managed_by=self._managed_by,
+            zone=self._host.zone,
+            zone_name=self._host.name,
+            now=now,
+            events=[],
+            orphans=False,
+        )
+        await self._store.declare(made.declaration)
+        self._zone, self._zone_name = self._host.zone, self._host.name
+        self._engine.tasks.update(self._tasks_of(self._registrations, made, iter(())))
+
+    # --- stop -----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Begin nothing new, wait for what runs, and let go of the store. May be called at any time, by many."""
+        if self._state == "initializing":
+            self._stop_asked = True
+            assert self._initialized is not None  # noqa: S101 - set with the state
+            await self._initialized.wait()
+        if self._state == "running":
+            self._state = "stopping"
+            self._stop_task = asyncio.get_running_loop().create_task(self._stop(), name="noonbell-stop")
+        if self._state == "stopping" and self._stop_task is not None:
+            # shielded: one caller that gives up must not leave the others with half a stop
+            await asyncio.shield(self._stop_task)
+
+    async def _stop(self) -> None:
+        self._emit(told.SchedulerStopRequested)
+        engine, self._engine = self._engine, None
+        await self._record("stop-start")
+        if engine is not None:
+            polling = bool(engine.tasks)
+            if polling:
+                self._emit(told.PollingStopRequested)
+            await engine.stop()
+            if polling:
+                self._emit(told.PollingStopped)
+        await self._record("stop-end", json.dumps(engine.metrics.summary()) if engine is not None else "")
+        await self._release()
+        self._state = "stopped"
+        self._emit(told.SchedulerStopped)
+
+    async def _record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
+        try:
+            await self._store.record(LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail))
+        except StoreError as error:
+            logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
+
+    async def _release(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.release()
+        if self._owns_store:
+            await self._store.close()
+
+    def _emit(self, kind: type[SchedulerEvent], **more: str) -> None:
+        self._sink.emit(kind(at=self._moment(self._clock.now()), instance=self._instance, scheduler=self._name, **more))
+
+    def _moment(self, at: int) -> datetime:
+        return moment(at, self._zone)
+
+
+def _cursor_of(row: Mapping[str, Any], now: int) -> int:
+    """Where the account of a task that is no longer declared ends; its row has not been checked."""
+    cursor = row["cursor_at"]
+    return cursor if type(cursor) is int else now

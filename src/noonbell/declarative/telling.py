@@ -1,0 +1,72 @@
+"""What the engine does, told as the Scheduler's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
+
+from noonbell.core.records import Start
+from noonbell.declarative import events as told
+from noonbell.declarative.events import EventSink
+from noonbell.engine import Task
+from noonbell.errors import describe_error
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TaskTeller:
+    """An engine's Observer that emits the task events; silent and cheap when nobody listens."""
+
+    def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
+        self._sink = sink
+        self._scheduler = scheduler
+        self._instance = instance
+        self._zone = zone
+
+    def started(self, task: Task, start: Start, at: int) -> None:
+        if not self._sink.wants_task_events:
+            return
+        cause = start.cause
+        gone = start.preempted
+        if gone is not None:
+            self._tell(told.TaskRetryPreempted, task, at, run_for=gone.run_for, attempt=gone.attempt, cause="cron")
+            # both were due at this look: the run is for the occurrence, and it is the retry as well
+            cause = "retry" if gone.wake_at is not None and gone.wake_at <= start.started_at else cause
+        kind = told.TaskRetryStarted if start.cause == "retry" else told.TaskRunStarted
+        self._tell(kind, task, at, run_for=start.run_for, attempt=start.attempt, cause=cause)
+
+    def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
+        if not self._sink.wants(told.TaskRunFailed if error is not None else told.TaskRunCompleted):
+            return
+        facts: dict[str, Any] = {"run_for": start.run_for, "attempt": start.attempt, "cause": start.cause}
+        if error is None:
+            self._tell(told.TaskRunCompleted, task, at, **facts, duration=timedelta(microseconds=at - start.started_at))
+        else:
+            retry = None if retry_at is None else moment(retry_at, self._zone())
+            self._tell(told.TaskRunFailed, task, at, **facts, error=describe_error(error), retry_at=retry)
+
+    def _tell(
+        self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, *, run_for: int, **more: Any
+    ) -> None:
+        zone = self._zone()
+        self._sink.emit(
+            kind(
+                at=moment(at, zone),
+                instance=self._instance,
+                scheduler=self._scheduler,
+                task=task.name,
+                run_id=run_id(task.schedule_id, run_for),
+                scheduled_for=moment(run_for, zone),
+                **more,
+            )
+        )
+
+
+def run_id(schedule_id: str, run_for: int) -> str:
+    """The same for every attempt of a run: the key to recognise a repeat by."""
+    return f"{schedule_id}.{run_for}"
+
+
+def moment(at: int, zone: tzinfo) -> datetime:
+    return (_EPOCH + timedelta(microseconds=at)).astimezone(zone)
