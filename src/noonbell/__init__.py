@@ -8,15 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from noonbell.declarative import Scheduler
     from noonbell.errors import NoonbellError
 
 __version__ = "0.1.0"
 
-__all__ = ["NoonbellError", "__version__"]
+__all__ = ["NoonbellError", "Scheduler", "__version__"]
 
 # Public name -> the module it lives in.
 _HOMES = {
     "NoonbellError": "noonbell.errors",
+    "Scheduler": "noonbell.declarative",
 }
 
 

@@ -22,13 +22,13 @@ import apsw
 import runner
 import vloop
 
+from noonbell.core.records import LiveRun
 from noonbell.cron import parse, parse_field
 from noonbell.declarative import Scheduler
 from noonbell.declarative.events import SchedulerEvent
 from noonbell.declarative.state import read_task
 from noonbell.engine import SystemClock
 from noonbell.ports import LEDGER_TABLES, Store
-from noonbell.core.records import LiveRun
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import MemoryData
 from noonbell.store.sqlite import SqliteStore
@@ -57,7 +57,7 @@ class LoopClock(SystemClock):
         self._world = world
 
     def now(self) -> int:
-        return round(self._world.loop.time() * 1_000_000)
+        return round(float(self._world.loop.time()) * 1_000_000)
 
     def elapsed(self) -> float:
         return float(self._world.loop.time())
@@ -85,7 +85,7 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
 
     def make_scheduler(self) -> Scheduler:
         if self._handle is None:
-            self._handle = FaultyStore(self._plain_store(), self._faults, self._clock)
+            self._handle = FaultyStore(self._plain_store(), self._faults, self._clock)  # type: ignore[arg-type]  # any clock that sleeps will do
         poll = timedelta(seconds=self._options.get("poll_interval_s", 60))
         return Scheduler(
             self._handle, clock=self._clock, on_event=self._on_event, time_zone=self._tz, poll_interval=poll
@@ -136,7 +136,10 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         for table, row in (("schedules", schedule), ("runs_live", live)):
             if row is not None:
                 marks = ", ".join("?" * len(row))
-                db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+                db.execute(
+                    f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})",  # noqa: S608 - our own column names
+                    tuple(row.values()),
+                )
         db.close()
 
     def persisted(self) -> dict[str, dict[str, Any]]:
@@ -170,8 +173,9 @@ def rows_of(record: Mapping[str, Any], sid: int) -> tuple[dict[str, Any], dict[s
     if record.get("running_by") is not None or record.get("pending_retry_until") is not None:
         live = {
             "sid": sid, "kind": "scheduled", "run_for": stored.get("last_attempt_at", 0), "fence": 1,
-            "owner": stored.pop("owner", None), "state": "running" if record.get("running_by") is not None else "waiting",
-            "attempt": 1, "wake_at": stored.pop("wake_at", None), "started_at": stored.get("last_attempt_at"),
+            "owner": stored.pop("owner", None), "attempt": 1,
+            "state": "running" if record.get("running_by") is not None else "waiting",
+            "wake_at": stored.pop("wake_at", None), "started_at": stored.get("last_attempt_at"),
             "attempt_at": stored.get("last_attempt_at"), "crashes": 0, "epoch": 1, "cause": "cron",
         }  # fmt: skip
     schedule = {
@@ -230,7 +234,8 @@ def neutral(row: Mapping[str, Any]) -> dict[str, Any]:
 class Adapter(runner.Adapter):  # type: ignore[misc]  # the runner's own files are not typed
     features = frozenset(
         {
-            "slow_storage", "fail_storage", "poll_interval", "mode", "raw_persisted", "deserialize", "parse_field", "sets",
+            "slow_storage", "fail_storage", "poll_interval", "mode", "raw_persisted", "deserialize", "parse_field",
+            "sets",
         }
     )  # fmt: skip
     field_names = FIELD_NAMES

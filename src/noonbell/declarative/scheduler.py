@@ -95,8 +95,8 @@ class Scheduler:
         self._stop_task: asyncio.Task[None] | None = None
 
     @property
-    def state(self) -> State:
-        """Where in its life the scheduler is."""
+    def state(self) -> str:
+        """Where in its life the scheduler is: uninitialized, initializing, running, stopping or stopped."""
         return self._state
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,43 @@
+"""The conformance scenarios and error cases through the adapter, on each store: every row passes, none is skipped.
+
+Strict: a start may be late by a second, not by a minute, and reason texts are compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The runner and its loop are kept byte for byte as they were given, and import each other by their plain names.
+sys.path.insert(0, str(Path(__file__).parent))
+
+import runner
+from adapter import Adapter
+
+SCENARIOS = runner.load("scenarios.json") + runner.load("scenarios_fuzz.json")
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(params=STORES, autouse=True)
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOONBELL_CONFORMANCE_STORE", request.param)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a crashed world leaves its coroutines
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # and its event loop
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[str(s["id"]) for s in SCENARIOS])
+def test_scenario(scenario: Any) -> None:
+    passed, why, _ = runner.run_scenario(Adapter(), scenario, strict=True)
+    assert passed is True, f"{scenario['title']}: {why}"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # as above
+def test_errors() -> None:
+    report = runner.Report()
+    runner.run_errors(Adapter(), report)
+    assert len(report.rows) == sum(len(row["cases"]) for row in runner.load("errors.json"))
+    assert [f"{row['id']}: {row['why']}" for row in report.rows if row["ok"] is not True] == []

@@ -1,0 +1,59 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import uvloop
+from fastapi.testclient import TestClient
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_fastapi_lifespan_runs_tasks_beside_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEATS_STORE", f"sqlite:///{tmp_path}/beats.db")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from examples.fastapi_lifespan import app, beats
+
+    beats.clear()
+    with TestClient(app) as client:
+        # the first coming is due at once: every minute matches
+        for _ in range(200):
+            if client.get("/beats").json():
+                break
+        found = client.get("/beats").json()
+    assert len(found) == 1
+    assert datetime.fromisoformat(found[0]).tzinfo is not None
+
+
+def test_declared_tasks_run_and_stop(tmp_path: Path) -> None:
+    program = [sys.executable, str(ROOT / "examples/declared_tasks.py"), "--seconds", "1.5"]
+    told = subprocess.run(
+        [*program, "--store", f"sqlite:///{tmp_path}/tasks.db"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert "report: all quiet" in told
+    assert told.index("TaskRunStarted") < told.index("TaskRunCompleted") < told.index("SchedulerStopped")
+
+
+def test_the_scheduler_runs_on_uvloop(tmp_path: Path) -> None:
+    from datetime import timedelta
+
+    from noonbell import Scheduler
+
+    async def life() -> str:
+        ran = asyncio.Event()
+
+        async def work() -> None:
+            ran.set()
+
+        async with Scheduler(f"sqlite:///{tmp_path}/uv.db") as scheduler:
+            await scheduler.initialize([("t", "* * * * *", work, timedelta(minutes=1))])
+            await asyncio.wait_for(ran.wait(), 10)
+            return type(asyncio.get_running_loop()).__module__
+
+    assert uvloop.run(life()).startswith("uvloop")

@@ -1,0 +1,217 @@
+"""The memory store says what is right; SQLite has to agree, row by row, after every step of long random histories."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from noonbell.core.decide import decide
+from noonbell.core.records import (
+    ChangedSchedule,
+    Decision,
+    Declaration,
+    Due,
+    LifecycleEvent,
+    LiveRun,
+    NewSchedule,
+    Outcome,
+    RemovedSchedule,
+    Settlement,
+    Start,
+)
+from noonbell.errors import StoreError
+from noonbell.ports import Claimed, Store
+from noonbell.store.memory import MemoryStore
+from noonbell.store.sqlite import SqliteStore
+from noonbell.testing.storage_cases.base import HOUR, MINUTE, SECOND, T0, ledger
+from noonbell.timing import cron_timing
+
+CRONS = ("* * * * *", "* * * * *", "0 * * * *", "0 * * * *", "5,20,21 * * * *", "30 1 * * *", "0 0 29 2 *")
+OWNERS = ("scheduler:one", "scheduler:two")
+INSTANCES = ("i1", "i2", "i3")
+OUTCOMES: tuple[Outcome, ...] = ("succeeded", "failed", "failed", "abandoned")
+
+
+class History:
+    """Draws the next step from what the stores hold. Both get the same; neither is asked twice."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = T0
+        self.starts: list[tuple[Start, str]] = []  # also the settled and the stale ones
+        self.names = 0
+        self.seen: set[str] = set()
+
+    async def step(self, stores: tuple[Store, ...]) -> None:
+        forward = (0, 1, SECOND, 20 * SECOND, 20 * SECOND, MINUTE, MINUTE, 5 * MINUTE, HOUR)
+        self.now += self.random.choice(forward if self.random.random() < 0.95 else (-SECOND, -MINUTE, -2 * HOUR))
+        steps = (
+            self.claim, self.claim, self.claim, self.claim, self.settle, self.settle, self.declare, self.hand_back,
+            self.trigger, self.record, self.reopen,
+        )  # fmt: skip
+        step = self.random.choice(steps)
+        call = await step(stores[0])
+        self.seen.add(step.__name__)
+        results = [await _outcome(call, store) for store in stores]
+        assert results[0] == results[1], (step.__name__, self.now)
+        dumps = [await ledger(store) for store in stores]
+        for table, rows in dumps[0].items():
+            assert rows == dumps[1][table], (step.__name__, table)
+        for managed_by in OWNERS:
+            declared = [await store.read_declared(managed_by) for store in stores]
+            assert declared[0] == declared[1]
+        for instance in INSTANCES:
+            assert await stores[0].owned(instance) == await stores[1].owned(instance)
+        if isinstance(results[0], Claimed):
+            self.seen.update(f"cause {start.cause}" for start in results[0].starts)
+            self.seen.update("preempted" for start in results[0].starts if start.preempted is not None)
+            self.seen.update("quarantined" for _ in results[0].quarantined)
+            self.seen.update({"full"} if results[0].full else ())
+
+    async def claim(self, store: Store) -> Callable[[Store], Any]:
+        managed_by, owner = self.random.choice(OWNERS), self.random.choice(INSTANCES)
+        limit, now = self.random.choice((1, 2, 3, 100)), self.now
+        specs = {row["sid"]: row["spec"] for row in await store.schedules()}
+        bad = {sid for sid in specs if self.random.random() < 0.05}
+        error = ValueError("bad")
+
+        def decide_one(due: Due) -> Decision:
+            if due.sid in bad:
+                raise error
+            return decide(due, cron_timing(specs[due.sid], UTC), now)
+
+        async def call(store: Store) -> Claimed:
+            claimed = await store.claim_due(managed_by, owner, now, limit, decide_one)
+            if isinstance(store, MemoryStore):
+                self.starts.extend((start, owner) for start in claimed.starts)
+            return claimed
+
+        return call
+
+    async def settle(self, store: Store) -> Callable[[Store], Any]:
+        batch: dict[int, Settlement] = {}  # a schedule ends one run at a time
+        running = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.owned(i)}
+        alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in running]
+        chosen = [pair for pair in alive if self.random.random() < 0.6]
+        for start, owner in (*chosen, *self.random.sample(self.starts, min(len(self.starts), 2))):
+            fence = start.fence + (self.random.random() < 0.1)
+            who = owner if self.random.random() < 0.9 else self.random.choice(INSTANCES)
+            outcome = self.random.choice(OUTCOMES)
+            wake_at = self.now + self.random.choice((SECOND, 30 * SECOND, HOUR)) if outcome == "failed" else None
+            error = None if outcome == "succeeded" else self.random.choice((None, "boom", 'tricky "\n☃'))
+            again = replace(start, fence=fence, following=start.following if self.random.random() < 0.95 else None)
+            if start.kind == "manual":
+                wake_at = None
+            batch[start.sid] = Settlement(again, who, outcome, self.now, wake_at, error)
+        return lambda store: store.settle(list(batch.values()))
+
+    async def hand_back(self, store: Store) -> Callable[[Store], Any]:
+        some = {start.sid: (start, owner) for start, owner in self.random.sample(self.starts, min(len(self.starts), 3))}
+        owner = self.random.choice(INSTANCES)
+        now, starts = self.now, [start for start, _ in some.values()]
+        return lambda store: store.hand_back(starts, owner, now)
+
+    async def trigger(self, store: Store) -> Callable[[Store], Any]:
+        sid, owner, now = self.random.randint(0, self.names + 1), self.random.choice(INSTANCES), self.now
+
+        async def call(store: Store) -> Start | None:
+            start = await store.trigger(sid, owner, now)
+            if start is not None and isinstance(store, MemoryStore):
+                self.starts.append((start, owner))
+            return start
+
+        return call
+
+    async def record(self, store: Store) -> Callable[[Store], Any]:
+        event = LifecycleEvent(self.random.choice(OWNERS), self.now, "i1", "stop-start", "asked")
+        return lambda store: store.record(event)
+
+    async def reopen(self, store: Store) -> Callable[[Store], Any]:
+        killed = self.random.random() < 0.5
+
+        async def call(store: Store) -> None:
+            if killed:
+                store.kill()
+            else:
+                await store.close()
+            await store.open()
+
+        return call
+
+    async def declare(self, store: Store) -> Callable[[Store], Any]:
+        managed_by, now, draw = self.random.choice(OWNERS), self.now, self.random.random
+        changed, removed = [], []
+        revived: list[LiveRun] = []
+        interrupted: list[LiveRun] = []
+        for row in await store.schedules(managed_by, removed=False):
+            sid, cursor_at = row["sid"], row["cursor_at"]
+            if draw() < 0.08:
+                removed.append(RemovedSchedule(sid, cursor_at))
+                continue
+            for live in await store.live(sid):
+                if draw() < 0.3 and live.state != "waiting":
+                    if live.kind == "manual":
+                        interrupted.append(live)
+                    else:
+                        again = replace(live, state="queued", owner=None, fence=live.fence + 1, wake_at=now)
+                        revived.append(replace(again, crashes=live.crashes + 1, cause="orphan"))
+            if draw() < 0.3:
+                edit = draw() < 0.5
+                cron = self.random.choice(CRONS) if edit else row["spec"]
+                following = cron_timing(cron, UTC).following(cursor_at)
+                changed.append(
+                    ChangedSchedule(
+                        sid, cron, "UTC", "z2", "{}", 7, row["epoch"] + edit, cursor_at,
+                        self.random.choice((following, cursor_at, None)), edit,
+                    )
+                )  # fmt: skip
+        created = [self._new(now) for _ in range(self.random.choice((0, 1, 4)))]
+        if created and draw() < 0.1:
+            created.append(
+                replace(created[0], schedule_id="twin") if draw() < 0.5 else replace(created[0], name="twin")
+            )
+        events = [LifecycleEvent(managed_by, now, "i2", name) for name in ("crash", "init-ok")]
+        whole = Declaration(managed_by, now, created, changed, removed, revived, interrupted, events)
+        return lambda store: store.declare(whole)
+
+    def _new(self, now: int) -> NewSchedule:
+        self.names += 1
+        cron = self.random.choice(CRONS)
+        following = cron_timing(cron, UTC).following(now)
+        next_run_at = self.random.choice((following, following, now, None))
+        name = f"task {self.names}"
+        return NewSchedule(f"id {self.names}", name, "cron", cron, "UTC", "z1", "{}", MINUTE, now, next_run_at)
+
+
+async def _outcome(call: Callable[[Store], Any], store: Store) -> object:
+    try:
+        return await call(store)
+    except StoreError:
+        return StoreError
+
+
+EVERYTHING = {
+    "claim", "settle", "declare", "hand_back", "trigger", "record", "reopen", "full", "preempted", "quarantined",
+    "cause cron", "cause retry", "cause orphan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("block", range(8))
+async def test_sqlite_agrees_with_the_specification(tmp_path: Path, block: int) -> None:
+    seen: set[str] = set()
+    for seed in range(block * 4, block * 4 + 4):
+        memory, sqlite = MemoryStore(), SqliteStore(tmp_path / f"{seed}.db", threaded=False)
+        history = History(seed)
+        for store in (memory, sqlite):
+            await store.open()
+        for _ in range(150):
+            await history.step((memory, sqlite))
+        await sqlite.close()
+        seen |= history.seen
+    assert seen >= EVERYTHING, "a history that never gets there proves nothing"
