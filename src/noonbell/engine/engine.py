@@ -111,6 +111,7 @@ class Engine:
         if self._loop is not None:
             await self._loop
         await self._hand_back([start for _, start in self._threads.take_back()])
+        self._settler.last_chance()
         await self._idle.wait()
         self._threads.close()
 

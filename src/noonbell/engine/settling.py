@@ -1,7 +1,9 @@
 """Ends of attempts on their way into the ledger.
 
 While one batch is being committed the next one gathers, so that a single end is written at once and a burst shares
-its commits, without a timer. A batch that cannot be written is kept and tried again: an end is never dropped.
+its commits, without a timer. A batch that cannot be written is kept and tried again for as long as the engine runs.
+Only a stop sets a limit: a program must be able to end beside a full disk. What is not recorded by then is as after a
+crash: the run starts again at the next start, under the same id.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ logger = logging.getLogger("noonbell.engine")
 _FIRST_PAUSE: Final = 500_000
 _LONGEST_PAUSE: Final = 5_000_000
 _LARGEST_BATCH: Final = 8192
+_LAST_TRIES: Final = 5
 
 
 class Settler:
@@ -35,7 +38,13 @@ class Settler:
         self._written = written
         self._gathering: list[Settlement] = []
         self._task: asyncio.Task[None] | None = None
-        self._urgent = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._tries_left: int | None = None  # no limit while the engine runs
+
+    def last_chance(self) -> None:
+        """The engine stops: try a few more times, then give up."""
+        self._tries_left = _LAST_TRIES
+        self._hurry.set()
 
     def add(self, settlement: Settlement) -> None:
         self._gathering.append(settlement)
@@ -53,7 +62,10 @@ class Settler:
                 expected = isinstance(error, StoreError)
                 told = "%d ended runs could not be recorded, trying again: %s"
                 logger.error(told, len(batch), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
-                await self._clock.wait(self._clock.now() + pause, self._urgent)
+                if self._gives_up():
+                    return
+                self._hurry.clear()
+                await self._clock.wait(self._clock.now() + pause, self._hurry)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
@@ -66,3 +78,14 @@ class Settler:
                 )  # fmt: skip
             self._written(batch)
         self._task = None
+
+    def _gives_up(self) -> bool:
+        if self._tries_left is None:
+            return False
+        self._tries_left -= 1
+        if self._tries_left > 0:
+            return False
+        lost, self._gathering, self._task = self._gathering, [], None
+        logger.error("%d ended runs stay unrecorded; they start again at the next start", len(lost))
+        self._written(lost)
+        return True
