@@ -116,10 +116,16 @@ def readme_sessions() -> list[tuple[str, str]]:
     return re.findall(r"^```console\n\$ noonbell (.*?)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def run_python(arguments: list[str]) -> str:
+def run_python(arguments: list[str], folder: Path) -> str:
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "PYTHONWARNINGS": "error"}
     answer = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     return "\n".join(line.rstrip() for line in answer.stdout.strip().splitlines())
 
@@ -131,14 +137,14 @@ def test_the_readme_shows_the_output_of_each_of_its_examples() -> None:
 
 
 @pytest.mark.parametrize(("program", "shown"), readme_examples())
-def test_readme_examples_print_what_the_readme_shows(program: str, shown: str) -> None:
-    assert run_python(["-c", program]) == shown.strip()
+def test_readme_examples_print_what_the_readme_shows(program: str, shown: str, tmp_path: Path) -> None:
+    assert run_python(["-c", program], tmp_path) == shown.strip()
 
 
 @pytest.mark.parametrize(("command", "shown"), readme_sessions())
-def test_readme_commands_print_what_the_readme_shows(command: str, shown: str) -> None:
+def test_readme_commands_print_what_the_readme_shows(command: str, shown: str, tmp_path: Path) -> None:
     words = re.findall(r'"[^"]*"|\S+', command)
-    assert run_python(["-m", "noonbell", *(word.strip('"') for word in words)]) == shown.strip()
+    assert run_python(["-m", "noonbell", *(word.strip('"') for word in words)], tmp_path) == shown.strip()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
