@@ -131,10 +131,9 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert found.stderr == ""
 
 
-@pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
-def test_examples_run(example: str) -> None:
+def test_the_example_runs() -> None:
     found = subprocess.run(
-        [sys.executable, ROOT / "examples" / example], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, ROOT / "examples" / "next_fires.py"], capture_output=True, text=True, timeout=60, check=False
     )
     assert found.returncode == 0, found.stderr
     assert found.stderr == ""

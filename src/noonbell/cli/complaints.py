@@ -53,7 +53,7 @@ class SpeakingCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             message = error.format_message()
-            if "unexpected extra argument" in message:
+            if "unexpected extra argument" in message and any(param.name == "expression" for param in self.params):
                 message += ". Put the expression in quotes, as in '15 3 * * 1-5'"
             if as_json:
                 raise Complaint(message, {"usage": ctx.get_usage()}, as_json=True) from error

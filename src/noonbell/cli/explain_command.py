@@ -27,12 +27,12 @@ _DAY_RULES: Final = {
 @readings.options
 @click.pass_obj
 def command(now: datetime, expression: str, tz: str | None, dst: DstPolicy, *, as_json: bool) -> None:
-    r"""Say in English when EXPRESSION fires, field by field, with the clock changes that bend it in the coming year.
+    """Say in English when EXPRESSION fires, field by field, with the clock changes that bend it in the coming year.
 
     \b
     noonbell explain '0 0 1,15 * 1'
     noonbell explain '0 0 12 ? * MON-FRI' --tz Europe/Berlin
-    """
+    """  # noqa: D301 - click wants the character itself
     reading = readings.read(expression, as_json=as_json)
     zone = find_zone(tz, as_json=as_json)
     here = now.astimezone(zone)

@@ -25,13 +25,13 @@ from noonbell.errors import CronCalculationError
 def command(
     now: datetime, *, expression: str, tz: str | None, dst: DstPolicy, count: int, from_: str | None, as_json: bool
 ) -> None:
-    r"""List the coming occurrences of EXPRESSION, and the clock changes that bend it in the year after.
+    """List the coming occurrences of EXPRESSION, and the clock changes that bend it in the year after.
 
     \b
     noonbell next '30 1 * * *' --tz America/New_York
     noonbell next '*/15 9-17 * * mon-fri' --count 20
     noonbell next @daily --from 2027-03-13 --json
-    """
+    """  # noqa: D301 - click wants the character itself
     reading = readings.read(expression, as_json=as_json)
     zone = find_zone(tz, as_json=as_json)
     start = find_start(from_, zone, now, as_json=as_json)

@@ -17,6 +17,8 @@ from noonbell import __version__
 _COMMANDS: Final = {
     "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
     "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
+    "verify": ("noonbell.cli.verify_command", "Prove that a ledger is whole, or tell what is wrong with it."),
+    "why": ("noonbell.cli.why_command", "Say why a task did, or did not, run at a time."),
 }
 
 _EPILOG: Final = """\b

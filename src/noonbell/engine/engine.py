@@ -113,6 +113,11 @@ class Engine:
         await self._hand_back([start for _, start in self._threads.take_back()])
         self._settler.last_chance()
         await self._idle.wait()
+        if self._doubtful:
+            try:
+                await self._account_for_claims(self._clock.now())
+            except StoreError as error:
+                logger.error("Unstarted runs may stay claimed until the next start: %s", error)  # noqa: TRY400 - the cause is in the message
         self._threads.close()
 
     async def trigger(self, sid: int) -> bool:

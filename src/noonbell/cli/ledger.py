@@ -1,0 +1,54 @@
+"""What the commands that question a ledger share: their options, and a store that is only read.
+
+A file that is not there is not created, and one that holds something else is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from noonbell.cli.complaints import Complaint
+from noonbell.errors import NoonbellError, StoreError, TaskNotFoundError
+from noonbell.ports import Store
+from noonbell.store.opening import open_store, require_ledger
+
+T = TypeVar("T")
+
+db_option = click.option("--db", "url", metavar="URL", required=True, help="The ledger, such as sqlite:///app.db.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
+scheduler_option = click.option("--scheduler", metavar="NAME", help="Only the tasks of the Scheduler of this name.")
+
+
+def owner_named(scheduler: str | None) -> str | None:
+    """The owner that --scheduler means; a full owner such as periodic:nightly is taken as it is."""
+    if scheduler is None or ":" in scheduler:
+        return scheduler
+    return f"scheduler:{scheduler}"
+
+
+def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
+    """Open the ledger, ask, and close it; what goes wrong becomes a complaint."""
+
+    async def session() -> T:
+        require_ledger(url)
+        store = open_store(url)
+        await store.open()
+        try:
+            return await ask(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(session())
+    except StoreError as error:
+        facts = {"option": "--db", "value": url, "kind": type(error).__name__}
+        raise Complaint(str(error), facts, as_json=as_json) from error
+    except TaskNotFoundError as error:
+        facts = {"argument": "TASK", "value": error.task_name, "known": error.details["known"]}
+        raise Complaint(str(error), facts, as_json=as_json) from error
+    except NoonbellError as error:
+        raise Complaint(str(error), dict(error.details), ("Name one with --scheduler",), as_json=as_json) from error

@@ -1,0 +1,106 @@
+"""`noonbell verify`: proof that a ledger is whole, or the list of what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
+from noonbell.cli.ledger import ask_ledger, db_option, json_option, owner_named, scheduler_option
+from noonbell.cli.reading import terminal
+from noonbell.ledger import Report, verify_store
+from noonbell.ledger.reading import instant, moment
+from noonbell.ledger.wording import counted
+from noonbell.ports import Store
+
+_EXAMPLES: Final = """\b
+noonbell verify --db sqlite:///app.db
+noonbell verify --db sqlite:///app.db --from 2026-11-01 --to 2026-11-08 --json
+"""
+_RIGHT: Final = "an ISO-8601 time, such as 2026-11-01T01:30 (UTC) or 2026-11-01T01:30-04:00"
+
+
+@click.command("verify", cls=SpeakingCommand, epilog=_EXAMPLES)
+@db_option
+@click.option("--from", "from_", metavar="TIME", help="Only occurrences from this ISO-8601 time on (no offset: UTC).")
+@click.option("--to", metavar="TIME", help="Only occurrences up to this time.")
+@scheduler_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, *, url: str, from_: str | None, to: str | None, scheduler: str | None, as_json: bool
+) -> None:
+    """Prove that a ledger is whole: every occurrence has one verdict, and every run has its occurrence.
+
+    Exit status: 0 whole, 1 something is wrong (each is told), 2 bad input.
+    """
+    from_at = None if from_ is None else instant(_instant(from_, "--from", as_json=as_json))
+    to_at = None if to is None else instant(_instant(to, "--to", as_json=as_json))
+    if from_at is not None and to_at is not None and to_at < from_at:
+        message = f"--to {to} lies before --from {from_}"
+        raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
+
+    async def ask(store: Store) -> Report:
+        return await verify_store(store, managed_by=owner_named(scheduler), from_at=from_at, to_at=to_at)
+
+    report = ask_ledger(url, ask, as_json=as_json)
+    if as_json:
+        click.echo(json.dumps(_report_data(report), ensure_ascii=False))
+    else:
+        _print_report(report)
+    ctx.exit(0 if report.clean else 1)
+
+
+def _print_report(report: Report) -> None:
+    console = terminal()
+    looked = (
+        f"{counted(report.schedules, 'schedule')}, {counted(report.occurrences, 'occurrence')}, "
+        f"{counted(report.runs, 'run')}, {counted(report.spans, 'span')}"
+    )
+    if report.clean:
+        console.print(Text.assemble(("whole", "bold green"), f"  {looked}"))
+    else:
+        total = len(report.problems) + report.more
+        console.print(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
+    for problem in report.problems:
+        console.print(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
+    if report.more:
+        console.print(Text(f"  … and {report.more} more"))
+    for remark in report.remarks:
+        console.print(Text(f"  · {printable(remark)}", "dim"))
+
+
+def _report_data(report: Report) -> dict[str, Any]:
+    return {
+        "whole": report.clean,
+        "schedules": report.schedules,
+        "occurrences": report.occurrences,
+        "runs": report.runs,
+        "spans": report.spans,
+        "problems": [
+            {
+                "kind": problem.kind,
+                "text": problem.text,
+                "task": problem.schedule,
+                "managed_by": problem.managed_by,
+                "at": None if problem.at is None else moment(problem.at).isoformat(),
+            }
+            for problem in report.problems
+        ],
+        "more_problems": report.more,
+        "remarks": report.remarks,
+    }
+
+
+def _instant(text: str, option: str, *, as_json: bool) -> datetime:
+    try:
+        typed = datetime.fromisoformat(text.strip())
+        return typed.astimezone(UTC) if typed.tzinfo is not None else typed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        facts = {"option": option, "value": text, "right": _RIGHT}
+        message = f'{option} "{text}" is not a time: {error}'
+        raise Complaint(message, facts, (f"Right is {_RIGHT}",), as_json=as_json) from error

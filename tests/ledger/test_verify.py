@@ -1,0 +1,275 @@
+"""verify_store: clean on ledgers that the store's own verbs have made, and never on ones that were tampered with."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from noonbell.core.records import LifecycleEvent
+from noonbell.ledger import Report, verify_store
+from noonbell.ports import Store
+from noonbell.store.sqlite import SqliteStore
+from tests.ledger.history import OWNER, SECOND, History, eventful, us
+from tests.ledger.tampering import NAMES, TAMPERINGS, Tampering
+
+MINUTE = 60 * SECOND
+
+
+def execute(store: SqliteStore, sql: str, names: Mapping[str, int] = NAMES) -> None:
+    """Tamper with the file behind the store's back; something has to change."""
+    db = apsw.Connection(str(store.path))
+    db.execute(sql, names)
+    assert db.changes() > 0
+    db.close()
+
+
+def texts(report: Report) -> list[str]:
+    return [problem.text for problem in report.problems]
+
+
+# --- whole ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_eventful_ledger_is_whole(store: Store) -> None:
+    await eventful(store)
+    report = await verify_store(store)
+    assert texts(report) == []
+    assert report.remarks == []
+    assert report.clean
+    # sync from 00:00 to 01:21; hourly at 00:00, then at 00:30 and 01:00 in its new rhythm; gone at 00:00 and 00:30
+    assert (report.schedules, report.occurrences) == (3, 82 + 3 + 2)
+    assert report.runs == 33 + 2 + 2
+    assert report.spans == 4
+
+
+async def test_an_empty_store_is_whole(store: Store) -> None:
+    report = await verify_store(store)
+    assert report.clean
+    assert (report.schedules, report.occurrences, report.runs, report.spans) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
+async def test_clock_changes_break_no_account(store: Store, zone: str) -> None:
+    history = History(store, zone)
+    await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *", "often": "0,20,40 * * * *"})
+    await history.run_each("2026-03-07T12:00:00", "2026-03-09T12:00:00", timedelta(minutes=10))
+    await history.run_each("2026-03-09T12:10:00", "2026-11-05T12:00:00", timedelta(hours=31))
+    report = await verify_store(store)
+    assert texts(report) == []
+    assert report.occurrences > 17_000
+
+
+async def test_a_running_run_and_a_manual_one_are_whole(store: Store) -> None:
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.run("2026-11-15T00:00:00")
+    start = await store.trigger(1, "one", us("2026-11-15T00:00:30"))
+    assert start is not None
+    assert (await verify_store(store)).clean
+    await history.settle([start], "2026-11-15T00:00:40")
+    await history.claim("2026-11-15T00:01:00")
+    report = await verify_store(store)
+    assert texts(report) == []
+    assert (report.occurrences, report.runs) == (2, 2)
+
+
+async def test_one_owner_can_be_verified_alone(night: SqliteStore) -> None:
+    other = History(night, owner="scheduler:other")
+    await other.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await other.run("2026-11-15T00:00:00")
+    execute(night, "DELETE FROM runs WHERE sid = 4")
+    assert (await verify_store(night, managed_by=OWNER)).clean
+    report = await verify_store(night, managed_by="scheduler:other")
+    assert [problem.managed_by for problem in report.problems] == ["scheduler:other"]
+
+
+# --- tampered with ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda tampering: tampering.how)
+async def test_whatever_is_tampered_with_is_named(night: SqliteStore, tampering: Tampering) -> None:
+    execute(night, tampering.sql)
+    report = await verify_store(night)
+    named = "" if tampering.task is None else f"{tampering.task} ({OWNER}): "
+    assert f"{named}{tampering.said}" in texts(report)
+    assert len(report.problems) <= 3
+    assert not report.clean
+
+
+DAMAGED = [
+    "UPDATE schedules SET name = sid",
+    "UPDATE schedules SET spec = NULL, timezone = 5",
+    "UPDATE schedules SET cursor_at = 'soon', created_at = x'00ff'",
+    "UPDATE schedules SET cursor_at = 9223372036854775807",
+    "UPDATE schedules SET epoch = 'one'",
+    "UPDATE schedules SET next_run_at = 'x'",
+    "UPDATE schedules SET managed_by = 5",
+    "UPDATE epochs SET from_at = 'x'",
+    "UPDATE epochs SET to_at = 1.5",
+    "UPDATE epochs SET epoch = 'x' || epoch",
+    "UPDATE epochs SET spec = '* * *'",
+    "UPDATE epochs SET spec = 7",
+    "UPDATE epochs SET timezone = 'Mars/Olympus'",
+    "UPDATE epochs SET timezone = x'00'",
+    "UPDATE epochs SET sid = sid + 50",
+    "UPDATE runs SET run_for = 'x' || run_for",
+    "UPDATE runs SET run_for = 9223372036854775807 - sid WHERE run_for = 1794702600000000",
+    "UPDATE runs SET sid = 'x' || sid",
+    "UPDATE runs SET kind = 'other'",
+    "UPDATE runs SET started_at = 'x'",
+    "UPDATE runs SET ended_at = x'ff'",
+    "UPDATE runs SET attempts = 'many'",
+    "UPDATE runs SET epoch = 'x'",
+    "UPDATE spans SET to_at = 'x'",
+    "UPDATE spans SET from_at = 'x' || from_at",
+    "UPDATE spans SET n = 'x'",
+    "UPDATE spans SET epoch = 'x'",
+    "UPDATE runs_live SET state = 5",
+    "UPDATE runs_live SET run_for = 'x'",
+    "UPDATE runs_live SET attempt = 'x', fence = -1",
+    "UPDATE runs_live SET started_at = 'x'",
+    "UPDATE runs_live SET sid = 99",
+    "UPDATE attempts SET run_for = 'x' || run_for",
+    "UPDATE attempts SET kind = 'x'",
+    "UPDATE attempts SET sid = 1000 + attempt",
+    "UPDATE lifecycle SET at = 'x'",
+    "UPDATE lifecycle SET event = 5",
+    "DELETE FROM schedules",
+]
+
+
+@pytest.mark.parametrize("sql", DAMAGED)
+async def test_damage_is_told_and_never_raises(night: SqliteStore, sql: str) -> None:
+    execute(night, sql)
+    report = await verify_store(night)
+    assert report.problems
+    assert all(text.endswith(".") for text in texts(report))
+
+
+# --- remarks ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: Store) -> None:
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.settle(await history.claim("2026-11-15T00:00:05"), "2026-11-15T00:00:01")
+    report = await verify_store(store)
+    assert report.clean
+    (remark,) = report.remarks
+    assert "ended at 2026-11-15T00:00:01Z, before it started at 2026-11-15T00:00:05Z: the clock was set back" in remark
+
+
+async def test_an_epoch_of_other_zone_rules_is_not_judged_by_todays(night: SqliteStore) -> None:
+    execute(night, "UPDATE epochs SET zone_hash = 'older' WHERE sid = 1")
+    execute(night, "DELETE FROM runs WHERE sid = 1 AND run_for = :at")
+    report = await verify_store(night)
+    assert report.clean
+    assert len(report.remarks) == 1
+    assert "which are not those it was decided by" in report.remarks[0]
+
+
+async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Store) -> None:
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {})
+    await store.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
+    report = await verify_store(store)
+    assert report.clean
+    assert len(report.remarks) == 1
+
+
+async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: Store) -> None:
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.claim("2026-11-15T00:00:00")
+    assert (await verify_store(store)).remarks == []
+    await history.stop("2026-11-15T00:01:00")
+    report = await verify_store(store)
+    assert report.clean
+    (remark,) = report.remarks
+    assert "for 2026-11-15T00:00:00Z counts as running, though its scheduler has stopped" in remark
+
+
+# --- parts of it, and a lot of it -------------------------------------------------------------------------------------
+
+
+async def test_a_part_of_the_time_can_be_verified(night: SqliteStore) -> None:
+    execute(night, "DELETE FROM runs WHERE sid = 1 AND run_for = :at")
+    before = await verify_store(night, to_at=NAMES["at"] - 1)
+    after = await verify_store(night, from_at=NAMES["at"] + 1)
+    inside = await verify_store(night, from_at=NAMES["at"], to_at=NAMES["at"])
+    assert before.clean
+    assert after.clean
+    assert [problem.at for problem in inside.problems] == [NAMES["at"]]
+    # bounds inside a span: what lies in the window is counted, and nothing else
+    cut = await verify_store(night, from_at=us("2026-11-15T00:40:00"), to_at=us("2026-11-15T00:49:59"))
+    assert cut.clean
+    assert cut.occurrences == 10
+
+
+async def test_what_is_written_meanwhile_is_no_problem(file_store: SqliteStore) -> None:
+    """A run that ends between two pages is seen alive and ended; at the second look it is not."""
+    history = await eventful(file_store)
+    starts = await history.claim("2026-11-15T01:22:00")
+    genuine = file_store.read_ledger
+    asked = 0
+
+    async def read_ledger(table: Any, after: Any, limit: int, **bounds: Any) -> list[tuple[Any, ...]]:
+        nonlocal asked
+        if table == "runs" and not asked:
+            asked = 1
+            await history.settle(starts, "2026-11-15T01:22:01")
+        return await genuine(table, after, limit, **bounds)
+
+    file_store.read_ledger = read_ledger  # type: ignore[method-assign]  # the moment between two reads
+    report = await verify_store(file_store)
+    assert asked
+    assert texts(report) == []
+
+
+async def test_a_million_missed_occurrences_are_counted_not_enumerated(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(store)
+    await history.start("2024-01-01T00:00:00", {"sync": "* * * * *"})
+    await history.run("2024-01-01T00:00:00")
+    await history.run("2026-01-01T00:00:00")
+
+    def enumerated(*_: object, **__: object) -> None:
+        raise AssertionError("occurrences were enumerated")
+
+    monkeypatch.setattr("noonbell.cron.CronExpression.epochs_between", enumerated)
+    monkeypatch.setattr("noonbell.cron.CronExpression.between", enumerated)
+    report = await verify_store(store)
+    assert texts(report) == []
+    assert report.occurrences == (366 + 365) * 1440 + 1
+    assert report.spans == 1
+
+
+async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_path: Path) -> None:
+    history = History(file_store)
+    await history.start("2026-01-01T00:00:00", {"sync": "* * * * *"})
+    await history.run("2026-01-01T00:00:00")
+    n = 60_000
+    execute(
+        file_store,
+        "WITH RECURSIVE i(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < :n), at(t) AS "
+        "(SELECT :first + k * 60000000 FROM i) "
+        "INSERT INTO runs SELECT t, 1, 'scheduled', 'succeeded', 1, t, t, 'one', 1 FROM at",
+        {"first": us("2026-01-01T00:00:00"), "n": n},
+    )
+    last = us("2026-01-01T00:00:00") + n * MINUTE
+    execute(file_store, "UPDATE schedules SET cursor_at = :last, next_run_at = :last + 60000000", {"last": last})
+    assert (await verify_store(file_store, to_at=us("2026-01-02T00:00:00"))).clean  # caches are filled
+    tracemalloc.start()
+    report = await verify_store(file_store)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert texts(report) == []
+    assert report.runs == n + 1
+    assert peak < 8_000_000  # a page of rows; all of them would be five times as much
