@@ -8,17 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from noonbell import periodic
     from noonbell.declarative import Scheduler
     from noonbell.errors import NoonbellError
 
 __version__ = "0.1.0"
 
-__all__ = ["NoonbellError", "Scheduler", "__version__"]
+__all__ = ["NoonbellError", "Scheduler", "__version__", "periodic"]
 
 # Public name -> the module it lives in.
 _HOMES = {
     "NoonbellError": "noonbell.errors",
     "Scheduler": "noonbell.declarative",
+    "periodic": "noonbell.periodic",
 }
 
 
@@ -26,7 +28,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
+    module = import_module(home)
+    value: object = module if home == f"{__name__}.{name}" else getattr(module, name)
     # Kept, so that the next use is an ordinary look-up.
     globals()[name] = value
     return value

@@ -131,7 +131,7 @@ class Store(Protocol):
         ...
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
-        """Put claimed runs whose action was never called back to `queued`, their attempt unchanged."""
+        """Put claimed runs whose action was never called back to `queued`, to wake at `now`; the attempt is undone."""
         ...
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:

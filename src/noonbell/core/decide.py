@@ -66,5 +66,5 @@ def _span(due: Due, timing: CronTiming, last: int, reason: str) -> Span:
 def _again(live: LiveRun, cause: Cause, attempt: int, now: int, following: int | None) -> Start:
     return Start(
         sid=live.sid, kind=live.kind, run_for=live.run_for, fence=live.fence + 1, attempt=attempt, cause=cause,
-        epoch=live.epoch, started_at=now, due_at=live.wake_at if live.wake_at is not None else now, following=following,
+        epoch=live.epoch, started_at=now, due_at=live.wake_at or now, following=following,
     )  # fmt: skip

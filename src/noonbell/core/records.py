@@ -6,9 +6,12 @@ a store fills them from rows and writes them back, `decide` turns one into the o
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+# The wake-up of a run that is to start at the next look, whatever the clock says by then: it may be set back.
+AT_ONCE: Final = 0
 
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
@@ -191,7 +194,8 @@ class Declaration(msgspec.Struct):
 
     `revived` are live runs in their new state (orphans put back to `queued`), written by key (sid, kind, run_for).
     `interrupted` are manual runs of a dead instance: nobody asked for a repeat, so they end as `unknown`. `events` are
-    added to the lifecycle in order.
+    added to the lifecycle in order. `parked` are schedules that stay as they are and do not wake: not in use until they
+    are among the `changed` of a later declaration.
     """
 
     managed_by: str
@@ -202,3 +206,4 @@ class Declaration(msgspec.Struct):
     revived: list[LiveRun]
     interrupted: list[LiveRun]
     events: list[LifecycleEvent]
+    parked: list[int] = []

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from noonbell.core.records import (
+    AT_ONCE,
     ChangedSchedule,
     Declaration,
     LifecycleEvent,
@@ -99,7 +100,7 @@ def plan(
             made.overridden.append(registration.name)
         live, executing = task.live, task.manual is not None
         if orphans:
-            live, executing = _revived(task, now), False
+            live, executing = _revived(task), False
             if live is not task.live and live is not None:
                 declaration.revived.append(live)
                 made.orphaned.append(registration.name)
@@ -168,7 +169,7 @@ def _changed(
     )
 
 
-def _revived(task: StoredTask, now: int) -> LiveRun | None:
+def _revived(task: StoredTask) -> LiveRun | None:
     live = task.live
     if live is None or (live.state != "running" and live.wake_at is not None):
         return live
@@ -177,7 +178,7 @@ def _revived(task: StoredTask, now: int) -> LiveRun | None:
         state="queued",
         cause="orphan",
         owner=None,
-        wake_at=now,
+        wake_at=AT_ONCE,
         fence=live.fence + 1,
         crashes=live.crashes + 1,
     )

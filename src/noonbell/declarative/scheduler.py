@@ -238,8 +238,10 @@ class Scheduler:
             await asyncio.shield(self._stop_task)
 
     async def _stop(self) -> None:
-        self._emit(told.SchedulerStopRequested)
         engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.request_stop()
+        self._emit(told.SchedulerStopRequested)
         await self._record("stop-start")
         if engine is not None:
             polling = bool(engine.tasks)

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from noonbell.core.decide import decide
-from noonbell.core.records import Decision, Due, LiveRun, Settlement, Start
+from noonbell.core.records import AT_ONCE, Decision, Due, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.settling import Settler
@@ -90,10 +90,12 @@ class Engine:
         self._running: dict[int, Start] = {}  # by sid: claimed and not yet recorded as ended
         self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when its run is recorded
         self.between_looks = asyncio.Lock()  # held during a look
+        self._unstarted: list[Start] = []  # claimed, but a stop came first
         self._coroutines: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
+        self._began = clock.now()
         self._planned = 0
         self._poked = _NEVER
         self._stopping = False
@@ -102,20 +104,27 @@ class Engine:
 
     def start(self) -> None:
         """Begin to look."""
+        self._began = self._clock.now()
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
+
+    def request_stop(self) -> None:
+        """From now on nothing begins, not even what is claimed already; `stop` does the rest."""
+        self._stopping = True
+        self._wakeup.set()
+        self._unstarted.extend(start for _, start in self._threads.take_back())
 
     async def stop(self) -> None:
         """Begin nothing new; return when all that runs has ended and is recorded."""
-        self._stopping = True
-        self._wakeup.set()
+        self.request_stop()
         if self._loop is not None:
             await self._loop
-        await self._hand_back([start for _, start in self._threads.take_back()])
+        await asyncio.sleep(0)  # what was launched and has not begun finds out now that it will not
+        await self._hand_back(self._unstarted)
         self._settler.last_chance()
         await self._idle.wait()
         if self._doubtful:
             try:
-                await self._account_for_claims(self._clock.now())
+                await self._account_for_claims()
             except StoreError as error:
                 logger.error("Unstarted runs may stay claimed until the next start: %s", error)  # noqa: TRY400 - the cause is in the message
         self._threads.close()
@@ -175,7 +184,7 @@ class Engine:
         if self._before_look is not None:
             await self._before_look(now)
         if self._doubtful:
-            await self._account_for_claims(now)
+            await self._account_for_claims()
             self._doubtful = False
         tasks = self.tasks
 
@@ -196,12 +205,17 @@ class Engine:
             return now
         return min(now + self._longest_wait, claimed.next_wake_at or _NEVER)
 
-    async def _account_for_claims(self, now: int) -> None:
+    async def _account_for_claims(self) -> None:
         """Give back what a failed claim has claimed all the same: nobody would ever start it."""
-        lost = [live for live in await self._store.owned(self._instance) if live.sid not in self._running]
+        lost = [live for live in await self._store.owned(self._instance) if not self._holds(live)]
         if lost:
             logger.warning("%d runs were claimed by a look that failed; they start now", len(lost))
-            await self._store.hand_back([_as_start(live) for live in lost], self._instance, now)
+            await self._store.hand_back([_as_start(live) for live in lost], self._instance, AT_ONCE)
+
+    def _holds(self, live: LiveRun) -> bool:
+        """Whether this very run is in hand; an earlier one of the same schedule may be, its end still on the way."""
+        start = self._running.get(live.sid)
+        return start is not None and (start.kind, start.run_for, start.fence) == (live.kind, live.run_for, live.fence)
 
     def _tell(self, claimed: Claimed) -> None:
         metrics = self.metrics
@@ -223,17 +237,19 @@ class Engine:
         if not starts:
             return
         try:
-            await self._store.hand_back(starts, self._instance, self._clock.now())
+            await self._store.hand_back(starts, self._instance, AT_ONCE)
         except StoreError as error:
             logger.error("%d unstarted runs stay claimed until the next start: %s", len(starts), error)  # noqa: TRY400 - the cause is in the message
         for start in starts:
-            self._forget(start.sid)
+            self._forget(start)
         if not self._running:
             self._idle.set()
 
-    def _forget(self, sid: int) -> None:
-        self._running.pop(sid, None)
-        awaited = self._awaited.pop(sid, None)
+    def _forget(self, start: Start) -> None:
+        if self._running.get(start.sid) is not start:
+            return  # its end was recorded without our knowing, and the next run of the schedule is in hand
+        del self._running[start.sid]
+        awaited = self._awaited.pop(start.sid, None)
         if awaited is not None:
             awaited.set()
 
@@ -257,11 +273,16 @@ class Engine:
     def _on_start(self, task: Task, start: Start) -> None:
         now = self._clock.now()
         self.metrics.started += 1
-        late = (now - start.due_at) / 1_000_000
-        (self.metrics.recovery if start.cause == "orphan" else self.metrics.start_lateness).observe(late, task.name)
+        if start.cause == "orphan":
+            self.metrics.recovery.observe((now - self._began) / 1_000_000, task.name)
+        else:
+            self.metrics.start_lateness.observe((now - start.due_at) / 1_000_000, task.name)
         self._observer.started(task, start, now)
 
     async def _execute(self, task: Task, start: Start) -> None:
+        if self._stopping:
+            self._unstarted.append(start)
+            return
         self._on_start(task, start)
         error: BaseException | None = None
         try:
@@ -297,7 +318,9 @@ class Engine:
         earliest = _NEVER
         for settlement in settlements:
             start = settlement.start
-            self._forget(start.sid)
+            self._forget(start)
+            if start.kind == "manual":  # a retry that waited beside it may be due by now
+                earliest = AT_ONCE
             if start.following is not None and start.following < earliest:
                 earliest = start.following
             if settlement.wake_at is not None and settlement.wake_at < earliest:

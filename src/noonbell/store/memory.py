@@ -99,6 +99,8 @@ class MemoryStore:
     async def declare(self, declaration: Declaration) -> list[int]:
         with self._transaction() as tx:
             self._remove(tx, declaration)
+            for sid in declaration.parked:
+                tx.update(sid, enabled=0, next_run_at=None)
             self._change(tx, declaration)
             self._revive(tx, declaration)
             for live in declaration.interrupted:

@@ -60,6 +60,11 @@ def record(db: apsw.Connection, event: LifecycleEvent) -> None:
 
 def apply(db: apsw.Connection, declaration: Declaration) -> list[int]:
     _remove(db, declaration)
+    if declaration.parked:
+        db.execute(
+            "UPDATE schedules SET enabled = 0, next_run_at = NULL WHERE sid IN (SELECT value FROM json_each(?))",
+            (_encode(declaration.parked),),
+        )
     _change(db, declaration)
     _revive(db, declaration)
     if declaration.interrupted:

@@ -1,0 +1,39 @@
+"""What the engine does, seen from the periodic face: the task events, and the ends of runs that somebody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from noonbell.core.records import Start
+from noonbell.declarative.events import EventSink
+from noonbell.declarative.telling import TaskTeller
+from noonbell.engine import Task
+
+
+@dataclass
+class AskedRun:
+    """A run that somebody asked for and waits for."""
+
+    ended: bool = False
+    error: BaseException | None = None
+
+
+class PeriodicObserver:
+    """Tells the task events, and fills in the runs that were asked for (`asked`, by sid)."""
+
+    def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
+        self._teller = TaskTeller(sink, scheduler, instance, zone)
+        self.asked: dict[int, AskedRun] = {}
+        self.scheduled: Container[int] = ()  # sids of the tasks that will run again
+
+    def started(self, task: Task, start: Start, at: int) -> None:
+        self._teller.started(task, start, at)
+
+    def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
+        # a task that was cancelled meanwhile is removed before its retry would come
+        self._teller.ended(task, start, at, error, retry_at if task.sid in self.scheduled else None)
+        asked = self.asked.pop(task.sid, None) if start.kind == "manual" else None
+        if asked is not None:
+            asked.ended, asked.error = True, error
