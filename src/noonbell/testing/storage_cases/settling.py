@@ -1,0 +1,182 @@
+"""Settling: how attempts end, and that an old hand changes nothing."""
+
+# ruff: noqa: S101 - asserting is what these cases are for
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from noonbell.core.records import Attempt, Run, Settlement
+from noonbell.testing.storage_cases.base import (
+    HOUR,
+    ME,
+    MINUTE,
+    SECOND,
+    T0,
+    StorageCases,
+    changed,
+    claim,
+    declaration,
+    fail,
+    ledger,
+    only_live,
+    row_of,
+    start_one,
+)
+
+
+class SettlingCases(StorageCases):
+    async def test_a_success_ends_the_run(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            assert await store.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)]) == []
+            assert await store.live(1) == []
+            ended = Run(1, T0 + MINUTE, "scheduled", "succeeded", 1, T0 + MINUTE, T0 + 61 * SECOND, ME, 1)
+            assert await store.runs(1, T0, T0 + HOUR) == [ended]
+            row = await row_of(store, 1)
+            assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, T0 + 61 * SECOND)
+            assert (row["last_failure_at"], row["cursor_at"]) == (None, T0 + MINUTE)
+            assert await store.attempts(1, T0, T0 + HOUR) == [], "a first success has nothing more to tell"
+
+    async def test_a_failure_with_a_retry_leaves_the_run_waiting(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            running = await only_live(store, 1)
+            await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
+            assert await store.runs(1, T0, T0 + HOUR) == []
+            waiting = replace(running, state="waiting", owner=None, wake_at=T0 + 9 * MINUTE)
+            assert await store.live(1) == [waiting]
+            row = await row_of(store, 1)
+            assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, None)
+            assert row["last_failure_at"] == T0 + 61 * SECOND
+            assert await store.attempts(1, T0, T0 + HOUR) == [
+                Attempt(
+                    1,
+                    T0 + MINUTE,
+                    "scheduled",
+                    1,
+                    "failed",
+                    "cron",
+                    T0 + MINUTE,
+                    T0 + 61 * SECOND,
+                    ME,
+                    "ValueError: no",
+                )
+            ]
+
+    async def test_a_failure_without_a_retry_ends_the_run(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            await fail(store, start, T0 + 61 * SECOND, retry_at=None)
+            (ended,) = await store.runs(1, T0, T0 + HOUR)
+            assert (ended.outcome, await store.live(1)) == ("failed", [])
+
+    async def test_a_repeat_is_recorded_and_counted(self) -> None:
+        async with self.opened("a") as store:
+            first = await start_one(store, T0 + MINUTE)
+            await fail(store, first, T0 + 61 * SECOND, retry_at=T0 + 62 * SECOND)
+            second = await start_one(store, T0 + 63 * SECOND)
+            assert await store.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)]) == []
+            (ended,) = await store.runs(1, T0, T0 + HOUR)
+            assert (ended.attempts, ended.started_at, ended.ended_at) == (2, T0 + MINUTE, T0 + 64 * SECOND)
+            attempts = await store.attempts(1, T0, T0 + HOUR)
+            assert [(a.attempt, a.outcome, a.cause, a.started_at, a.error) for a in attempts] == [
+                (1, "failed", "cron", T0 + MINUTE, "ValueError: no"),
+                (2, "succeeded", "retry", T0 + 63 * SECOND, None),
+            ]
+            row = await row_of(store, 1)
+            assert (row["last_success_at"], row["last_failure_at"]) == (T0 + 64 * SECOND, T0 + 61 * SECOND)
+
+    async def test_an_old_fence_or_owner_writes_nothing(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            before = await ledger(store)
+            at = T0 + 61 * SECOND
+            stale = [
+                Settlement(replace(start, fence=start.fence + 1), ME, "failed", at, None, "an old fence"),
+                Settlement(replace(start, attempt=2), "instance-2", "succeeded", at),
+                Settlement(replace(start, run_for=T0), ME, "succeeded", at),
+                Settlement(replace(start, kind="manual"), ME, "failed", at, at + 1),
+                Settlement(replace(start, sid=99), ME, "succeeded", at),
+            ]
+            assert await store.settle(stale) == stale
+            assert await ledger(store) == before
+
+    async def test_a_settled_run_cannot_be_settled_again(self) -> None:
+        async with self.opened("a", "b") as store:
+            a, b = (await claim(store, T0 + MINUTE)).starts
+            await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
+            assert await store.settle([Settlement(b, ME, "succeeded", T0 + 61 * SECOND)]) == []
+            before = await ledger(store)
+            twice = [Settlement(start, ME, "failed", T0 + 62 * SECOND, None, "again") for start in (a, b)]
+            assert await store.settle(twice) == twice
+            assert await ledger(store) == before
+
+    async def test_stale_ones_do_not_hold_up_the_rest_of_their_batch(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            a, b, c = (await claim(store, T0 + MINUTE)).starts
+            at = T0 + 61 * SECOND
+            stale = Settlement(replace(b, fence=7), ME, "failed", at, at + SECOND, "stale")
+            batch = [
+                Settlement(a, ME, "succeeded", at),
+                stale,
+                Settlement(c, ME, "failed", at + 1, at + MINUTE, "fresh"),
+            ]
+            assert await store.settle(batch) == [stale]
+            assert [run.outcome for run in await store.runs(1, T0, T0 + HOUR)] == ["succeeded"]
+            assert (await only_live(store, 2)).state == "running"
+            assert (await only_live(store, 3)).wake_at == at + MINUTE
+            assert [len(await store.attempts(sid, T0, T0 + HOUR)) for sid in (1, 2, 3)] == [0, 0, 1]
+            assert [(await row_of(store, sid))["last_failure_at"] for sid in (1, 2, 3)] == [None, None, at + 1]
+
+    async def test_each_end_is_judged_by_its_own_owner(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            (a,) = (await claim(store, T0 + MINUTE, limit=1)).starts
+            b, c = (await claim(store, T0 + MINUTE, owner="instance-2")).starts
+            at = T0 + 61 * SECOND
+            theirs = Settlement(b, ME, "succeeded", at)
+            batch = [Settlement(a, ME, "succeeded", at), theirs, Settlement(c, "instance-2", "succeeded", at)]
+            assert await store.settle(batch) == [theirs]
+            assert (await only_live(store, 2)).owner == "instance-2"
+            assert [run.owner for sid in (1, 2, 3) for run in await store.runs(sid, T0, at)] == [ME, "instance-2"]
+
+    async def test_a_failure_is_recorded_also_where_nothing_is_known_of_it(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            assert await store.settle([Settlement(start, ME, "abandoned", T0 + 61 * SECOND)]) == []
+            (attempt,) = await store.attempts(1, T0, T0 + HOUR)
+            assert (attempt.outcome, attempt.error, attempt.cause) == ("abandoned", None, "cron")
+
+    async def test_an_edit_during_the_run_asks_for_a_look_at_its_end(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            edit = changed(1, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
+            await store.declare(declaration(at=T0 + 61 * SECOND, changed=[edit]))
+            assert await store.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)]) == []
+            assert (await row_of(store, 1))["next_run_at"] == T0 + 62 * SECOND
+            (ended,) = await store.runs(1, T0, T0 + HOUR)
+            assert ended.epoch == 1, "the run belongs to the epoch in which it was due"
+
+    async def test_the_last_occurrence_leaves_no_wake_up(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            last = Settlement(replace(start, following=None), ME, "succeeded", T0 + 62 * SECOND)
+            assert await store.settle([last]) == []
+            assert (await row_of(store, 1))["next_run_at"] is None
+
+    async def test_an_empty_batch_is_fine(self) -> None:
+        async with self.opened("a") as store:
+            before = await ledger(store)
+            assert await store.settle([]) == []
+            assert await ledger(store) == before
+
+    async def test_texts_are_kept_as_they_are(self) -> None:
+        texts = ["", "'; DROP TABLE runs; --", '{"a": [1]}', "Ünïcode ☃ 🕛", "two\nlines\tand a tab", "null", "1"]
+        async with self.opened(*(f"task {text}" for text in texts)) as store:
+            assert [row["name"] for row in await store.schedules()] == [f"task {text}" for text in texts]
+            starts = (await claim(store, T0 + MINUTE)).starts
+            batch = zip(starts, texts, strict=True)
+            assert (
+                await store.settle([Settlement(s, ME, "failed", s.started_at, None, text) for s, text in batch]) == []
+            )
+            kept = [(await store.attempts(start.sid, T0, T0 + HOUR))[0].error for start in starts]
+            assert kept == texts

@@ -1,0 +1,193 @@
+"""Faults to be put into the engine, each a context in which real code does the wrong thing.
+
+They show that the checkers can fail: a simulation that stays clean with one of these in place would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from noonbell.core.decide import decide
+from noonbell.core.records import Decision, Due, LiveRun, Settlement, Start
+from noonbell.declarative import override
+from noonbell.engine import engine as engine_module
+from noonbell.engine.engine import Engine
+from noonbell.store.memory import MemoryStore
+from noonbell.timing import CronTiming
+
+MINUTE = 60_000_000
+
+settle = MemoryStore.settle
+write_decision = MemoryStore._write_decision
+settle_one = MemoryStore._settle
+launch = Engine._launch
+look = Engine._look
+first_cursor = override.first_cursor
+
+
+@contextmanager
+def _settling(change: Callable[[Settlement], Settlement]) -> Iterator[None]:
+    async def changed(self: MemoryStore, settlements: Sequence[Settlement]) -> list[Settlement]:
+        pairs = [(change(settlement), settlement) for settlement in settlements]
+        stale = {id(settlement) for settlement in await settle(self, [new for new, _ in pairs])}
+        return [old for new, old in pairs if id(new) in stale]
+
+    with patch.object(MemoryStore, "settle", changed):
+        yield
+
+
+@contextmanager
+def _deciding(change: Callable[[Due, Decision, CronTiming, int], Decision]) -> Iterator[None]:
+    def changed(due: Due, timing: CronTiming, now: int) -> Decision:
+        return change(due, decide(due, timing, now), timing, now)
+
+    with patch.object(engine_module, "decide", changed):
+        yield
+
+
+# --- the faults -------------------------------------------------------------------------------------------------------
+
+
+def dropped_retry() -> Any:
+    return _settling(lambda settlement: replace(settlement, wake_at=None))
+
+
+def retry_too_early() -> Any:
+    def hasten(settlement: Settlement) -> Settlement:
+        if settlement.wake_at is None:
+            return settlement
+        return replace(settlement, wake_at=(settlement.ended_at + settlement.wake_at) // 2)
+
+    return _settling(hasten)
+
+
+def double_claim() -> Any:
+    return patch.object(Engine, "_launch", lambda self, starts: launch(self, [*starts, *starts]))
+
+
+def lost_orphan() -> Any:
+    return patch.object(override, "_revived", lambda task, now: task.live)
+
+
+def unfenced_settle() -> Any:
+    def anybodys(self: MemoryStore, start: Start, owner: str) -> LiveRun | None:
+        return self.data.live[start.sid].get((start.kind, start.run_for))
+
+    return patch.object(MemoryStore, "_mine", anybodys)
+
+
+def cursor_not_advanced() -> Any:
+    return _deciding(lambda due, decision, timing, now: replace(decision, cursor_at=due.cursor_at))
+
+
+def cursor_too_far() -> Any:
+    def far(due: Due, decision: Decision, timing: CronTiming, now: int) -> Decision:
+        return decision if decision.start is None else replace(decision, cursor_at=decision.cursor_at + MINUTE)
+
+    return _deciding(far)
+
+
+@contextmanager
+def overlap_allowed() -> Iterator[None]:
+    """A running task stays in the index of what is due, and being due it starts."""
+
+    def careless(due: Due, timing: CronTiming, now: int) -> Decision:
+        running = due.live is not None and due.live.state == "running"
+        return decide(Due(due.sid, due.epoch, due.cursor_at, None) if running else due, timing, now)
+
+    def keep_waking(self: MemoryStore, tx: Any, decision: Decision, owner: str, now: int) -> None:
+        write_decision(self, tx, decision, owner, now)
+        if decision.start is not None:
+            tx.update(decision.sid, next_run_at=decision.start.following)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(engine_module, "decide", careless))
+        stack.enter_context(patch.object(MemoryStore, "_write_decision", keep_waking))
+        yield
+
+
+@contextmanager
+def start_before_commit() -> Iterator[None]:
+    """Actions are called while the claim is still being decided."""
+
+    async def hasty(self: Engine) -> int:
+        def launching(due: Due, timing: CronTiming, now: int) -> Decision:
+            decision = decide(due, timing, now)
+            if decision.start is not None:
+                launch(self, [decision.start])
+            return decision
+
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(engine_module, "decide", launching))
+            stack.enter_context(patch.object(Engine, "_launch", lambda self, starts: None))
+            return await look(self)
+
+    with patch.object(Engine, "_look", hasty):
+        yield
+
+
+def lost_follow_up() -> Any:
+    """What fell due during a run is taken to be answered by it."""
+
+    def forgetful(self: MemoryStore, tx: Any, settlement: Settlement, live: LiveRun) -> None:
+        settle_one(self, tx, settlement, live)
+        row = self.data.schedules[live.sid]
+        tx.update(live.sid, cursor_at=max(row["cursor_at"], settlement.ended_at))
+
+    return patch.object(MemoryStore, "_settle", forgetful)
+
+
+def boot_run_without_match() -> Any:
+    return patch.object(override, "first_cursor", lambda timing, now: first_cursor(timing, now) - 60 * MINUTE)
+
+
+def stop_without_waiting() -> Any:
+    async def impatient(self: Engine) -> None:
+        self._stopping = True
+        self._wakeup.set()
+        if self._loop is not None:
+            await self._loop
+
+    return patch.object(Engine, "stop", impatient)
+
+
+def forgotten_removal() -> Any:
+    return patch.object(MemoryStore, "_remove", lambda self, tx, declaration: None)
+
+
+def made_up_runs() -> Any:
+    """Every missed occurrence gets a run of its own."""
+
+    def each(due: Due, decision: Decision, timing: CronTiming, now: int) -> Decision:
+        start = decision.start
+        first = timing.following(due.cursor_at)
+        if start is None or start.cause != "cron" or first is None or first >= start.run_for:
+            return decision
+        alone = replace(start, run_for=first, due_at=first, following=timing.following(first))
+        return replace(decision, cursor_at=first, start=alone, span=None)
+
+    return _deciding(each)
+
+
+def forgotten_claim() -> Any:
+    """A claim whose answer was lost is taken not to have happened."""
+
+    async def trusting(self: Engine, now: int) -> None:
+        return None
+
+    return patch.object(Engine, "_account_for_claims", trusting)
+
+
+MUTATIONS: dict[str, Callable[[], Any]] = {
+    mutation.__name__: mutation
+    for mutation in (
+        dropped_retry, retry_too_early, double_claim, lost_orphan, unfenced_settle, cursor_not_advanced, cursor_too_far,
+        overlap_allowed, start_before_commit, lost_follow_up, boot_run_without_match, stop_without_waiting,
+        forgotten_removal, made_up_runs, forgotten_claim,
+    )
+}  # fmt: skip

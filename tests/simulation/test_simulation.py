@@ -1,0 +1,77 @@
+"""Lives of a scheduler, drawn by lot: none of them breaks the theory, and each can be lived again."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from noonbell.testing.simulation import Backend, simulate
+
+BLOCK = 25
+DIGESTS = "from noonbell.testing.simulation import simulate; print([simulate(seed).digest for seed in range(8)])"
+
+
+@pytest.mark.parametrize("first", range(0, 400, BLOCK))
+def test_no_violation_on_the_memory_store(first: int) -> None:
+    found = [str(result) for result in map(simulate, range(first, first + BLOCK)) if not result.ok]
+    assert found == []
+
+
+@pytest.mark.parametrize("first", range(10_000, 10_040, 10))
+def test_no_violation_on_sqlite(first: int) -> None:
+    results = (simulate(seed, backend="sqlite") for seed in range(first, first + 10))
+    assert [str(result) for result in results if not result.ok] == []
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_same_seed_same_trace(backend: Backend) -> None:
+    for seed in range(5):
+        assert simulate(seed, backend=backend).digest == simulate(seed).digest
+
+
+def test_same_seed_same_trace_in_another_process() -> None:
+    """The order of sets and dictionaries differs there, which nothing may depend on."""
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert answers == {f"{[simulate(seed).digest for seed in range(8)]}\n"}
+
+
+def test_other_seeds_are_other_lives() -> None:
+    assert len({simulate(seed).digest for seed in range(30)}) == 30
+
+
+def test_the_lives_are_eventful() -> None:
+    """What the simulation promises to try does come about, many times over."""
+    seen: Counter[str] = Counter()
+    for seed in range(1_000, 1_120):
+        seen += simulate(seed).counts
+    often = (
+        *(
+            "crash after-claim",
+            "crash before-settle",
+            "crash after-settle",
+            "crash after-declare",
+            "crash before-record",
+        ),
+        *(
+            "TaskRetryStarted",
+            "TaskRetryPreempted",
+            "SchedulerInitializationFailed",
+            "SchedulerStopped",
+            "echo",
+            "hang",
+        ),
+        *("fault write", "fault lost-answer", "trace clock-set", "trace crash", "trace quiet", "verified"),
+    )
+    assert [name for name in often if seen[name] < 5] == []
