@@ -82,13 +82,14 @@ bench: bench-cron bench-engine ## All benchmarks against other schedulers
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
 
-bench-engine: $(BENCH_STAMP) ## The engine under load (comes with the engine)
-	@if [ -f benchmarks/bench_engine.py ]; then $(BENCH_VENV)/bin/python benchmarks/bench_engine.py; \
-	else echo 'bench-engine: there is no engine yet, so there is nothing to measure'; fi
+bench-engine: $(BENCH_STAMP) ## Tasks due in the same minute, up to a million, beside APScheduler
+	$(BENCH_VENV)/bin/python benchmarks/bench_engine.py
 
-faults: $(STAMP) ## The long runs: every zone and transition against the oracle, then the fuzz
+faults: $(STAMP) ## The long runs: every zone and transition, the fuzz, the simulation, real crashes
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
+	$(BIN)/python -m tests.faults.simulation --seeds 10000
+	$(BIN)/python -m tests.faults.crashes
 
 lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
 	@$(find_python); \

@@ -1,0 +1,92 @@
+"""The judge of the crash tests can say no: each story here has one thing wrong, and it is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.crash.judge import Ledger, judge
+
+RUN, NEXT = "abc.60000000", "abc.120000000"
+
+
+def start(run: str = RUN, attempt: int = 1) -> dict[str, Any]:
+    return {"what": "start", "task": "t", "run": run, "attempt": attempt}
+
+
+def end(run: str = RUN, attempt: int = 1, *, ok: bool = True) -> dict[str, Any]:
+    return {"what": "end", "task": "t", "run": run, "attempt": attempt, "ok": ok}
+
+
+def death(point: str, attempt: int = 1, *, ended: bool = True) -> dict[str, Any]:
+    return {"what": "death", "point": point, "attempts": [[1, 60_000_000, attempt]], "ended": ended}
+
+
+LIFE = {"what": "life"}
+
+
+def ledger(**changed: Any) -> Ledger:
+    found = Ledger(ids={1: ("abc", "t")}, ended={RUN: ("succeeded", 2)}, attempts={(RUN, 1): "unknown"})
+    for name, value in changed.items():
+        setattr(found, name, value)
+    return found
+
+
+INTERRUPTED = [LIFE, start(), LIFE, start(attempt=2), end(attempt=2)]
+
+
+def test_an_interrupted_run_that_starts_again_is_in_order() -> None:
+    assert judge(INTERRUPTED, ledger(minutes={"t": (1, 1)})) == []
+
+
+def test_a_run_that_waits_for_its_retry_is_in_order() -> None:
+    story = [LIFE, start(), end(ok=False)]
+    assert judge(story, ledger(ended={}, live={RUN: ("waiting", 1)}, attempts={(RUN, 1): "failed"})) == []
+
+
+@pytest.mark.parametrize(
+    ("journal", "changed", "complaint"),
+    [
+        ([LIFE, start(), start()], {}, "started twice"),
+        ([LIFE, start(), start(attempt=2), end(attempt=2)], {}, "started again in the same life"),
+        ([LIFE, start(), end(), start(attempt=2), end(attempt=2)], {}, "with no death between"),
+        (
+            [LIFE, start(), end(), LIFE, start(attempt=2), end(attempt=2)],
+            {"attempts": {(RUN, 1): "succeeded"}},
+            "though its end is recorded",
+        ),
+        (
+            [LIFE, start(), LIFE, start(NEXT), end(NEXT)],
+            {"ended": {RUN: ("failed", 1), NEXT: ("succeeded", 1)}},
+            "not started again before the next run",
+        ),
+        (
+            [LIFE, start(), end(), start(NEXT), end(NEXT), LIFE, start(attempt=2), end(attempt=2)],
+            {"ended": {RUN: ("succeeded", 2), NEXT: ("succeeded", 1)}},
+            "after another run of its task",
+        ),
+        (INTERRUPTED, {"ended": {}}, "the ledger does not know the run"),
+        (INTERRUPTED, {"ended": {RUN: ("succeeded", 1)}}, "but attempt 2 started"),
+        (INTERRUPTED, {"ended": {RUN: ("abandoned", 2)}}, "which no task here can come to"),
+        (INTERRUPTED, {"attempts": {}}, "is recorded as None"),
+        (INTERRUPTED[:-1], {}, "the journal has no such end"),
+        (INTERRUPTED, {"minutes": {"t": (3, 2)}}, "3 minutes passed, 2 are accounted for"),
+        ([LIFE, start(), death("before-claim-commit"), *INTERRUPTED[2:]], {}, "before its claim was committed"),
+        ([LIFE, start(), death("after-claim-commit"), *INTERRUPTED[2:]], {}, "this attempt never began"),
+        ([LIFE, death("after-claim-commit"), LIFE], {"ended": {RUN: ("failed", 1)}}, "it was not started again"),
+        ([LIFE, start(), death("before-settle-commit"), *INTERRUPTED[2:]], {}, "but has not ended"),
+        (
+            [LIFE, start(), end(), death("before-settle-commit")],
+            {"ended": {RUN: ("succeeded", 1)}},
+            "its end was lost",
+        ),
+        (
+            [LIFE, start(), end(), death("after-settle-commit"), *INTERRUPTED[2:]],
+            {},
+            "its end was recorded, and yet it was started again",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(journal: list[dict[str, Any]], changed: dict[str, Any], complaint: str) -> None:
+    assert complaint in "\n".join(judge(journal, ledger(**changed)))
