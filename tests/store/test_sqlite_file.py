@@ -268,8 +268,8 @@ async def statements_of(path: Path, tasks: int) -> dict[str, list[Statement]]:
 async def test_a_batch_of_a_thousand_takes_as_many_statements_as_one_of_ten(tmp_path: Path) -> None:
     small = await statements_of(tmp_path / "small.db", 10)
     large = await statements_of(tmp_path / "large.db", 1000)
-    assert {verb: [sql for sql, _ in run] for verb, run in small.items() if verb != "plans"} == {
-        verb: [sql for sql, _ in run] for verb, run in large.items() if verb != "plans"
+    assert {verb: len(run) for verb, run in small.items() if verb != "plans"} == {
+        verb: len(run) for verb, run in large.items() if verb != "plans"
     }
     assert max(len(run) for verb, run in large.items() if verb != "plans") <= 14
 

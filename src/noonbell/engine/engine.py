@@ -91,7 +91,7 @@ class Engine:
         self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when its run is recorded
         self.between_looks = asyncio.Lock()  # held during a look
         self._unstarted: list[Start] = []  # claimed, but a stop came first
-        self._coroutines: set[asyncio.Task[None]] = set()
+        self._coroutines: dict[int, asyncio.Task[None]] = {}  # by sid: the loop itself holds them only weakly
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
@@ -264,9 +264,7 @@ class Engine:
             task = self.tasks[start.sid]
             self._running[start.sid] = start
             if task.is_async:
-                coroutine = create_task(self._execute(task, start))
-                self._coroutines.add(coroutine)
-                coroutine.add_done_callback(self._coroutines.discard)
+                self._coroutines[start.sid] = create_task(self._execute(task, start))
             else:
                 self._threads.submit((task, start), task.callback, self._on_thread_start)
 
@@ -282,6 +280,7 @@ class Engine:
     async def _execute(self, task: Task, start: Start) -> None:
         if self._stopping:
             self._unstarted.append(start)
+            self._coroutines.pop(start.sid, None)
             return
         self._on_start(task, start)
         error: BaseException | None = None
@@ -294,6 +293,7 @@ class Engine:
             error = cancelled
         except Exception as raised:  # noqa: BLE001 - whatever a task raises is its failure, not ours
             error = raised
+        self._coroutines.pop(start.sid, None)
         self._end(task, start, error)
 
     def _on_thread_start(self, run: tuple[Task, Start]) -> None:

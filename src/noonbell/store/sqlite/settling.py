@@ -1,8 +1,8 @@
 """Settling on SQLite: ends of attempts become history, in one transaction.
 
 The batch is put into a temporary table and joined with the live runs by key, fence and owner; what does not match is
-stale and changes nothing. Most ends are first attempts of scheduled runs that succeeded: they travel as six numbers,
-the rest with all there is to tell.
+stale and changes nothing. Most ends are first attempts of scheduled runs that succeeded: they travel as a few numbers,
+in a burst as a single one each, the rest with all there is to tell.
 """
 
 from __future__ import annotations
@@ -16,19 +16,28 @@ from noonbell.core.records import Settlement
 
 _encode = msgspec.json.Encoder().encode
 
+# From so many on, ends that are alike are worth a statement of their own.
+LEAST_ALIKE = 256
+
+# A burst: these differ in nothing but schedule and end, so they travel as one JSON object, {sid: ended_at}.
+_ALIKE = """
+    INSERT INTO temp.settling (sid, ended_at, run_for, fence, following, epoch, kind, outcome, attempt, owner)
+    SELECT CAST(key AS INTEGER), value, ?2, ?3, ?4, ?5, 'scheduled', 'succeeded', 1, ?6
+    FROM json_each(?1)
+"""
 _PLAIN = """
-    INSERT INTO temp.settling (i, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner)
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
+    INSERT INTO temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner)
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
         'scheduled', 'succeeded', 1, ?2
     FROM json_each(?1)
 """
 _FULL = """
     INSERT INTO temp.settling (
-        i, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, cause, attempt_at,
+        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, cause, attempt_at,
         error
     )
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
     FROM json_each(?1)
 """
 _FRESH = """
@@ -68,20 +77,30 @@ def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settl
 
 
 def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
-    plain = []
-    full = []
     owner = settlements[0].owner if settlements else ""
-    for i, s in enumerate(settlements):
+    alike: dict[tuple[int, int, int | None, int], dict[int, int]] = {}
+    full = []
+    for s in settlements:
         start = s.start
-        numbers = (i, start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch)
         if s.outcome == "succeeded" and start.attempt == 1 and start.kind == "scheduled" and s.owner == owner:
-            plain.append(numbers)
+            group = (start.run_for, start.fence, start.following, start.epoch)
+            alike.setdefault(group, {})[start.sid] = s.ended_at
         else:
             # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
             cause = None if s.outcome == "succeeded" and start.attempt == 1 else start.cause
-            more = (start.kind, s.outcome, start.attempt, s.owner, s.wake_at, cause, start.started_at, s.error)
-            full.append((*numbers, *more))
+            full.append(
+                (
+                    start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
+                    s.outcome, start.attempt, s.owner, s.wake_at, cause, start.started_at, s.error,
+                )
+            )  # fmt: skip
     db.execute("DELETE FROM temp.settling")
+    plain: list[tuple[int | None, ...]] = []
+    for (run_for, fence, following, epoch), ends in alike.items():
+        if len(ends) >= LEAST_ALIKE:
+            db.execute(_ALIKE, (_encode(ends), run_for, fence, following, epoch, owner))
+        else:
+            plain.extend((sid, run_for, fence, ended_at, following, epoch) for sid, ended_at in ends.items())
     if plain:
         db.execute(_PLAIN, (_encode(plain), owner))
     if full:
@@ -91,7 +110,6 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
 def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     if db.execute(f"SELECT count(*) {_FRESH}").get == len(settlements):
         return []
-    fresh = {row[0] for row in db.execute(f"SELECT b.i {_FRESH}")}
-    gone = [i for i in range(len(settlements)) if i not in fresh]
-    db.execute("DELETE FROM temp.settling WHERE i IN (SELECT value FROM json_each(?))", (_encode(gone),))
-    return [settlements[i] for i in gone]
+    fresh = set(db.execute(f"SELECT b.sid, b.kind, b.run_for, b.fence, b.owner {_FRESH}"))
+    db.execute(f"DELETE FROM temp.settling WHERE i NOT IN (SELECT b.i {_FRESH})")
+    return [s for s in settlements if (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner) not in fresh]
