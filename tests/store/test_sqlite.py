@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from noonbell.ports import Store
-from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite import SqliteStore, settling
 from noonbell.testing.storage_suite import StorageSuite
 
 
@@ -32,3 +32,11 @@ class TestSqliteStoreInPlace(TestSqliteStore):
     async def reopen(self, store: Store) -> Store:
         assert isinstance(store, SqliteStore)
         return SqliteStore(store.path, threaded=False)
+
+
+class TestSqliteStoreInBursts(TestSqliteStoreInPlace):
+    """The same, where every end travels the way that otherwise only those of a burst do."""
+
+    @pytest.fixture(autouse=True)
+    def _always_a_burst(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(settling, "LEAST_ALIKE", 1)
