@@ -36,12 +36,12 @@ def decide(due: Due, timing: CronTiming, now: int) -> Decision:
             return Decision(due.sid, cursor, None)
         if live.state == "queued":
             folded = None if pending is None else _span(due, timing, pending, f"folded into the {live.cause} run")
-            start = _again(live, live.cause, live.attempt + 1, now, look_following)
+            start = _again(due, live, live.cause, now, look_following)
             return Decision(due.sid, max(now, cursor), None, start, folded)
         if pending is None:
             if live.wake_at is None or live.wake_at > now:
                 return Decision(due.sid, cursor, look_following)
-            start = _again(live, "retry", live.attempt + 1, now, look_following)
+            start = _again(due, live, "retry", now, look_following)
             return Decision(due.sid, max(now, cursor), None, start)
     if pending is None:
         return Decision(due.sid, cursor, look_following)
@@ -63,8 +63,8 @@ def _span(due: Due, timing: CronTiming, last: int, reason: str) -> Span:
     return Span(due.sid, first, last, n, "coalesced", reason, due.epoch)
 
 
-def _again(live: LiveRun, cause: Cause, attempt: int, now: int, following: int | None) -> Start:
+def _again(due: Due, live: LiveRun, cause: Cause, now: int, following: int | None) -> Start:
     return Start(
-        sid=live.sid, kind=live.kind, run_for=live.run_for, fence=live.fence + 1, attempt=attempt, cause=cause,
-        epoch=live.epoch, started_at=now, due_at=live.wake_at or now, following=following,
+        sid=live.sid, kind=live.kind, run_for=live.run_for, fence=live.fence + 1, attempt=live.attempt + 1,
+        cause=cause, epoch=due.epoch, started_at=now, due_at=live.wake_at or now, following=following,
     )  # fmt: skip

@@ -172,7 +172,8 @@ class Engine:
                 self._doubtful = True
                 logger.exception("A look failed, looking again shortly")
                 wake_at = self._clock.now() + _STORE_PAUSE
-            self._planned = min(wake_at, self._poked)
+            # counted from here: the clock may have been set back during the look
+            self._planned = min(wake_at, self._poked, self._clock.now() + self._longest_wait)
             if not self._stopping:
                 await self._clock.wait(self._planned, self._wakeup)
 
@@ -203,7 +204,7 @@ class Engine:
             self._launch(claimed.starts)
         if claimed.full:
             return now
-        return min(now + self._longest_wait, claimed.next_wake_at or _NEVER)
+        return claimed.next_wake_at or _NEVER
 
     async def _account_for_claims(self) -> None:
         """Give back what a failed claim has claimed all the same: nobody would ever start it."""

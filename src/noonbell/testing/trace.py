@@ -215,12 +215,10 @@ class _Checker:
                 self._run_lost(event)
             case "crash":
                 self._crash(event)
-            case "store-fault":
-                self._store_failed = True
-                self._note_claims(event.at)
             case "quiet":
                 self._quiet(event)
-            case "clock-set":
+            case "store-fault" | "clock-set":
+                self._store_failed = self._store_failed or event.kind == "store-fault"
                 self._note_claims(event.at)
 
     def _fail(self, statement: str, detail: str, task: str = "") -> None:
