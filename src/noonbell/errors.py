@@ -7,6 +7,12 @@
     │   ├── FieldParseError                 parse_field
     │   ├── CronCalculationError            no next or previous occurrence
     │   └── NaiveDatetimeError              (also a ValueError)
+    ├── TimingError
+    │   ├── IntervalInvalidError            parse_interval
+    │   ├── OneShotInvalidError             parse_one_shot
+    │   ├── BoundsInvalidError              an end before the start
+    │   ├── QuietHoursInvalidError
+    │   └── RetryPolicyInvalidError
     ├── RegistrationError
     │   ├── RegistrationsNotArrayError
     │   ├── RegistrationShapeError
@@ -16,10 +22,18 @@
     │   ├── NegativeRetryDelayError
     │   └── ScheduleFrequencyError
     ├── SchedulerAlreadyActiveError
+    ├── StopFromTaskError
     ├── SchedulerInUseError                 another live scheduler holds the name
     ├── ScheduleDriftError
     ├── InitializationError                 anything unexpected during initialize
     ├── TaskNotFoundError
+    ├── ScheduleError
+    │   ├── ScheduleInvalidError            a field of a durable schedule
+    │   ├── ScheduleNotFoundError
+    │   ├── ScheduleExistsError             the id or the name is taken
+    │   ├── QuietHoursInUseError
+    │   ├── ScheduleBusyError               a trigger while a run is under way
+    │   └── SchedulesNotRunningError
     ├── DailyTasksUnavailable
     ├── StoreError
     │   ├── StoreUnavailableError           full, read-only, locked: may pass
@@ -55,6 +69,13 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
+def _rebuild(kind: type[NoonbellError], args: tuple[Any, ...], state: dict[str, Any]) -> NoonbellError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
 def _snake(key: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", key).lower()
 
@@ -69,6 +90,10 @@ class NoonbellError(Exception):
         self.details = details
         for key, value in details.items():
             setattr(self, _snake(key), value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the constructors take other arguments than the message, so pickle rebuilds from what they made of them
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 # --- cron -------------------------------------------------------------------------------------------------------------
@@ -96,9 +121,6 @@ class InvalidCronExpressionError(CronError):
         self.suggestion = suggestion
         if suggestion is not None:
             self.add_note(f"The same schedule in POSIX: {suggestion}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.expression, self.field, self.reason, self.suggestion)
 
 
 class CronExpressionInvalidError(InvalidCronExpressionError):
@@ -139,6 +161,105 @@ class NaiveDatetimeError(CronError, ValueError):
             f"{value!r} has no time zone; pass an aware datetime, e.g. datetime(..., tzinfo=ZoneInfo('Europe/Kyiv'))",
             value=value,
         )
+
+
+# --- timing: the other kinds and the policies ------------------------------------------------------------------------
+
+
+class TimingError(NoonbellError):
+    """When a schedule is to run, or when not, cannot be understood."""
+
+
+class IntervalInvalidError(TimingError):
+    """The text is no interval. `suggestion` holds one of the same meaning, where there is one."""
+
+    expression: str
+    field: str
+    reason: str
+
+    def __init__(self, expression: str, reason: str, suggestion: str | None = None) -> None:
+        shown = expression if len(expression) <= 100 else expression[:100] + "…"
+        super().__init__(
+            f'Invalid interval "{shown}": {reason}',
+            expression=expression,
+            field="spec",
+            reason=reason,
+        )
+        self.suggestion = suggestion
+        if suggestion is not None:
+            self.add_note(f"The same interval in seconds: {suggestion}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.expression, self.reason, self.suggestion)
+
+
+class OneShotInvalidError(TimingError):
+    """The text names no instant. Where a clock change took it, `alternatives` holds the nearest times that exist."""
+
+    expression: str
+    field: str
+    reason: str
+    alternatives: tuple[str, ...]
+
+    def __init__(self, expression: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
+        shown = expression if len(expression) <= 100 else expression[:100] + "…"
+        super().__init__(
+            f'Invalid one-shot time "{shown}": {reason}',
+            expression=expression,
+            field="spec",
+            reason=reason,
+            alternatives=alternatives,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.expression, self.reason, self.alternatives)
+
+
+class BoundsInvalidError(TimingError):
+    """The end of a schedule lies before its start."""
+
+    start_at: int
+    end_at: int
+
+    def __init__(self, start_at: int, end_at: int) -> None:
+        super().__init__(
+            f"Invalid bounds: the end ({end_at} us since 1970) is before the start ({start_at})",
+            startAt=start_at,
+            endAt=end_at,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.start_at, self.end_at)
+
+
+class QuietHoursInvalidError(TimingError):
+    """A window of quiet hours is malformed; `field` says which part, as a path where it was read from a document."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(
+            f"Invalid quiet hours: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class RetryPolicyInvalidError(TimingError):
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(
+            f"Invalid retry policy: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
 
 
 # --- registrations ----------------------------------------------------------------------------------------------------
@@ -222,6 +343,16 @@ class SchedulerAlreadyActiveError(NoonbellError):
         )
 
 
+class StopFromTaskError(NoonbellError, RuntimeError):
+    """A task called `stop` on the scheduler that runs it, and would wait for itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "stop() was called by a task of this scheduler and would wait for itself; "
+            "let somebody else call it, such as asyncio.create_task(scheduler.stop())"
+        )
+
+
 class SchedulerInUseError(NoonbellError):
     """Another live scheduler of this name works on the same store."""
 
@@ -271,6 +402,89 @@ class DailyTasksUnavailable(NoonbellError):  # noqa: N818 - the name is the spec
 
     def __init__(self, program: str) -> None:
         super().__init__(f"Executable {program!r} was not found; the daily tasks were skipped", program=program)
+
+
+# --- durable schedules ------------------------------------------------------------------------------------------------
+
+
+class ScheduleError(NoonbellError):
+    """Something about a durable schedule; nothing was changed."""
+
+
+class ScheduleInvalidError(ScheduleError):
+    """A field of a schedule cannot be accepted. `reason` says what would be right."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid schedule: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class ScheduleNotFoundError(ScheduleError):
+    """There is no such schedule, or no such quiet-hours policy."""
+
+    kind: str
+    sought: str
+
+    def __init__(self, kind: str, sought: str) -> None:
+        super().__init__(f'There is no {kind} with the id "{sought}"', kind=kind, sought=sought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.sought)
+
+
+class ScheduleExistsError(ScheduleError):
+    field: str
+    value: str
+
+    def __init__(self, field: str, value: str) -> None:
+        super().__init__(f'The {field} "{value}" is taken; choose another', field=field, value=value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value)
+
+
+class QuietHoursInUseError(ScheduleError):
+    policy_id: str
+    schedules: int
+
+    def __init__(self, policy_id: str, schedules: int) -> None:
+        super().__init__(
+            f'The quiet hours "{policy_id}" are used by {schedules} schedule(s); take them off those first',
+            policyId=policy_id,
+            schedules=schedules,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.policy_id, self.schedules)
+
+
+class ScheduleBusyError(ScheduleError):
+    schedule_id: str
+
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(
+            f'A run of the schedule "{schedule_id}" is under way; trigger it again when that has ended',
+            scheduleId=schedule_id,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.schedule_id,)
+
+
+class SchedulesNotRunningError(ScheduleError):
+    def __init__(self, wanted: str) -> None:
+        super().__init__(f"{wanted} needs a running engine: call start() first", wanted=wanted)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.wanted,)
+
+    wanted: str
 
 
 # --- stores -----------------------------------------------------------------------------------------------------------

@@ -8,42 +8,33 @@ from __future__ import annotations
 
 from datetime import tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
 
 from noonbell.cron import CronExpression, DstPolicy, Zone, parse, zone_of
 from noonbell.errors import CronCalculationError
-
-SECOND: Final = 1_000_000
-
-
-class Look(NamedTuple):
-    """What an expression says at an instant; None where the calendar has nothing more."""
-
-    latest: int | None  # the latest occurrence at or before it
-    before: int | None  # the one before that
-    following: int | None  # the first one after it
+from noonbell.timing.protocol import SECOND, Look
 
 
 class CronTiming:
     """Occurrences of one expression in one zone, in microseconds."""
 
-    __slots__ = ("_at", "_look", "dst", "expression", "zone")
+    __slots__ = ("_seen", "dst", "expression", "zone")
 
     def __init__(self, expression: CronExpression, zone: Zone, dst: DstPolicy = "literal") -> None:
         self.expression = expression
         self.zone = zone
         self.dst = dst
-        self._at: int | None = None
-        self._look = Look(None, None, None)
+        # The last look and its instant, as one tuple: engines in several threads share a timing.
+        self._seen: tuple[int | None, Look] = (None, Look(None, None, None))
 
     def look(self, at: int) -> Look:
         """Latest, the one before it, and following, seen from `at`."""
-        if self._at != at:
+        seen_at, look = self._seen
+        if seen_at != at:
             latest = self.latest(at)
             before = None if latest is None else self.latest(latest - 1)
-            self._look = Look(latest, before, self.following(at))
-            self._at = at
-        return self._look
+            look = Look(latest, before, self.following(at))
+            self._seen = (at, look)
+        return look
 
     def latest(self, at: int) -> int | None:
         """The latest occurrence at or before `at`."""

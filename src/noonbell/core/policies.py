@@ -1,0 +1,305 @@
+"""The policies of a schedule as values, and the decision that follows from them. Pure.
+
+`decide_by_policy` answers for a schedule at an instant what `decide` answers for declared tasks, whose policies are
+fixed. The occurrences that are due and undecided fall into two parts:
+
+- *missed*: they came while nothing was up, and more than the grace ago. Catch-up says what becomes of them.
+- *late*: something was up; being busy is not downtime. The latest is fired, those before it are coalesced into it,
+  and under overlap `skip` those that came while the schedule's own run was executing are skipped.
+
+Quiet hours are judged at the occurrence, and once more when a catch-up or a retry would start. A quiet stretch is one
+span, written when it is over; until then its occurrences stay undecided and the schedule sleeps.
+
+Every part is counted, never walked: a year of missed minutes costs as much as an hour of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict
+from noonbell.timing.protocol import Timing
+from noonbell.timing.quiet_hours import QuietHours, split
+
+CatchUp = Literal["skip", "run_once", "run_all_capped"]
+Overlap = Literal["coalesce", "skip", "allow"]
+
+GRACE_US: Final = 60_000_000
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """How a schedule wants to be treated."""
+
+    catch_up: CatchUp = "skip"
+    cap: int = 10
+    overlap: Overlap = "coalesce"
+    retry_vs_new: Literal["finish", "preempt"] = "finish"
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """A schedule as the decision sees it.
+
+    `every_us` is set for intervals: their next occurrence counts from the start of a run. `jitter` gives how long after
+    an occurrence its start is put off.
+    """
+
+    timing: Timing
+    policies: Policies = Policies()
+    quiet: QuietHours = QuietHours()
+    every_us: int | None = None
+    jitter: Callable[[int], int] = lambda _occurrence: 0
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """A capped catch-up under way: the oldest `left` occurrences are still to be fired, the rest up to `until` not."""
+
+    left: int
+    until: int
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a schedule stands. `ran` is when its last run began and ended."""
+
+    sid: int
+    epoch: int
+    cursor_at: int
+    ran: tuple[int, int] | None = None
+    live: LiveRun | None = None
+    backlog: Backlog | None = None
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """What is to be written: spans in order, a start, the new cursor, and when to look again.
+
+    `live_wake_at` puts a waiting retry off. `next_run_at` is None while a run executes or waits, and where nothing is
+    left to come.
+    """
+
+    cursor_at: int
+    next_run_at: int | None
+    spans: tuple[Span, ...] = ()
+    start: Start | None = None
+    backlog: Backlog | None = None
+    live_wake_at: int | None = None
+
+
+def decide_by_policy(position: Position, terms: Terms, now: int, up_since: int) -> Verdicts:
+    """What becomes of the schedule now, if something has been up without a break since `up_since`."""
+    live, policies = position.live, terms.policies
+    unchanged = Verdicts(position.cursor_at, None, backlog=position.backlog)
+    if live is not None:
+        if live.state == "queued":
+            start = _again(live, live.cause, now, _wake(terms, position.cursor_at))
+            return msgspec.structs.replace(unchanged, start=start)
+        if live.state == "running" and policies.overlap != "allow":
+            return unchanged
+        if live.state == "waiting":
+            due = _latest_due(terms, now)
+            new = due is not None and due > position.cursor_at
+            if not (new and policies.retry_vs_new == "preempt"):
+                return _retry(live, terms, now, position, unchanged)
+    return _Decision(position, terms, now, up_since).verdicts()
+
+
+def _retry(live: LiveRun, terms: Terms, now: int, position: Position, unchanged: Verdicts) -> Verdicts:
+    wakes = terms.policies.retry_vs_new == "preempt"
+    if live.wake_at is None or live.wake_at > now:
+        return msgspec.structs.replace(unchanged, next_run_at=_wake(terms, position.cursor_at) if wakes else None)
+    until = terms.quiet.quiet_until(now)
+    if until is not None:
+        return msgspec.structs.replace(unchanged, live_wake_at=until)
+    return msgspec.structs.replace(unchanged, start=_again(live, "retry", now, _wake(terms, position.cursor_at)))
+
+
+class _Piece(NamedTuple):
+    """Neighbouring occurrences. `verdict` is None while it is open: they may be fired."""
+
+    first: int
+    last: int
+    n: int
+    verdict: Verdict | None = None
+    reason: str = ""
+
+
+class _Decision:
+    """One decision in the making: the cursor moves over pieces, each leaving its span."""
+
+    def __init__(self, position: Position, terms: Terms, now: int, up_since: int) -> None:
+        self._position = position
+        self._terms = terms
+        self._now = now
+        self._up_since = up_since
+        self._cursor = position.cursor_at
+        self._spans: list[Span] = []
+
+    def verdicts(self) -> Verdicts:
+        if self._position.backlog is not None:
+            return self._continue(self._position.backlog)
+        due = _latest_due(self._terms, self._now)
+        if due is None or due <= self._cursor:
+            return self._idle()
+        missed_to = self._terms.timing.latest(min(self._up_since, self._now - GRACE_US, due)) or self._cursor
+        missed = self._pieces(self._cursor, missed_to)
+        late = self._without_overlap(self._pieces(max(self._cursor, missed_to), due))
+        policy = self._terms.policies.catch_up
+        catches_up = any(piece.verdict is None for piece in missed)
+        fires = any(piece.verdict is None for piece in late)
+        if catches_up and (policy == "run_all_capped" or (policy == "run_once" and not fires)):
+            quiet_until = self._terms.quiet.quiet_until(self._now)
+            if quiet_until is not None:
+                return self._idle(quiet_until)
+        if catches_up and policy == "run_all_capped":
+            total = sum(piece.n for piece in missed if piece.verdict is None)
+            return self._continue(Backlog(min(total, self._terms.policies.cap), missed[-1].last))
+        if policy == "run_once":
+            if not catches_up and not fires:
+                return self._pass_by([*missed, *late])
+            return self._fire([*missed, *late], f"one run for all that was {'missed' if catches_up else 'due'}")
+        self._pass_over(missed, "missed", "nothing was up")
+        return self._fire(late, "one run for all that was due") if fires else self._pass_by(late)
+
+    # --- the ways it can end --------------------------------------------------------------------------------------
+
+    def _fire(self, pieces: list[_Piece], reason: str) -> Verdicts:
+        """Fire the last occurrence that is open; the open ones before it are coalesced into it."""
+        at = max(index for index, piece in enumerate(pieces) if piece.verdict is None)
+        chosen, before = pieces[at], pieces[:at]
+        if chosen.n > 1:
+            before = [*before, _Piece(chosen.first, self._before(chosen.last), chosen.n - 1)]
+        self._pass_over(before, "coalesced", reason)
+        self._cursor = chosen.last
+        self._pass_over(pieces[at + 1 :], "coalesced", reason)
+        return self._start(chosen.last)
+
+    def _continue(self, backlog: Backlog) -> Verdicts:
+        """Fire the oldest of a capped backlog; behind the last of them the rest is missed."""
+        quiet_until = self._terms.quiet.quiet_until(self._now)
+        if quiet_until is not None:
+            return msgspec.structs.replace(self._idle(quiet_until), backlog=backlog)
+        pieces = self._pieces(self._cursor, backlog.until)
+        at = next((index for index, piece in enumerate(pieces) if piece.verdict is None), None)
+        if at is None:  # quiet hours were widened meanwhile, and hold all of it
+            return self._pass_by(pieces)
+        self._pass_over(pieces[:at], "missed", "cap")
+        first, rest = pieces[at], pieces[at + 1 :]
+        self._cursor = first.first
+        if backlog.left > 1:
+            return msgspec.structs.replace(self._start(first.first), backlog=Backlog(backlog.left - 1, backlog.until))
+        if first.n > 1:
+            rest = [_Piece(self._after(first.first), first.last, first.n - 1), *rest]
+        self._pass_over(rest, "missed", "cap")
+        return self._start(first.first)
+
+    def _pass_by(self, pieces: list[_Piece]) -> Verdicts:
+        """Nothing is fired: each piece has its verdict already."""
+        self._pass_over(pieces, "missed", "nothing was up")
+        return self._idle()
+
+    def _start(self, run_for: int) -> Verdicts:
+        terms, position, live = self._terms, self._position, self._position.live
+        following = _wake(terms, self._cursor) if terms.every_us is None else self._now + terms.every_us
+        start = Start(
+            sid=position.sid, kind="scheduled", run_for=run_for, fence=1, attempt=1, cause="cron", epoch=position.epoch,
+            started_at=self._now, due_at=run_for + terms.jitter(run_for), following=following,
+            preempted=live if live is not None and live.state == "waiting" else None,
+        )  # fmt: skip
+        next_run_at = following if terms.policies.overlap == "allow" else None
+        return Verdicts(self._cursor, next_run_at, tuple(self._spans), start)
+
+    def _idle(self, wake_at: int | None = None) -> Verdicts:
+        if wake_at is None:
+            wake_at = _wake(self._terms, self._cursor)
+            following = self._terms.timing.following(self._cursor)
+            if following is not None and following <= self._now:
+                wake_at = self._ongoing_quiet(following) or wake_at
+        return Verdicts(self._cursor, wake_at, tuple(self._spans))
+
+    # --- pieces ---------------------------------------------------------------------------------------------------
+
+    def _pieces(self, after: int, upto: int) -> list[_Piece]:
+        """The occurrences in (after, upto], cut by quiet hours; a quiet stretch that is not over is left out."""
+        if after >= upto:
+            return []
+        pieces = []
+        for stretch in split(self._terms.timing, self._terms.quiet, after, upto):
+            piece = _Piece(stretch.first, stretch.last, stretch.n)
+            if not stretch.quiet:
+                pieces.append(piece)
+                continue
+            over = [piece]
+            if self._ongoing_quiet(stretch.last) is not None:
+                # several quiet times may have met here without an occurrence between them: only the last goes on
+                *_, (began, _) = self._terms.quiet.stretches(stretch.first - 1, stretch.last)
+                over = self._part(piece, None, began - 1)
+            pieces.extend(part._replace(verdict="skipped", reason="quiet hours") for part in over)
+        return pieces
+
+    def _ongoing_quiet(self, occurrence: int) -> int | None:
+        until = self._terms.quiet.quiet_until(occurrence)
+        return until if until is not None and until > self._now else None
+
+    def _without_overlap(self, late: list[_Piece]) -> list[_Piece]:
+        """Under overlap `skip`: what came while the last run executed has its verdict."""
+        if self._terms.policies.overlap != "skip" or self._position.ran is None:
+            return late
+        began, ended = self._position.ran
+        cut: list[_Piece] = []
+        for piece in late:
+            if piece.verdict is not None:
+                cut.append(piece)
+            else:
+                cut.extend(self._part(piece, None, began))
+                cut.extend(
+                    part._replace(verdict="skipped", reason="overlap") for part in self._part(piece, began, ended)
+                )
+                cut.extend(self._part(piece, ended, None))
+        return cut
+
+    def _part(self, piece: _Piece, after: int | None, upto: int | None) -> list[_Piece]:
+        """The part of a piece in (after, upto], if there is one."""
+        timing = self._terms.timing
+        first = piece.first if after is None or after < piece.first else timing.following(after)
+        last = piece.last if upto is None or upto >= piece.last else timing.latest(upto)
+        if first is None or last is None or not piece.first <= first <= last <= piece.last:
+            return []
+        return [_Piece(first, last, timing.count(first - 1, last))]
+
+    def _pass_over(self, pieces: list[_Piece], verdict: Verdict, reason: str) -> None:
+        """Give the open ones this verdict, and write them all."""
+        for piece in pieces:
+            given = (verdict, reason) if piece.verdict is None else (piece.verdict, piece.reason)
+            self._spans.append(Span(self._position.sid, piece.first, piece.last, piece.n, *given, self._position.epoch))
+            self._cursor = piece.last
+
+    def _before(self, occurrence: int) -> int:
+        found = self._terms.timing.latest(occurrence - 1)
+        assert found is not None  # noqa: S101 - asked only inside a piece of two or more
+        return found
+
+    def _after(self, occurrence: int) -> int:
+        found = self._terms.timing.following(occurrence)
+        assert found is not None  # noqa: S101 - asked only inside a piece of two or more
+        return found
+
+
+def _latest_due(terms: Terms, now: int) -> int | None:
+    """The latest occurrence whose start, jitter included, has come."""
+    due = terms.timing.latest(now)
+    if due is not None and due + terms.jitter(due) > now:
+        due = terms.timing.latest(due - 1)
+    return due
+
+
+def _wake(terms: Terms, cursor: int) -> int | None:
+    following = terms.timing.following(cursor)
+    return None if following is None else following + terms.jitter(following)
+
+
+def _again(live: LiveRun, cause: Cause, now: int, following: int | None) -> Start:
+    return Start(
+        sid=live.sid, kind=live.kind, run_for=live.run_for, fence=live.fence + 1, attempt=live.attempt + 1, cause=cause,
+        epoch=live.epoch, started_at=now, due_at=live.wake_at or now, following=following,
+    )  # fmt: skip

@@ -1,0 +1,238 @@
+"""decide_by_policy against an oracle that walks every occurrence and knows nothing of stretches."""
+
+from __future__ import annotations
+
+from datetime import UTC, time
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noonbell.core.policies import GRACE_US, Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
+from noonbell.core.records import LiveRun
+from noonbell.timing import CronTiming, cron_timing
+from noonbell.timing.interval import IntervalTiming
+from noonbell.timing.one_shot import OneShotTiming
+from noonbell.timing.quiet_hours import QuietHours
+from noonbell.timing.quiet_window import Window
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+START = 1_772_618_400 * SECOND  # 2026-03-04 10:00 UTC, a Wednesday
+
+
+class Case(NamedTuple):
+    every: int
+    quiet: QuietHours
+    policies: Policies
+    cursor: int
+    now: int
+    up_since: int
+    ran: tuple[int, int] | None
+
+
+def told(case: Case) -> dict[int, str]:
+    """What became of each occurrence, by applying the decision until there is nothing more to do now."""
+    timing = IntervalTiming(START - 10 * DAY, case.every)
+    terms = Terms(timing, case.policies, case.quiet)
+    position = Position(1, 1, case.cursor, case.ran)
+    found: dict[int, str] = {}
+    for _ in range(case.policies.cap + 3):
+        verdicts = decide_by_policy(position, terms, case.now, case.up_since)
+        record(found, verdicts, timing)
+        assert verdicts.cursor_at >= position.cursor_at
+        ran = position.ran if verdicts.start is None else (case.now, case.now)
+        position = Position(1, 1, verdicts.cursor_at, ran, None, verdicts.backlog)
+        if verdicts.start is None:
+            assert verdicts.next_run_at is None or verdicts.next_run_at > case.now
+            return found
+    raise AssertionError("it does not come to rest")
+
+
+def record(found: dict[int, str], verdicts: Verdicts, timing: IntervalTiming) -> None:
+    for span in verdicts.spans:
+        at: int | None = span.from_at
+        n = 0
+        while at is not None and at <= span.to_at:
+            assert at not in found
+            found[at] = f"{span.verdict}: {span.reason}"
+            n += 1
+            at = timing.following(at)
+        assert n == span.n
+    if verdicts.start is not None:
+        assert verdicts.start.run_for not in found
+        found[verdicts.start.run_for] = "fired"
+    assert all(at <= verdicts.cursor_at for at in found)
+
+
+def right(case: Case) -> dict[int, str]:
+    """The same by walking."""
+    first = START - 10 * DAY
+    due = [t for t in range(first + case.every, case.now + 1, case.every) if t > case.cursor]
+    while due and quiet_beyond_now(case, due[-1]):
+        due.pop()
+    found: dict[int, str] = {}
+    missed: list[int] = []
+    late: list[int] = []
+    for t in due:
+        if case.quiet.is_quiet(t):
+            found[t] = "skipped: quiet hours"
+        elif t <= min(case.up_since, case.now - GRACE_US):
+            missed.append(t)
+        elif case.policies.overlap == "skip" and case.ran is not None and case.ran[0] < t <= case.ran[1]:
+            found[t] = "skipped: overlap"
+        else:
+            late.append(t)
+    quiet_now = case.quiet.is_quiet(case.now)
+    if case.policies.catch_up == "run_all_capped" and missed:
+        if quiet_now:
+            return {}
+        found |= dict.fromkeys(missed[: case.policies.cap], "fired")
+        found |= dict.fromkeys(missed[case.policies.cap :], "missed: cap")
+        missed = []
+    if case.policies.catch_up == "run_once":
+        if missed and not late and quiet_now:
+            return {}
+        reason = "missed" if missed else "due"
+        late = missed + late
+    else:
+        reason = "due"
+        found |= dict.fromkeys(missed, "missed: nothing was up")
+    found |= dict.fromkeys(late[:-1], f"coalesced: one run for all that was {reason}")
+    found |= dict.fromkeys(late[-1:], "fired")
+    return found
+
+
+def quiet_beyond_now(case: Case, at: int) -> bool:
+    until = case.quiet.quiet_until(at)
+    return until is not None and until > case.now
+
+
+@st.composite
+def quiets(draw: st.DrawFn) -> QuietHours:
+    hours = st.integers(0, 23).map(time)
+    windows = draw(st.lists(st.tuples(hours, hours, st.sets(st.integers(0, 6), min_size=1)), max_size=2))
+    return QuietHours([Window(from_time=a, to_time=b, zone=UTC, weekdays=frozenset(days)) for a, b, days in windows])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    now = START + draw(st.integers(0, 3 * DAY // MINUTE)) * MINUTE + draw(st.sampled_from([0, 1, 17 * SECOND]))
+    cursor = now - draw(st.sampled_from([0, MINUTE, HOUR, 5 * HOUR, DAY, 3 * DAY])) - draw(st.integers(0, 10**8))
+    up_since = now - draw(st.sampled_from([0, 30 * SECOND, 10 * MINUTE, 2 * HOUR, DAY, 5 * DAY]))
+    began = now - draw(st.integers(0, 6 * HOUR))
+    policies = Policies(
+        catch_up=draw(st.sampled_from(["skip", "run_once", "run_all_capped"])),
+        cap=draw(st.integers(1, 12)),
+        overlap=draw(st.sampled_from(["coalesce", "skip"])),
+    )
+    ran = draw(st.sampled_from([None, (began, draw(st.integers(began, now)))]))
+    every = draw(st.sampled_from([MINUTE, 7 * MINUTE, HOUR, 5 * HOUR, DAY]))
+    return Case(every, draw(quiets()), policies, cursor, now, up_since, ran)
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases())
+def test_every_occurrence_gets_the_verdict_that_walking_gives(case: Case) -> None:
+    if case.policies.overlap == "skip" and case.policies.catch_up == "run_all_capped":
+        case = case._replace(ran=None)  # the runs of the backlog itself are the last runs by then
+    assert told(case) == right(case)
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+def minutely() -> CronTiming:
+    return cron_timing("* * * * *", UTC)
+
+
+def live(state: str, wake_at: int | None) -> LiveRun:
+    return LiveRun(1, "scheduled", START, 3, None, state, 2, wake_at, START, START, 0, 1, "cron")  # type: ignore[arg-type]  # drawn by name
+
+
+@pytest.mark.parametrize("catch_up", ["skip", "run_once", "run_all_capped"])
+def test_a_year_of_missed_minutes_is_a_matter_of_counting(catch_up: str) -> None:
+    year = 365 * DAY
+    terms = Terms(minutely(), Policies(catch_up=catch_up))  # type: ignore[arg-type]  # drawn by name
+    found = decide_by_policy(Position(1, 1, START - year), terms, START + SECOND, START + SECOND)
+    # the occurrence of this very minute lies within the grace: it is simply due
+    counted = sum(span.n for span in found.spans) + (found.start is not None)
+    expected = {"skip": 525_600, "run_once": 525_600, "run_all_capped": 1}[catch_up]
+    assert counted == expected
+    assert len(found.spans) == {"skip": 1, "run_once": 1, "run_all_capped": 0}[catch_up]
+
+
+def test_a_capped_backlog_goes_on_one_by_one_and_leaves_the_rest_missed() -> None:
+    terms = Terms(minutely(), Policies(catch_up="run_all_capped", cap=2))
+    now = START + SECOND
+    first = decide_by_policy(Position(1, 1, START - HOUR), terms, now, now)
+    assert first.start is not None
+    assert first.start.run_for == START - 59 * MINUTE
+    assert first.backlog == Backlog(1, START - MINUTE)
+    second = decide_by_policy(Position(1, 1, first.cursor_at, backlog=first.backlog), terms, now, now)
+    assert second.start is not None
+    assert second.start.run_for == START - 58 * MINUTE
+    assert second.backlog is None
+    assert [(span.n, span.verdict, span.reason) for span in second.spans] == [(57, "missed", "cap")]
+
+
+def test_a_retry_in_quiet_hours_waits_for_their_end() -> None:
+    quiet = QuietHours([Window(from_time=time(10), to_time=time(11), zone=UTC, weekdays=frozenset(range(7)))])
+    terms = Terms(minutely(), Policies(), quiet)
+    found = decide_by_policy(Position(1, 1, START, live=live("waiting", START + 5)), terms, START + 10, START)
+    assert found.start is None
+    assert found.live_wake_at == START + HOUR
+
+
+def test_a_chain_of_retries_ends_before_the_next_run_or_gives_way() -> None:
+    position = Position(1, 1, START, live=live("waiting", START + HOUR))
+    now = START + 5 * MINUTE
+    finish = decide_by_policy(position, Terms(minutely(), Policies(retry_vs_new="finish")), now, START)
+    assert finish.start is None
+    preempt = decide_by_policy(position, Terms(minutely(), Policies(retry_vs_new="preempt")), now, START)
+    assert preempt.start is not None
+    assert preempt.start.preempted == position.live
+    assert preempt.start.run_for == now
+
+
+def test_a_running_schedule_starts_again_only_where_overlap_is_allowed() -> None:
+    position = Position(1, 1, START, live=live("running", None))
+    now = START + 5 * MINUTE
+    assert decide_by_policy(position, Terms(minutely(), Policies()), now, START).start is None
+    allowed = decide_by_policy(position, Terms(minutely(), Policies(overlap="allow")), now, START)
+    assert allowed.start is not None
+    assert allowed.next_run_at == now + MINUTE
+
+
+def test_an_interval_counts_from_the_start_of_its_run() -> None:
+    timing = IntervalTiming(START, 30 * SECOND)
+    terms = Terms(timing, Policies(), every_us=30 * SECOND)
+    now = START + 37 * SECOND
+    found = decide_by_policy(Position(1, 1, START), terms, now, START)
+    assert found.start is not None
+    assert (found.start.run_for, found.start.following) == (START + 30 * SECOND, now + 30 * SECOND)
+
+
+def test_a_one_shot_fires_once_or_is_missed() -> None:
+    terms = Terms(OneShotTiming(START + HOUR))
+    fired = decide_by_policy(Position(1, 1, START), terms, START + HOUR, START)
+    assert fired.start is not None
+    assert fired.start.following is None
+    late = START + 3 * HOUR
+    missed = decide_by_policy(Position(1, 1, START), terms, late, late)
+    assert missed.start is None
+    assert [(span.n, span.verdict) for span in missed.spans] == [(1, "missed")]
+    assert missed.next_run_at is None
+
+
+def test_jitter_puts_the_start_off_and_keeps_the_occurrence() -> None:
+    terms = Terms(minutely(), jitter=lambda _: 20 * SECOND)
+    early = decide_by_policy(Position(1, 1, START), terms, START + MINUTE + SECOND, START)
+    assert early.start is None
+    assert early.next_run_at == START + 80 * SECOND
+    due = decide_by_policy(Position(1, 1, START), terms, START + 80 * SECOND, START)
+    assert due.start is not None
+    assert (due.start.run_for, due.start.due_at) == (START + MINUTE, START + 80 * SECOND)
