@@ -2,28 +2,42 @@
 
     sqlite:///app.db           a file, relative to the working directory
     sqlite:////var/lib/app.db  a file by its full path
+    postgresql://host/name     a database; user, password and options as in every PostgreSQL address
     memory://                  nothing is kept beyond this process
     a Store                    is taken as it is
 
 `open_store` builds the store; it is the caller who opens and closes it. `require_ledger` is for those who only read: it
-refuses a file that is not there or holds something else, so that a slip of the pen neither creates nor changes one.
+refuses what is not there or holds something else, so that a slip of the pen neither creates nor changes one.
+
+An address of PostgreSQL may hold a password: no error that is raised here repeats it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from noonbell.errors import StoreCorruptError, StoreUnavailableError, StoreUrlError
+from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError, StoreUrlError
 from noonbell.ports import Store
 
+if TYPE_CHECKING:
+    from noonbell.store.postgres import PostgresStore
+
 _SQLITE: Final = "sqlite:///"
-_RIGHT: Final = "right are sqlite:///app.db (relative), sqlite:////var/lib/app.db (absolute), memory://, or a Store"
+_POSTGRES: Final = ("postgresql://", "postgres://")
+_RIGHT: Final = (
+    "right are sqlite:///app.db (relative), sqlite:////var/lib/app.db (absolute), postgresql://host/name, memory://, "
+    "or a Store"
+)
+_TABLES: Final = frozenset({"schedules", "runs", "spans", "epochs", "lifecycle"})
 
 
-def open_store(url: str | Store) -> Store:
+def open_store(url: str | Store, *, read_only: bool = False) -> Store:
     """The store at an address, not opened yet; StoreUrlError where the address makes no sense."""
     if not isinstance(url, str):
         if not hasattr(url, "claim_due"):
@@ -33,13 +47,33 @@ def open_store(url: str | Store) -> Store:
         from noonbell.store.memory import MemoryStore  # noqa: PLC0415 - only where it is asked for
 
         return MemoryStore()
+    if _is_postgres(url):
+        return _postgres_store(url)
     from noonbell.store.sqlite import SqliteStore  # noqa: PLC0415 - as above
 
-    return SqliteStore(sqlite_path(url))
+    return SqliteStore(sqlite_path(url), read_only=read_only)
+
+
+def _is_postgres(url: str) -> bool:
+    """Whether it means PostgreSQL, rightly spelt or not: such an address is never shown whole."""
+    return re.match(r"\s*postgres[a-z0-9+]*:", url, re.IGNORECASE) is not None
+
+
+def _postgres_store(url: str) -> PostgresStore:
+    if not url.startswith(_POSTGRES):
+        scheme = url.strip().partition(":")[0]
+        raise StoreUrlError(f'An address of PostgreSQL begins with postgresql://, not with "{scheme}"', value=scheme)
+    try:
+        from noonbell.store.postgres import PostgresStore  # noqa: PLC0415 - its driver comes with an extra
+    except ModuleNotFoundError as error:
+        raise StoreError('PostgreSQL needs a driver: install "noonbell[postgres]"') from error
+    return PostgresStore(url)
 
 
 def sqlite_path(url: str) -> Path:
     """The file that an sqlite address names."""
+    if _is_postgres(url):
+        raise StoreUrlError(f"An address of PostgreSQL names no file; {_RIGHT}", value="postgresql://…")
     name = url.removeprefix(_SQLITE)
     if not url.startswith(_SQLITE):
         if "://" not in url and url.strip() and not url.startswith("sqlite:"):
@@ -54,10 +88,13 @@ def sqlite_path(url: str) -> Path:
     return Path(name)
 
 
-def require_ledger(url: str) -> Path:
-    """The file at the address, made sure that a ledger is in it; nothing is created or changed."""
+def require_ledger(url: str) -> Path | None:
+    """Make sure that a ledger is at the address, and return its file if it is one; nothing is created or changed."""
     if url == "memory://":
         raise StoreUrlError("memory:// lives inside one process and cannot be looked at from here", value=url)
+    if _is_postgres(url):
+        _require_tables(_postgres_store(url))
+        return None
     path = sqlite_path(url)
     if not path.exists():
         raise StoreUnavailableError(f"There is no file {path}; nothing was created", path=str(path))
@@ -74,6 +111,26 @@ def require_ledger(url: str) -> Path:
         raise StoreCorruptError(f"{path} is damaged or is no SQLite file: {error}", path=str(path)) from error
     except apsw.Error as error:
         raise StoreUnavailableError(f"{path} cannot be read now: {error}", path=str(path)) from error
-    if not {"schedules", "runs", "spans", "epochs", "lifecycle"} <= tables:
+    if not tables >= _TABLES:
         raise StoreCorruptError(f"{path} is an SQLite file, but holds no Noonbell ledger", path=str(path))
     return path
+
+
+def _require_tables(store: PostgresStore) -> None:
+    """In a thread, because the caller may be on an event loop of his own and waits for the answer there."""
+    found: set[str] = set()
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            found.update(asyncio.run(store.tables()))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it belongs
+            failed.append(error)
+
+    thread = threading.Thread(target=ask, name="noonbell-ask")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    if not found >= _TABLES:
+        raise StoreCorruptError(f"{store!r} can be reached, but holds no Noonbell ledger; nothing was created")

@@ -48,6 +48,9 @@ class StorageCases:
         """Another handle on the data of `store`, which may be open, closed or killed."""
         raise NotImplementedError
 
+    async def holder_dies(self) -> None:
+        """Return when the holder of a name who was killed counts as dead; where that is at once, do nothing."""
+
     @asynccontextmanager
     async def opened(self, *tasks: str) -> AsyncIterator[Store]:
         """A new store, open, with these tasks declared at T0: their sids count from 1."""
@@ -99,7 +102,7 @@ def changed(sid: int, *, cursor_at: int, next_run_at: int | None, epoch: int, ne
 
 def declaration(managed_by: str = OWNER, at: int = T0, **parts: Any) -> Declaration:
     """A declaration that does only what is named."""
-    names = ("created", "changed", "removed", "revived", "interrupted", "events")
+    names = ("created", "changed", "removed", "revived", "interrupted", "events", "parked")
     return Declaration(managed_by, at, **{name: list(parts.get(name, ())) for name in names})
 
 

@@ -143,6 +143,17 @@ class DeclaringCases(StorageCases):
             late = Settlement(b, ME, "succeeded", at + 1)
             assert await store.settle([late]) == [late]
 
+    async def test_a_parked_schedule_stays_and_does_not_wake_until_it_is_declared_again(self) -> None:
+        async with self.opened("a", "b") as store:
+            await store.declare(declaration(at=T0 + 9, parked=[1]))
+            row = await row_of(store, 1)
+            assert (row["enabled"], row["next_run_at"], row["removed_at"], row["cursor_at"]) == (0, None, None, T0)
+            assert [epoch.to_at for epoch in await store.epochs(1)] == [None]
+            assert [start.sid for start in (await claim(store, T0 + MINUTE)).starts] == [2]
+            back = changed(1, cursor_at=T0, next_run_at=T0 + MINUTE, epoch=1, new_epoch=False)
+            await store.declare(declaration(at=T0 + MINUTE, changed=[back]))
+            assert [start.sid for start in (await claim(store, T0 + MINUTE)).starts] == [1]
+
     async def test_a_name_can_leave_and_come_back_in_one_declaration(self) -> None:
         async with self.opened("a") as store:
             back = declaration(removed=[RemovedSchedule(1, T0)], created=[new("a", key="again")])

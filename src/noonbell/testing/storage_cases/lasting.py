@@ -114,6 +114,7 @@ class LastingCases(StorageCases):
             await store.hold("one", ME)
             await store.hold("two", ME)
             store.kill()
+            await self.holder_dies()
             again = await self.reopen(store)
             await again.open()
             holds = [await again.hold(name, "instance-2") for name in ("one", "two")]

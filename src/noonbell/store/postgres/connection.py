@@ -1,0 +1,242 @@
+"""Connections, transactions, and what their failures mean.
+
+Nothing here relies on the session: every verb is one transaction, settings are made with SET LOCAL, and no statement
+is prepared under a name. Behind a transaction pooler two transactions of one connection may land on two servers, and a
+statement prepared on the first is unknown on the second; so the statement cache of the driver is off.
+
+`PASSING` failures (the server is gone, full, read-only, busy) become StoreUnavailableError, and nothing is repeated
+here: whoever called knows whether it should be. When the answer to a COMMIT is lost, it may or may not have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError, StoreUrlError
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+    _BareConnection = asyncpg.Connection[asyncpg.Record]
+    _Pool = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+    _BareConnection = asyncpg.Connection
+    _Pool = asyncpg.Pool
+
+_CONNECT_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 10.0
+# The server is asked to stop a statement first; the driver gives up on a server that does not even do that.
+_PATIENCE_SECONDS: Final = 5.0
+
+# Classes of SQLSTATE, or whole ones, of what may work later: connection, authorization, unknown database, rollback,
+# resources (53100 is a full disk), lock, operator, system; read-only; transactions that were ended from outside.
+_PASSING: Final = re.compile(r"08|28|3D|40|53|57|58|55P03|25006|25P0[34]")
+_DAMAGED: Final = ("XX001", "XX002")
+
+
+class StatelessConnection(_BareConnection):
+    """A connection that goes back to the pool without a word: there is no session state to be reset."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+def shown(dsn: str) -> str:
+    """The address without user, password and options, for messages."""
+    parts = urlsplit(dsn)
+    if "@" not in parts.netloc and "@" in dsn:
+        return "postgresql://…"  # a password with a slash in it, unescaped: better to say nothing
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def translated(error: BaseException, where: str) -> StoreError | None:
+    """What a failure means to a caller of the store; None where it is not about the store."""
+    if isinstance(error, StoreError):
+        return None
+    state = getattr(error, "sqlstate", None)
+    if isinstance(error, asyncpg.PostgresError) and isinstance(state, str):
+        if state in _DAMAGED:
+            return StoreCorruptError(f"The store {where} is damaged: {error}")
+        if _PASSING.match(state):
+            return StoreUnavailableError(f"The store {where} cannot be used now: {error}")
+        return StoreError(f"The store {where} failed: {type(error).__name__}: {error}")
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        # the driver could not send a value: it will not be able to later either
+        return StoreError(f"The store {where} failed: {type(error).__name__}: {error}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailableError(f"The store {where} cannot be used now: it did not answer in time")
+    if isinstance(error, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
+        reason = str(error) or type(error).__name__
+        return StoreUnavailableError(f"The store {where} cannot be used now: {reason}")
+    return None
+
+
+class Connections:
+    """A pool, and transactions on it."""
+
+    def __init__(self, dsn: str, *, pool_size: int, statement_timeout: float) -> None:
+        self._dsn = dsn
+        self._pool_size = pool_size
+        self._timeout_seconds = statement_timeout
+        self._pool: _Pool | None = None
+        self.where = shown(dsn)
+        timeout_ms = max(1, round(statement_timeout * 1000))
+        # What a verb touches is few rows against its table, found by an index. The statistics of a table that was just
+        # filled do not know that, and a plan made from them may read all of it: so the other ways are closed.
+        self._begin_write = (
+            f"BEGIN; SET LOCAL statement_timeout = {timeout_ms}; "
+            "SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL jit = off; "
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
+            "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        self._begin_read = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {timeout_ms}"
+
+    @property
+    def is_open(self) -> bool:
+        return self._pool is not None
+
+    async def open(self) -> None:
+        """Connect; a second call does nothing."""
+        if self._pool is not None:
+            return
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._dsn,
+                min_size=1,
+                max_size=self._pool_size,
+                connection_class=StatelessConnection,
+                init=_learn_types,
+                **self._options(),
+            )
+        except ValueError as error:
+            raise self._unreadable(error) from None
+        except Exception as error:
+            raise self._meaning(error) from error
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await pool.close()
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pool.terminate()
+
+    def kill(self) -> None:
+        """Cut every connection at once: the server rolls back what was under way."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    async def connect(self) -> _BareConnection:
+        """A connection outside the pool; also where the pool is not open."""
+        try:
+            return await asyncpg.connect(self._dsn, connection_class=StatelessConnection, **self._options())
+        except ValueError as error:
+            raise self._unreadable(error) from None
+        except Exception as error:
+            raise self._meaning(error) from error
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Connection]:
+        """A transaction on a connection of its own, which is closed after it."""
+        db = await self.connect()
+        try:
+            async with self._told(), self._transaction(db, self._begin_write):
+                yield db
+        finally:
+            db.terminate()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """A transaction that changes nothing. Also a single statement needs one behind some poolers."""
+        async with self._acquired() as db, self._transaction(db, self._begin_read):
+            yield db
+
+    @asynccontextmanager
+    async def writing(self, also: str = "") -> AsyncIterator[Connection]:
+        """A transaction; `also` is sent along with its beginning and costs no round trip of its own."""
+        async with self._acquired() as db, self._transaction(db, f"{self._begin_write}; {also}"):
+            yield db
+
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Connection]:
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailableError(f"The store {self.where} is closed")
+        async with self._told(), pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS) as db:
+            yield db
+
+    @asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        """Failures of the driver come out as what they mean."""
+        try:
+            yield
+        except Exception as error:
+            meaning = translated(error, self.where)
+            if meaning is None:
+                raise
+            raise meaning from error
+
+    @asynccontextmanager
+    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[None]:
+        try:
+            await db.execute(begin)
+            yield
+            await db.execute("COMMIT")
+        except BaseException as error:
+            await _give_up(db, error)
+            raise
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "statement_cache_size": 0,
+            "timeout": _CONNECT_SECONDS,
+            "command_timeout": self._timeout_seconds + _PATIENCE_SECONDS,
+            "server_settings": {"application_name": "noonbell"},
+        }
+
+    def _meaning(self, error: Exception) -> Exception:
+        return translated(error, self.where) or error
+
+    def _unreadable(self, error: ValueError) -> StoreError:
+        # neither the text of the error nor its cause: they may quote the address, and with it the password
+        del error
+        return StoreUrlError(f"The address {self.where} cannot be understood", value=self.where)
+
+
+async def _learn_types(db: Connection) -> None:
+    """Let the driver ask about the one type that it does not know of itself, before the first verb.
+
+    It turns a setting of the session off and on again round that question. In one transaction both reach the same
+    server; inside a verb, which has made that setting itself, the second part would be left out. No statement may use
+    arrays of other types than int8 and text.
+    """
+    async with db.transaction():
+        await db.fetchval("SELECT $1::int8[]", [1])
+
+
+async def _give_up(db: Connection, error: BaseException) -> None:
+    """End a transaction that failed. A connection that may still be busy with it is cut: the server then rolls back."""
+    if db.is_closed():
+        return
+    if isinstance(error, asyncio.CancelledError | TimeoutError | OSError | asyncpg.InterfaceError):
+        db.terminate()
+        return
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await db.execute("ROLLBACK")
+    except Exception:  # noqa: BLE001 - the first failure is the one to tell
+        db.terminate()
+    except BaseException:
+        db.terminate()
+        raise

@@ -1,0 +1,199 @@
+"""Reading and replacing what an owner has declared, and the record of its lifecycle.
+
+`apply` writes one Declaration: created, changed, removed and revived together, in the caller's transaction. Numbers of
+schedules and of events are given in order and without gaps, so they are given under a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from noonbell.core.records import Declaration, LifecycleEvent, LiveRun
+from noonbell.ports import LEDGER_TABLES, Declared
+from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.schema import NUMBERING, lock
+
+_SCHEDULE = LEDGER_TABLES["schedules"].columns
+_LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at", "attempt_at", "crashes", "cause")
+_INTERRUPTED = "interrupted: the instance ended before the attempt did"
+
+
+async def schedules(db: Connection, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
+    rows = await db.fetch(
+        f"SELECT {', '.join(_SCHEDULE)} FROM schedules "
+        "WHERE ($1::text IS NULL OR managed_by = $1) AND ($2 OR removed_at IS NULL) ORDER BY sid",
+        managed_by, removed,
+    )  # fmt: skip
+    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
+
+
+async def read(db: Connection, managed_by: str) -> Declared:
+    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash")
+    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), "l.kind", "l.epoch", "e.zone_hash"]
+    rows = await db.fetch(
+        f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
+        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
+        "WHERE s.managed_by = $1 AND s.removed_at IS NULL ORDER BY s.sid, l.kind, l.run_for",
+        managed_by,
+    )
+    found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+    last = await db.fetchrow(
+        "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id DESC LIMIT 1",
+        managed_by,
+    )
+    return Declared(found, None if last is None else LifecycleEvent(*last))
+
+
+async def record(db: Connection, events: Sequence[LifecycleEvent]) -> None:
+    if not events:
+        return
+    await lock(db, NUMBERING)
+    await db.execute(
+        "INSERT INTO lifecycle (id, managed_by, at, instance, event, detail) "
+        "SELECT (SELECT coalesce(max(id), 0) FROM lifecycle) + b.n, b.managed_by, b.at, b.instance, b.event, b.detail "
+        "FROM unnest($1::text[], $2::int8[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY "
+        "AS b (managed_by, at, instance, event, detail, n)",
+        [e.managed_by for e in events], [e.at for e in events], [e.instance for e in events],
+        [e.event for e in events], [e.detail for e in events],
+    )  # fmt: skip
+
+
+async def apply(db: Connection, declaration: Declaration) -> list[int]:
+    await _remove(db, declaration)
+    if declaration.parked:
+        await db.execute(
+            "UPDATE schedules SET enabled = 0, next_run_at = NULL WHERE sid = ANY($1::int8[])", declaration.parked
+        )
+    await _revive(db, declaration)
+    if declaration.interrupted:
+        await end_live(db, declaration.interrupted, "unknown", declaration.at)
+    await _change(db, declaration)
+    sids = await _create(db, declaration)
+    await record(db, declaration.events)
+    return sids
+
+
+async def _remove(db: Connection, declaration: Declaration) -> None:
+    if not declaration.removed:
+        return
+    sids, cursors = [r.sid for r in declaration.removed], [r.cursor_at for r in declaration.removed]
+    at = declaration.at
+    await db.execute(
+        "WITH gone AS (DELETE FROM runs_live WHERE sid = ANY($1::int8[]) RETURNING *) "
+        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
+        "SELECT run_for, sid, kind, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END, attempt, "
+        "coalesce(started_at, $2), $2, coalesce(owner, ''), epoch FROM gone",
+        sids, at,
+    )  # fmt: skip
+    await db.execute(
+        "UPDATE schedules s SET enabled = 0, next_run_at = NULL, removed_at = $3, updated_at = $3, "
+        "cursor_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) WHERE s.sid = b.sid",
+        sids, cursors, at,
+    )  # fmt: skip
+    await db.execute(
+        "UPDATE epochs e SET to_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) "
+        "WHERE e.sid = b.sid AND e.to_at IS NULL",
+        sids, cursors,
+    )  # fmt: skip
+
+
+async def _change(db: Connection, declaration: Declaration) -> None:
+    changed = declaration.changed
+    if not changed:
+        return
+    edited = [c for c in changed if c.new_epoch]
+    if edited:
+        await db.execute(
+            "UPDATE epochs e SET to_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) "
+            "WHERE e.sid = b.sid AND e.to_at IS NULL",
+            [c.sid for c in edited], [c.cursor_at for c in edited],
+        )  # fmt: skip
+    # ON CONFLICT: a row that came without its epoch (older data, or a repaired one) gets it here
+    await db.execute(
+        "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) "
+        "SELECT b.*, 1 FROM unnest("
+        "$1::int8[], $2::int8[], $3::int8[], $4::text[], $5::text[], $6::text[], $7::text[]) b "
+        "ON CONFLICT (sid, epoch) DO NOTHING",
+        [c.sid for c in changed], [c.epoch for c in changed], [c.cursor_at for c in changed],
+        [c.spec for c in changed], [c.timezone for c in changed], [c.zone_hash for c in changed],
+        [c.policies for c in changed],
+    )  # fmt: skip
+    await db.execute(
+        "UPDATE schedules s SET spec = b.spec, timezone = b.timezone, retry_delay_us = b.retry_delay_us, "
+        "epoch = b.epoch, cursor_at = b.cursor_at, enabled = 1, next_run_at = CASE WHEN EXISTS "
+        # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
+        "(SELECT 1 FROM runs_live l WHERE l.sid = s.sid AND l.state = 'running') THEN NULL ELSE b.next_run_at END, "
+        "updated_at = CASE WHEN b.new_epoch = 1 THEN $9 ELSE s.updated_at END "
+        "FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[]) "
+        "AS b (sid, spec, timezone, retry_delay_us, epoch, cursor_at, next_run_at, new_epoch) WHERE s.sid = b.sid",
+        [c.sid for c in changed], [c.spec for c in changed], [c.timezone for c in changed],
+        [c.retry_delay_us for c in changed], [c.epoch for c in changed], [c.cursor_at for c in changed],
+        [c.next_run_at for c in changed], [int(c.new_epoch) for c in changed], declaration.at,
+    )  # fmt: skip
+
+
+async def _revive(db: Connection, declaration: Declaration) -> None:
+    revived = declaration.revived
+    if not revived:
+        return
+    keys = [r.sid for r in revived], [r.kind for r in revived], [r.run_for for r in revived]
+    match = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
+    await db.execute(
+        "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
+        "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, l.attempt_at, $4, l.owner, $5 "
+        f"FROM unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for) JOIN runs_live l ON {match} "
+        "WHERE l.state = 'running' ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, "
+        "cause = excluded.cause, started_at = excluded.started_at, ended_at = excluded.ended_at, "
+        "owner = excluded.owner, error = excluded.error",
+        *keys, declaration.at, _INTERRUPTED,
+    )  # fmt: skip
+    await db.execute(
+        "UPDATE runs_live l SET fence = b.fence, owner = b.owner, state = b.state, attempt = b.attempt, "
+        "wake_at = b.wake_at, started_at = b.started_at, attempt_at = b.attempt_at, crashes = b.crashes, "
+        "epoch = b.epoch, cause = b.cause FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::text[], "
+        "$6::text[], $7::int8[], $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::text[]) AS b "
+        "(sid, kind, run_for, fence, owner, state, attempt, wake_at, started_at, attempt_at, crashes, epoch, cause) "
+        f"WHERE {match}",
+        *keys, [r.fence for r in revived], [r.owner for r in revived], [r.state for r in revived],
+        [r.attempt for r in revived], [r.wake_at for r in revived], [r.started_at for r in revived],
+        [r.attempt_at for r in revived], [r.crashes for r in revived], [r.epoch for r in revived],
+        [r.cause for r in revived],
+    )  # fmt: skip
+
+
+async def end_live(db: Connection, ended: Sequence[LiveRun], outcome: str, now: int) -> None:
+    """Move live runs that will not go on to the ended ones."""
+    await db.execute(
+        "WITH gone AS (DELETE FROM runs_live l USING unnest($1::int8[], $2::text[], $3::int8[]) "
+        "AS b (sid, kind, run_for) WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for RETURNING l.*) "
+        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
+        "SELECT run_for, sid, kind, $4, attempt, coalesce(started_at, $5), $5, coalesce(owner, ''), epoch FROM gone",
+        [e.sid for e in ended], [e.kind for e in ended], [e.run_for for e in ended], outcome, now,
+    )  # fmt: skip
+
+
+async def _create(db: Connection, declaration: Declaration) -> list[int]:
+    created = declaration.created
+    if not created:
+        return []
+    await lock(db, NUMBERING)
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedules")
+    sids = list(range(first, first + len(created)))
+    cursors, specs, zones = [c.cursor_at for c in created], [c.spec for c in created], [c.timezone for c in created]
+    await db.execute(
+        "INSERT INTO schedules (sid, schedule_id, name, type, spec, next_run_at, timezone, cursor_at, retry_delay_us, "
+        "created_at, updated_at, managed_by) SELECT b.*, $10, $10, $11 FROM unnest($1::int8[], $2::text[], "
+        "$3::text[], $4::text[], $5::text[], $6::int8[], $7::text[], $8::int8[], $9::int8[]) b",
+        sids, [c.schedule_id for c in created], [c.name for c in created], [c.type for c in created], specs,
+        [c.next_run_at for c in created], zones, cursors, [c.retry_delay_us for c in created], declaration.at,
+        declaration.managed_by,
+    )  # fmt: skip
+    await db.execute(
+        "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) "
+        "SELECT b.sid, 1, b.from_at, b.spec, b.timezone, b.zone_hash, b.policies, 1 FROM unnest($1::int8[], "
+        "$2::int8[], $3::text[], $4::text[], $5::text[], $6::text[]) "
+        "AS b (sid, from_at, spec, timezone, zone_hash, policies)",
+        sids, cursors, specs, zones, [c.zone_hash for c in created], [c.policies for c in created],
+    )  # fmt: skip
+    return sids

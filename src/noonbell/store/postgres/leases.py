@@ -1,0 +1,221 @@
+"""Who is alive, decided by leases in the database.
+
+A name is held by a row of `instances` with a token and an end, on the clock of the database. Its holder moves the end
+on from a thread of its own with a connection of its own, so that neither a busy event loop nor a busy pool lets it
+pass. A lease that has ended cannot be moved on any more, even if nobody else has taken the name: from its end on its
+holder has to count as dead, and every verb that it covers fails.
+
+Such a verb makes sure inside its own transaction (`still_held`). It shares a lock on the row until it has committed,
+and whoever takes over a name has to wait for that: what he reads next is the last word of his predecessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import asyncpg
+
+from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
+from noonbell.store.postgres.connection import Connection, translated
+
+if TYPE_CHECKING:
+    _Connection = asyncpg.Connection[asyncpg.Record]
+
+logger = logging.getLogger("noonbell.store")
+
+T = TypeVar("T")
+
+DEFAULT_TTL: Final = 15.0
+_JOIN_SECONDS: Final = 5.0
+
+_TAKE = """
+    INSERT INTO instances AS i (name, token, holder, taken_at, expires_at)
+    VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + make_interval(secs => $4))
+    ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, taken_at = clock_timestamp(),
+        expires_at = clock_timestamp() + make_interval(secs => $4)
+    WHERE i.expires_at <= clock_timestamp()
+    RETURNING token
+"""
+_RENEW = """
+    UPDATE instances SET expires_at = clock_timestamp() + make_interval(secs => $2)
+    WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp()
+    RETURNING token
+"""
+_HELD = "SELECT token FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR SHARE"
+
+
+class Lease:
+    """A name that is held until it is released, or lost."""
+
+    def __init__(self, name: str, token: str, on_release: Callable[[Lease], None]) -> None:
+        self.name = name
+        self.token = token
+        self._on_release: Callable[[Lease], None] | None = on_release
+
+    def release(self) -> None:
+        """Give the name back. The row goes soon after; `close` and the next `hold` of the store wait for that."""
+        on_release, self._on_release = self._on_release, None
+        if on_release is not None:
+            on_release(self)
+
+
+async def answer(future: Future[T]) -> T:
+    """What the thread of the leases answers; StoreUnavailableError where it ended before it could."""
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise StoreUnavailableError("The store was closed before it answered") from None
+
+
+async def still_held(db: Connection, leases: Sequence[Lease], where: str) -> None:
+    """Make sure that these leases last, up to the end of the transaction; StoreUnavailableError where one does not."""
+    if not leases:
+        return
+    held = {row[0] for row in await db.fetch(_HELD, [lease.token for lease in leases])}
+    lost = [lease.name for lease in leases if lease.token not in held]
+    if lost:
+        names = ", ".join(f'"{name}"' for name in lost)
+        raise StoreUnavailableError(f"The store {where} refused: the lease was lost on {names}; nothing was written")
+
+
+class LeaseKeeper:
+    """The thread that keeps the leases of one store."""
+
+    def __init__(self, connect: Callable[[], Awaitable[_Connection]], *, ttl_seconds: float, where: str) -> None:
+        self.uses = 0  # by the event loop that owns the store alone
+        self._connect = connect
+        self._ttl = ttl_seconds
+        self._where = where
+        self._tokens: dict[str, str] = {}  # token to name
+        self._db: _Connection | None = None
+        self._loop = asyncio.new_event_loop()
+        self._busy = asyncio.Lock()
+        self._ending = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._work, name="noonbell-lease", daemon=True)
+        self._thread.start()
+
+    # --- from outside the thread ----------------------------------------------------------------------------------
+
+    async def take(self, name: str, holder: str) -> str:
+        """Take the name and return the token; SchedulerInUseError where another holds it."""
+        return await answer(self._submit(self._take(name, holder)))
+
+    def let_go(self, token: str, *, last: bool) -> Future[None]:
+        """Delete the lease; with the last one the thread ends."""
+        return self._submit(self._let_go(token, last=last))
+
+    def end(self) -> None:
+        """End the thread; leases that are left stay behind and run out, as those of a dead process."""
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(_JOIN_SECONDS)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise StoreUnavailableError(f"The store {self._where} is closed") from None
+
+    # --- inside the thread ----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        with (
+            contextlib.suppress(asyncio.CancelledError),
+            asyncio.Runner(loop_factory=lambda: self._loop) as runner,
+        ):
+            runner.run(self._keep())
+
+    async def _keep(self) -> None:
+        self._keeping = asyncio.current_task()
+        pause = self._ttl / 3
+        try:
+            while not self._ending.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._ending.wait()
+                if self._tokens and not self._ending.is_set():
+                    pause = self._ttl / 3 if await self._renew() else min(1.0, self._ttl / 10)
+        finally:
+            self._drop()
+
+    def _stop(self) -> None:
+        self._ending.set()
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _renew(self) -> bool:
+        tokens = list(self._tokens)
+        try:
+            rows = await self._fetch(_RENEW, tokens, self._ttl)
+        except StoreError as error:
+            logger.warning("The lease on %s could not be renewed yet: %s", self._names(tokens), error)
+            return False
+        renewed = {row[0] for row in rows}
+        # one that was released meanwhile is not lost
+        for token in [token for token in tokens if token not in renewed and token in self._tokens]:
+            name = self._tokens.pop(token)
+            logger.error('The lease on "%s" was lost: it was not renewed in time, and another may take the name', name)
+        return True
+
+    async def _take(self, name: str, holder: str) -> str:
+        token = uuid.uuid4().hex
+        while True:
+            if await self._fetch(_TAKE, name, token, holder, self._ttl):
+                self._tokens[token] = name
+                return token
+            rows = await self._fetch("SELECT holder, expires_at FROM instances WHERE name = $1", name)
+            if rows:
+                raise _in_use(name, rows[0][0], rows[0][1])
+
+    async def _let_go(self, token: str, *, last: bool) -> None:
+        name = self._tokens.pop(token, None)
+        try:
+            await self._fetch("DELETE FROM instances WHERE token = $1", token)
+        except StoreError as error:
+            logger.warning('The lease on "%s" stays until it runs out (%g s): %s', name, self._ttl, error)
+        if last:
+            self._ending.set()
+
+    async def _fetch(self, sql: str, *bindings: Any) -> list[Any]:
+        """One statement, on a connection that is made anew after every failure."""
+        async with self._busy:
+            try:
+                async with asyncio.timeout(max(self._ttl / 2, 1.0)):
+                    if self._db is None or self._db.is_closed():
+                        self._db = await self._connect()
+                    return list(await self._db.fetch(sql, *bindings))
+            except BaseException as error:
+                self._drop()
+                meaning = translated(error, self._where)
+                if meaning is None:
+                    raise
+                raise meaning from error
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
+
+    def _names(self, tokens: list[str]) -> str:
+        return ", ".join(f'"{self._tokens[token]}"' for token in tokens if token in self._tokens)
+
+
+def _in_use(name: str, holder: str, expires_at: datetime) -> SchedulerInUseError:
+    ends = expires_at.astimezone(UTC).isoformat(timespec="seconds")
+    error = SchedulerInUseError(name, holder)
+    error.args = (f"{error}; its lease ends at {ends} by the database's clock unless it is renewed",)
+    error.details = {**error.details, "leaseEndsAt": ends}
+    return error

@@ -1,0 +1,103 @@
+"""Settling on PostgreSQL: ends of attempts become history.
+
+The schedules of the batch are locked first, as everywhere: a live run is changed by nobody who does not hold the lock
+of its schedule. Then one statement joins the batch with the live runs by key, fence and owner, and writes every table
+from what matched; what did not match is stale and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from noonbell.core.records import Settlement
+from noonbell.store.postgres.connection import Connection
+
+_SETTLE = """
+    WITH fresh AS (
+        SELECT b.*, l.started_at, l.epoch AS run_epoch
+        FROM unnest(
+            $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
+            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[]
+        ) AS b (
+            i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause,
+            attempt_at, error
+        )
+        JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
+            AND l.owner = b.owner
+    ), told AS (
+        INSERT INTO attempts AS a (
+            sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error
+        )
+        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error
+        FROM fresh WHERE cause IS NOT NULL
+        ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
+            started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
+            error = excluded.error
+    ), ended AS (
+        INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
+        SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch
+        FROM fresh WHERE wake_at IS NULL
+    ), gone AS (
+        DELETE FROM runs_live l USING fresh f
+        WHERE f.wake_at IS NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
+    ), waiting AS (
+        UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
+        WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
+    ), scheduled AS (
+        -- an edit during the run has opened another epoch: what follows then is for the next look to say
+        UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = f.epoch THEN f.following ELSE f.ended_at END,
+            last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
+            last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END
+        FROM fresh f WHERE s.sid = f.sid
+    )
+    SELECT i FROM fresh
+"""
+
+
+async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:
+    """Lock these schedules, always in the same order; returns their owners."""
+    rows = await db.fetch(
+        "SELECT managed_by FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE", sorted(set(sids))
+    )
+    return {row[0] for row in rows}
+
+
+async def settle(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    fresh: set[int] = set()
+    for part in _apart(settlements):
+        fresh.update(await _settle(db, part))
+    return [settlement for i, settlement in enumerate(settlements) if i not in fresh]
+
+
+def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settlement]]]:
+    """The batch in parts that touch no schedule twice: almost always one part.
+
+    A statement changes a row once. The ends of two runs of one schedule (its own and a manual one) come one after
+    the other, in their order.
+    """
+    rest = list(enumerate(settlements))
+    while rest:
+        part: dict[int, tuple[int, Settlement]] = {}
+        rest = [pair for pair in rest if part.setdefault(pair[1].start.sid, pair) is not pair]
+        yield list(part.values())
+
+
+async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
+    ends = [settlement for _, settlement in part]
+    starts = [settlement.start for settlement in ends]
+    # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
+    causes = [None if e.outcome == "succeeded" and e.start.attempt == 1 else e.start.cause for e in ends]
+    rows = await db.fetch(
+        _SETTLE, [i for i, _ in part], [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts],
+        [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
+        [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
+        [s.attempt for s in starts], causes, [s.started_at for s in starts], [_storable(e.error) for e in ends],
+    )  # fmt: skip
+    return [row[0] for row in rows]
+
+
+def _storable(text: str | None) -> str | None:
+    """PostgreSQL's texts hold no NUL and no lone surrogate; one in a message must not hold up its whole batch."""
+    if text is None:
+        return None
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,259 @@
+"""The store's verbs on PostgreSQL. Each is one transaction, and a fixed number of statements whatever the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from noonbell.core.records import (
+    Attempt,
+    Declaration,
+    Epoch,
+    Kind,
+    LifecycleEvent,
+    LiveRun,
+    Run,
+    Settlement,
+    Span,
+    Start,
+)
+from noonbell.errors import StoreError
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.store.postgres import claiming, declaring, paging, settling
+from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
+from noonbell.store.postgres.partitions import Days
+from noonbell.store.postgres.schema import migrate
+
+
+class PostgresStore:
+    """A ledger in a PostgreSQL database.
+
+    `pool_size` is how many connections it may use at once (a held name needs one more), `statement_timeout` how many
+    seconds the server may work on one statement, `lease_ttl` how many seconds after its last sign of life the holder of
+    a name counts as dead.
+    """
+
+    def __init__(
+        self, dsn: str, *, pool_size: int = 4, statement_timeout: float = 30.0, lease_ttl: float = DEFAULT_TTL
+    ) -> None:
+        if pool_size < 1 or statement_timeout <= 0 or lease_ttl <= 0:
+            raise ValueError("pool_size, statement_timeout and lease_ttl must be positive")
+        self._connections = Connections(dsn, pool_size=pool_size, statement_timeout=statement_timeout)
+        self._days = Days(self._connections)
+        self._lease_ttl = lease_ttl
+        self._keeper: LeaseKeeper | None = None
+        self._leases: dict[str, Lease] = {}  # by name
+        self._releasing: set[Future[None]] = set()
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._connections.where!r})"
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._connections.is_open:
+                return
+            await self._connections.open()
+            try:
+                async with self._connections.writing() as db:
+                    await migrate(db)
+            except BaseException:
+                await self._connections.close()
+                raise
+
+    async def close(self) -> None:
+        await self._released()
+        await self._connections.close()
+
+    def kill(self) -> None:
+        self._connections.kill()
+        keeper, self._keeper = self._keeper, None
+        self._leases.clear()
+        self._releasing.clear()
+        if keeper is not None:
+            keeper.end()
+
+    async def tables(self) -> set[str]:
+        """The names of the tables that are there; also where the store is not open, and changing nothing."""
+        async with self._connections.apart() as db:
+            rows = await db.fetch("SELECT tablename FROM pg_tables WHERE schemaname = ANY(current_schemas(false))")
+            return {row[0] for row in rows}
+
+    # --- holding a name -------------------------------------------------------------------------------------------
+
+    async def hold(self, name: str, holder: str) -> Lease:
+        await self._released()
+        if not self._connections.is_open:
+            await self._install()
+        keeper = self._keeper
+        if keeper is None:
+            keeper = self._keeper = LeaseKeeper(
+                self._connections.connect, ttl_seconds=self._lease_ttl, where=self._connections.where
+            )
+        keeper.uses += 1
+        try:
+            token = await keeper.take(name, holder)
+        except BaseException:
+            if self._no_longer_used(keeper):
+                keeper.end()
+            raise
+        lease = self._leases[name] = Lease(name, token, self._release)
+        return lease
+
+    def _release(self, lease: Lease) -> None:
+        if self._leases.get(lease.name) is not lease or self._keeper is None:
+            return  # it went with a handle that was killed
+        del self._leases[lease.name]
+        keeper = self._keeper
+        with contextlib.suppress(StoreError):
+            self._releasing.add(keeper.let_go(lease.token, last=self._no_longer_used(keeper)))
+
+    def _no_longer_used(self, keeper: LeaseKeeper) -> bool:
+        keeper.uses -= 1
+        if keeper.uses or self._keeper is not keeper:
+            return False
+        self._keeper = None
+        return True
+
+    async def _released(self) -> None:
+        """Wait until what was released is gone from the database."""
+        while self._releasing:
+            with contextlib.suppress(StoreError):
+                await answer(self._releasing.pop())
+
+    async def _install(self) -> None:
+        """The tables, for a handle that is not open."""
+        async with self._connections.apart() as db:
+            await migrate(db)
+
+    def _covering(self, *names: str) -> list[Lease]:
+        """The leases that this store took on some of these names."""
+        return [self._leases[name] for name in names if name in self._leases]
+
+    async def _still_held(self, db: Connection, *names: str) -> None:
+        await still_held(db, self._covering(*names), self._connections.where)
+
+    # --- declaring ------------------------------------------------------------------------------------------------
+
+    async def read_declared(self, managed_by: str) -> Declared:
+        async with self._connections.reading() as db:
+            return await declaring.read(db, managed_by)
+
+    async def declare(self, declaration: Declaration) -> list[int]:
+        touched = [
+            *(part.sid for part in declaration.removed), *(part.sid for part in declaration.changed),
+            *(part.sid for part in declaration.revived), *(part.sid for part in declaration.interrupted),
+            *declaration.parked,
+        ]  # fmt: skip
+        async with self._connections.writing() as db:
+            await self._still_held(db, declaration.managed_by)
+            if touched:
+                await settling.lock_schedules(db, touched)
+            return await declaring.apply(db, declaration)
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+        async with self._claiming(owner) as db:
+            await self._still_held(db, managed_by)
+            return await claiming.claim(db, decide, managed_by=managed_by, owner=owner, now=now, limit=limit)
+
+    async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
+        async with self._claiming(owner) as db:
+            await self._still_held(db, *await settling.lock_schedules(db, [sid]))
+            return await claiming.trigger(db, sid, owner, now)
+
+    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        async with self._connections.writing() as db:
+            if starts:
+                await self._still_held(db, *await settling.lock_schedules(db, [start.sid for start in starts]))
+                await claiming.hand_back(db, starts, owner, now)
+
+    async def owned(self, owner: str) -> list[LiveRun]:
+        """Waits for claims of this owner that are still on their way, even over a connection that was lost."""
+        sql = (
+            f"SELECT {claiming.LIVE} FROM runs_live WHERE state = 'running' AND owner = $1 ORDER BY sid, kind, run_for"
+        )
+        async with self._connections.writing(f"SELECT pg_advisory_xact_lock({claiming.accounting_lock(owner)})") as db:
+            return [LiveRun(*row) for row in await db.fetch(sql, owner)]
+
+    def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
+        return self._connections.writing(f"SELECT pg_advisory_xact_lock_shared({claiming.accounting_lock(owner)})")
+
+    # --- settling -------------------------------------------------------------------------------------------------
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        if settlements:
+            await self._days.prepare(max(settlement.ended_at for settlement in settlements))
+        async with self._connections.writing() as db:
+            if not settlements:
+                return []
+            sids = [settlement.start.sid for settlement in settlements]
+            await self._still_held(db, *await settling.lock_schedules(db, sids))
+            return await settling.settle(db, settlements)
+
+    async def record(self, event: LifecycleEvent) -> None:
+        async with self._connections.writing() as db:
+            await declaring.record(db, [event])
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
+        async with self._connections.reading() as db:
+            return await declaring.schedules(db, managed_by, removed=removed)
+
+    async def epochs(self, sid: int) -> list[Epoch]:
+        sql = (
+            "SELECT sid, epoch, from_at, to_at, spec, timezone, zone_hash, policies, enabled = 1 FROM epochs "
+            "WHERE sid = $1 ORDER BY epoch"
+        )
+        return [Epoch(*row) for row in await self._read(sql, sid)]
+
+    async def spans(self, sid: int, from_at: int, to_at: int) -> list[Span]:
+        sql = (
+            "SELECT sid, from_at, to_at, n, verdict, reason, epoch FROM spans "
+            "WHERE sid = $1 AND from_at <= $2 AND to_at >= $3 ORDER BY from_at"
+        )
+        return [Span(*row) for row in await self._read(sql, sid, to_at, from_at)]
+
+    async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
+        sql = (
+            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch FROM runs "
+            "WHERE run_for BETWEEN $1 AND $2 AND sid = $3 AND ($4::text IS NULL OR kind = $4) ORDER BY run_for, kind"
+        )
+        return [Run(*row) for row in await self._read(sql, from_at, to_at, sid, kind)]
+
+    async def live(self, sid: int) -> list[LiveRun]:
+        sql = f"SELECT {claiming.LIVE} FROM runs_live WHERE sid = $1 ORDER BY kind, run_for"
+        return [LiveRun(*row) for row in await self._read(sql, sid)]
+
+    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
+        sql = (
+            "SELECT sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error FROM attempts "
+            "WHERE sid = $1 AND run_for BETWEEN $2 AND $3 ORDER BY run_for, kind, attempt"
+        )
+        return [Attempt(*row) for row in await self._read(sql, sid, from_at, to_at)]
+
+    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
+        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id"
+        return [LifecycleEvent(*row) for row in await self._read(sql, managed_by)]
+
+    async def read_ledger(
+        self,
+        table: LedgerTable,
+        after: tuple[Any, ...] | None,
+        limit: int,
+        *,
+        above_sid: int | None = None,
+        upto_sid: int | None = None,
+    ) -> list[tuple[Any, ...]]:
+        sql, bindings = paging.statement(table, after, limit, above_sid, upto_sid)
+        return [tuple(row) for row in await self._read(sql, *bindings)]
+
+    async def _read(self, sql: str, *bindings: Any) -> list[Any]:
+        async with self._connections.reading() as db:
+            return list(await db.fetch(sql, *bindings))

@@ -1,0 +1,179 @@
+"""Leases: a name has one holder, and one whose lease has ended cannot write any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from noonbell.core.records import Settlement
+from noonbell.errors import SchedulerInUseError, StoreUnavailableError
+from noonbell.store.postgres import PostgresStore
+from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
+from tests.store.postgres_server import PostgresServer
+
+TTL = 1.0
+# the connections that leases go over, those of other tests included
+_CUT = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND (query LIKE '%INTO instances%' OR query LIKE '%UPDATE instances%')
+"""
+
+
+async def opened(dsn: str) -> PostgresStore:
+    store = PostgresStore(dsn, pool_size=2, lease_ttl=TTL)
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def dsn(postgres: PostgresServer) -> str:
+    return await postgres.new_schema()
+
+
+async def execute(dsn: str, sql: str) -> None:
+    db = await asyncpg.connect(dsn)
+    await db.execute(sql)
+    await db.close()
+
+
+async def until(found: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await found():  # noqa: ASYNC110 - what is waited for happens in the database
+            await asyncio.sleep(0.05)
+
+
+async def test_a_lease_is_kept_for_as_long_as_it_is_wanted(dsn: str) -> None:
+    store, other = await opened(dsn), await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    time.sleep(TTL * 1.5)  # noqa: ASYNC251 - a busy event loop is the case: the lease has a thread of its own
+    with pytest.raises(SchedulerInUseError, match=r"process 7; .*; its lease ends at 20.*\+00:00 by") as refused:
+        await other.hold(OWNER, "process 8")
+    assert refused.value.holder == "process 7"
+    assert refused.value.details["leaseEndsAt"] in str(refused.value)
+    assert (await claim(store, T0)).starts == []
+    hold.release()
+    await store.close()
+    (await other.hold(OWNER, "process 8")).release()
+    await other.close()
+
+
+async def test_a_killed_holder_is_dead_when_its_lease_ends_and_not_before(dsn: str) -> None:
+    store, other = await opened(dsn), await opened(dsn)
+    await store.hold(OWNER, "process 7")
+    store.kill()
+    with pytest.raises(SchedulerInUseError):
+        await other.hold(OWNER, "process 8")
+
+    async def free() -> bool:
+        try:
+            (await other.hold(OWNER, "process 8")).release()
+        except SchedulerInUseError:
+            return False
+        return True
+
+    await until(free, seconds=TTL * 4)
+    await other.close()
+
+
+async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    store, other = await opened(dsn), await opened(dsn)
+    await store.declare(declaration(created=[new("a"), new("b"), new("c")]))
+    await store.declare(declaration(OTHER, created=[new("d")]))
+    lost = await store.hold(OWNER, "process 7")
+    kept = await store.hold(OTHER, "process 7")
+    (start,) = (await claim(store, T0 + MINUTE, limit=1)).starts
+    (others,) = (await claim(store, T0 + MINUTE, managed_by=OTHER)).starts
+    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() WHERE name = 'scheduler:suite'")
+    before = await ledger(store)
+    at = T0 + 61 * SECOND
+    verbs = [
+        store.claim_due(OWNER, ME, T0 + MINUTE, 10, lambda due: pytest.fail(f"{due} was decided")),
+        store.settle([Settlement(start, ME, "succeeded", at)]),
+        store.hand_back([start], ME, at),
+        store.trigger(2, ME, at),
+        store.declare(declaration(created=[new("z")])),
+    ]
+    for verb in verbs:
+        with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "{OWNER}"; nothing was written'):
+            await verb
+    assert await ledger(store) == before
+    assert await store.settle([Settlement(others, ME, "succeeded", at)]) == [], "a name that is still held goes on"
+
+    async def told() -> bool:
+        return f'The lease on "{OWNER}" was lost' in caplog.text
+
+    with caplog.at_level(logging.ERROR, "noonbell.store"):
+        await until(told)
+    with pytest.raises(StoreUnavailableError, match="the lease was lost"):
+        await claim(store, T0 + MINUTE)
+    # and when another has it: his row is not touched by the release of the one who lost it
+    theirs = await other.hold(OWNER, "process 8")
+    lost.release()
+    await store.close()
+    assert len((await claim(other, T0 + MINUTE)).starts) == 2
+    theirs.release()
+    kept.release()
+    await store.close()
+    await other.close()
+
+
+async def test_a_lease_that_ended_is_not_renewed_though_nobody_took_the_name(dsn: str) -> None:
+    store = await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() - interval '1 second'")
+    await asyncio.sleep(TTL)  # in which it is renewed twice, if it is
+    with pytest.raises(StoreUnavailableError, match="the lease was lost"):
+        await claim(store, T0)
+    hold.release()
+    again = await store.hold(OWNER, "process 7")
+    assert (await claim(store, T0)).starts == [], "taken anew, it is a lease like any other"
+    again.release()
+    await store.close()
+
+
+async def test_taking_over_waits_for_the_last_word_of_the_one_before(dsn: str) -> None:
+    """A claim that found its lease good commits before the next holder reads, even if the lease ends meanwhile."""
+    store, other = await opened(dsn), await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() + interval '0.3 seconds'")
+    async with store._connections.writing() as db:
+        await store._still_held(db, OWNER)
+        taking = asyncio.create_task(_taken(other))
+        await asyncio.sleep(TTL)
+        assert not taking.done()
+        await db.execute("INSERT INTO lifecycle VALUES (1, $1, 0, 'i', 'crash', 'the last word')", OWNER)
+    assert await taking == ["the last word"]
+    hold.release()
+    await store.close()
+    await other.close()
+
+
+async def _taken(store: PostgresStore) -> list[str]:
+    while True:
+        try:
+            hold = await store.hold(OWNER, "process 8")
+        except (SchedulerInUseError, StoreUnavailableError):
+            await asyncio.sleep(0.05)
+            continue
+        details = [event.detail for event in await store.lifecycle(OWNER)]
+        hold.release()
+        return details
+
+
+async def test_a_lease_outlives_its_connection(dsn: str) -> None:
+    store, other = await opened(dsn), await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    for _ in range(3):
+        await execute(dsn, _CUT)
+        await asyncio.sleep(TTL / 2)
+    assert (await claim(store, T0)).starts == []
+    with pytest.raises(SchedulerInUseError):
+        await other.hold(OWNER, "process 8")
+    hold.release()
+    await store.close()
+    await other.close()

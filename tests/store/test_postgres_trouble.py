@@ -1,0 +1,321 @@
+"""Servers that go away: restarts, cut connections, time-outs, full and read-only databases; and a Scheduler on one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from noonbell import Scheduler
+from noonbell.core.records import RemovedSchedule, Settlement
+from noonbell.declarative.events import SchedulerEvent, TaskEvent
+from noonbell.engine.clock import SystemClock
+from noonbell.errors import SchedulerInUseError, StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.ledger import verify_store
+from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres.connection import translated
+from noonbell.store.postgres.schema import LOCKS, NUMBERING
+from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, event, ledger, new
+from tests.store.postgres_server import PostgresServer
+
+
+@pytest.fixture
+async def dsn(postgres: PostgresServer) -> str:
+    return await postgres.new_schema()
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[PostgresStore]:
+    made = PostgresStore(dsn, pool_size=2, lease_ttl=30.0)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, store: PostgresStore) -> None:
+    hold = await store.hold(OWNER, "me")
+    await store.declare(declaration(created=[new("a"), new("b")]))
+    (start,) = (await claim(store, T0 + MINUTE, limit=1)).starts
+    before = await ledger(store)
+    await postgres.in_thread("halt")
+    end = Settlement(start, ME, "succeeded", T0 + 61 * SECOND)
+    try:
+        verbs: list[Callable[[], Awaitable[object]]] = [
+            lambda: claim(store, T0 + MINUTE),
+            lambda: store.settle([end]),
+            lambda: store.declare(declaration(created=[new("z")])),
+            lambda: store.record(event("stop-end")),
+            lambda: store.owned(ME),
+            lambda: ledger(store),
+        ]
+        for verb in verbs:
+            with pytest.raises(StoreUnavailableError, match=r"The store postgresql://127\.0\.0\.1:\d+/postgres cannot"):
+                await verb()
+        with pytest.raises(StoreUnavailableError):
+            await PostgresStore(postgres.dsn("postgres")).open()
+    finally:
+        await postgres.in_thread("start")
+    assert await ledger(store) == before, "what was committed is there, and nothing else"
+    assert await store.settle([end]) == []
+    assert len((await claim(store, T0 + MINUTE)).starts) == 1
+    hold.release()
+
+
+async def test_a_restart_in_the_middle_of_a_transaction_leaves_nothing_of_it(
+    postgres: PostgresServer, store: PostgresStore
+) -> None:
+    await store.declare(declaration(created=[new("a")]))
+    before = await ledger(store)
+
+    async def half() -> None:
+        async with store._connections.writing() as db:
+            await db.execute("UPDATE schedules SET name = 'half'")
+            try:
+                await postgres.in_thread("halt")
+            finally:
+                await postgres.in_thread("start")
+
+    with pytest.raises(StoreUnavailableError):
+        await half()
+    assert await ledger(store) == before
+
+
+async def test_cut_connections_are_replaced(dsn: str, store: PostgresStore) -> None:
+    await store.declare(declaration(created=[new(f"task {i}") for i in range(20)]))
+    killer = await asyncpg.connect(dsn)
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        while done < 20:
+            try:
+                for start in (await claim(store, T0 + MINUTE, limit=2)).starts:
+                    await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
+                # as the engine does after a failure: what was claimed and lost is settled too
+                for live in await store.owned(ME):
+                    await store.hand_back([_start_of(live)], ME, T0 + MINUTE)
+                done = len(await store.read_ledger("runs", None, 100))
+            except StoreUnavailableError:
+                failures.append(1)
+
+    async def cut() -> None:
+        while done < 20:
+            await killer.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND application_name = 'noonbell'"
+            )
+            await asyncio.sleep(0.05)
+
+    failures: list[int] = []
+    async with asyncio.timeout(40):
+        await asyncio.gather(work(), cut())
+    await killer.close()
+    assert failures, "connections were cut in the middle of verbs"
+    rows = await ledger(store)
+    assert [row[:2] for row in rows["runs"]] == [(sid, T0 + MINUTE) for sid in range(1, 21)], "each once"
+    assert rows["live"] == []
+
+
+def _start_of(live: Any) -> Any:
+    from noonbell.engine.engine import _as_start
+
+    return _as_start(live)
+
+
+async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
+    store = PostgresStore(dsn, pool_size=1, statement_timeout=0.2)
+    await store.open()
+    await store.declare(declaration(created=[new("a")]))
+    start = (await claim(store, T0 + MINUTE)).starts[0]
+    other = await asyncpg.connect(dsn)
+    async with other.transaction():
+        await other.execute("SELECT 1 FROM schedules FOR UPDATE")
+        with pytest.raises(StoreUnavailableError, match="statement timeout"):
+            await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
+    await other.close()
+    assert await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]) == []
+    await store.close()
+
+
+async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noonbell.store.postgres.connection._PATIENCE_SECONDS", 0.1)
+    store = PostgresStore(dsn, pool_size=1, statement_timeout=0.2)
+    await store.open()
+    async with store._connections.reading():
+        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
+            await store.schedules()
+    assert await store.schedules() == []
+    await store.close()
+
+
+async def test_while_the_database_is_read_only_it_can_be_read(postgres: PostgresServer) -> None:
+    dsn = await postgres.new_database()
+    store = PostgresStore(dsn, pool_size=1)
+    await store.open()
+    await store.declare(declaration(created=[new("a")]))
+    before = await ledger(store)
+    name = dsn.rpartition("/")[2]
+    await postgres.execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await store.close()
+    await store.open()
+    with pytest.raises(StoreUnavailableError, match="read-only transaction"):
+        await claim(store, T0 + MINUTE)
+    assert await ledger(store) == before
+    await postgres.execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = off")
+    await store.close()
+    await store.open()
+    assert len((await claim(store, T0 + MINUTE)).starts) == 1
+    await store.close()
+
+
+async def test_a_cancelled_verb_leaves_nothing_and_gives_its_connection_back(dsn: str) -> None:
+    store = PostgresStore(dsn, pool_size=1)
+    await store.open()
+    await store.declare(declaration(created=[new("a")]))
+    before = await ledger(store)
+    other = await asyncpg.connect(dsn)
+    half_done = declaration(removed=[RemovedSchedule(1, T0)], created=[new("b")])
+    async with other.transaction():
+        await other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {NUMBERING})")
+        waiting = asyncio.create_task(store.declare(half_done))
+        await asyncio.sleep(0.3)  # by now it has removed the one and waits to number the other
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    await other.close()
+    assert await ledger(store) == before
+    assert await store.declare(half_done) == [2]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("08006", StoreUnavailableError),
+        ("25006", StoreUnavailableError),
+        ("3D000", StoreUnavailableError),
+        ("40001", StoreUnavailableError),
+        ("40P01", StoreUnavailableError),
+        ("53100", StoreUnavailableError),
+        ("53300", StoreUnavailableError),
+        ("55P03", StoreUnavailableError),
+        ("57014", StoreUnavailableError),
+        ("57P01", StoreUnavailableError),
+        ("57P03", StoreUnavailableError),
+        ("58030", StoreUnavailableError),
+        ("XX001", StoreCorruptError),
+        ("22003", StoreError),
+        ("23505", StoreError),
+        ("42P01", StoreError),
+    ],
+)
+def test_what_the_states_of_the_server_mean(state: str, kind: type[StoreError]) -> None:
+    raised = asyncpg.PostgresError.new({"C": state, "M": "so it is", "S": "ERROR"})
+    assert type(translated(raised, "here")) is kind
+    assert "so it is" in str(translated(raised, "here"))
+
+
+def test_what_is_no_matter_of_the_store_is_passed_on() -> None:
+    assert [translated(error, "here") for error in (KeyError("x"), ZeroDivisionError(), StoreError("x"))] == [None] * 3
+    assert isinstance(translated(OSError("no route"), "here"), StoreUnavailableError)
+    assert isinstance(translated(TimeoutError(), "here"), StoreUnavailableError)
+
+
+# --- a Scheduler on it ------------------------------------------------------------------------------------------------
+
+
+class ShiftedClock(SystemClock):
+    """The clock of the machine, put forward; elapsed time goes with it, as if the machine had slept."""
+
+    shift_seconds = 0
+
+    def now(self) -> int:
+        return super().now() + self.shift_seconds * SECOND
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.shift_seconds
+
+
+_VICTIM = """
+import asyncio, sys
+from datetime import timedelta
+from noonbell import Scheduler
+from noonbell.store.postgres import PostgresStore
+
+async def job():
+    print("started", flush=True)
+    await asyncio.sleep(3600)
+
+async def main():
+    scheduler = Scheduler(PostgresStore(sys.argv[1], lease_ttl=1.0), time_zone="UTC")
+    await scheduler.initialize([("hang", "* * * * *", job, timedelta(minutes=1))])
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: PostgresServer) -> None:
+    dsn = await postgres.new_database()
+    clock = ShiftedClock()
+    told: list[SchedulerEvent] = []
+    ran = asyncio.Queue[str]()
+
+    def scheduler() -> Scheduler:
+        store = PostgresStore(dsn, lease_ttl=1.0)
+        stores.append(store)
+        return Scheduler(
+            store, clock=clock, on_event=told.append, time_zone="UTC", poll_interval=timedelta(milliseconds=200)
+        )
+
+    async def job() -> None:
+        ran.put_nowait("job")
+
+    async def hang() -> None:
+        ran.put_nowait("hang")
+
+    stores: list[PostgresStore] = []
+    minutely = timedelta(minutes=1)
+    async with asyncio.timeout(40):
+        async with scheduler() as first:
+            await first.initialize([("job", "* * * * *", job, minutely)])
+            assert await ran.get() == "job"
+            clock.shift_seconds += 60
+            assert await ran.get() == "job"
+        async with scheduler() as second:
+            await second.initialize([("job", "* * * * *", job, minutely)])
+            clock.shift_seconds += 60
+            assert await ran.get() == "job"
+        # a process that is killed in the middle of a run
+        victim = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _VICTIM, dsn, stdout=asyncio.subprocess.PIPE, env=os.environ
+        )
+        assert victim.stdout is not None
+        assert (await victim.stdout.readline()).strip() == b"started"
+        third = scheduler()
+        with pytest.raises(SchedulerInUseError, match=rf"process {victim.pid} on .*; its lease ends at"):
+            await third.initialize([("hang", "* * * * *", hang, minutely)])
+        victim.send_signal(signal.SIGKILL)
+        await victim.wait()
+        while third.state != "running":
+            try:
+                await third.initialize([("hang", "* * * * *", hang, minutely)])
+            except SchedulerInUseError:
+                await asyncio.sleep(0.1)
+        assert await ran.get() == "hang"
+        await third.stop()
+    orphans = [event for event in told if isinstance(event, TaskEvent) and event.cause == "orphan"]
+    assert [event.name for event in orphans] == ["TaskRunStarted", "TaskRunCompleted"]
+    last = stores[-1]
+    report = await verify_store(last)
+    assert (report.problems, report.schedules) == ([], 2)
+    assert [event.event for event in await last.lifecycle("scheduler:default")].count("crash") == 1
+    for store in stores:
+        await store.close()
