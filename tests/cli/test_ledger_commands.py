@@ -208,7 +208,7 @@ def test_other_files_are_left_alone(tmp_path: Path, command: list[str]) -> None:
     ("url", "said"),
     [
         ("app.db", '"app.db" is a path, not an address; did you mean sqlite:///app.db?'),
-        ("postgres://host/db", '"postgres://host/db" is not the address of a store'),
+        ("mysql://host/db", '"mysql://host/db" is not the address of a store'),
         ("memory://", "memory:// lives inside one process"),
     ],
 )
@@ -241,3 +241,11 @@ def test_in_a_process_of_its_own(db: str) -> None:
         timeout=60,
     )
     assert json.loads(answer.stdout)["verdict"] == "fired"
+
+
+def test_a_password_in_an_address_is_never_shown() -> None:
+    for more in ([], ["--json"]):
+        url = "postgresql://me:s3cret@127.0.0.1:1/db"
+        result = run("verify", "--db", url, *more)
+        assert result.exit_code == 2
+        assert "s3cret" not in result.output

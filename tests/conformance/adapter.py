@@ -80,7 +80,12 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         if persisted:
             self._put(persisted)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """A world that crashed leaves loops that never run again; their timers and tasks go with them."""
+        if self._handle is not None:
+            self._handle.kill()
+        for loop in (*self.dead, self.loop):
+            loop.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def make_scheduler(self) -> Scheduler:
@@ -262,5 +267,17 @@ class Adapter(runner.Adapter):  # type: ignore[misc]  # the runner's own files a
     def parse_field(self, text: str, field: str) -> None:
         parse_field(text, field)
 
+    def __init__(self) -> None:
+        self._worlds: list[AsyncWorld] = []
+
     def new_world(self, tz: str, now: datetime, persisted: object, options: Mapping[str, Any]) -> AsyncWorld:
-        return AsyncWorld(tz, now, persisted, options)
+        world = AsyncWorld(tz, now, persisted, options)
+        self._worlds.append(world)
+        # the runner asks for one world after the other; a few stay, for whoever still looks at the last
+        while len(self._worlds) > 3:
+            self._worlds.pop(0).close()
+        return world
+
+    def close(self) -> None:
+        while self._worlds:
+            self._worlds.pop().close()

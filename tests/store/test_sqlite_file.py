@@ -78,11 +78,13 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
     await store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
-    await store.open()
-    with pytest.raises(StoreCorruptError, match=r"app\.db is damaged"):
+
+    async def use() -> None:
+        await store.open()
         await store.schedules()
+
     with pytest.raises(StoreCorruptError, match=r"app\.db is damaged"):
-        await claim(store, T0 + MINUTE)
+        await use()
     await store.close()
     path.write_bytes(whole)
     await store.open()
@@ -299,4 +301,35 @@ async def test_a_claim_of_one_does_not_read_the_schedules_that_are_not_due(path:
     claimed = await store.claim_due(OWNER, ME, T0 + MINUTE - 1, 100, lambda due: pytest.fail(f"{due} is not due"))
     assert (claimed.looked, claimed.next_wake_at) == (0, T0 + MINUTE)
     assert next(steps) <= 5, "hundreds of instructions of SQLite's machine, not hundreds of thousands"
+    await store.close()
+
+
+# --- a ledger that contradicts itself ---------------------------------------------------------------------------------
+
+
+async def test_a_row_that_the_ledger_contradicts_is_put_off_alone(path: Path) -> None:
+    store = await opened(path, "a", "b")
+    # the cursor of one schedule was set back by hand: what it owes has its span already
+    inside(store).execute(
+        "INSERT INTO spans VALUES (1, ?, ?, 1, 'coalesced', 'by hand', 1)", (T0 + MINUTE, T0 + MINUTE)
+    )
+    later = T0 + 3 * MINUTE
+    claimed = await claim(store, later)
+    assert [start.sid for start in claimed.starts] == [2]
+    assert [sid for sid, _ in claimed.quarantined] == [1]
+    assert await store.live(1) == []
+    rows = {row["sid"]: row["next_run_at"] for row in await store.schedules()}
+    assert rows == {1: later + MINUTE, 2: None}
+    await store.close()
+
+
+async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path: Path) -> None:
+    store = await opened(path, "a", "b")
+    claimed = await claim(store, T0 + MINUTE)
+    run = claimed.starts[0].run_for
+    inside(store).execute("INSERT INTO runs VALUES (?, 1, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1)", (run, run, run))
+    ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
+    assert [stale.start.sid for stale in await store.settle(ends)] == [1]
+    assert await store.live(1) == []
+    assert [ended.outcome for ended in await store.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
     await store.close()

@@ -6,6 +6,7 @@ A file that is not there is not created, and one that holds something else is le
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool)
 
     async def session() -> T:
         require_ledger(url)
-        store = open_store(url)
+        store = open_store(url, read_only=True)
         await store.open()
         try:
             return await ask(store)
@@ -45,10 +46,13 @@ def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool)
     try:
         return asyncio.run(session())
     except StoreError as error:
-        facts = {"option": "--db", "value": url, "kind": type(error).__name__}
+        # an address may hold a password
+        facts = {"option": "--db", "value": re.sub(r"//[^/]*@", "//…@", url), "kind": type(error).__name__}
         raise Complaint(str(error), facts, as_json=as_json) from error
     except TaskNotFoundError as error:
         facts = {"argument": "TASK", "value": error.task_name, "known": error.details["known"]}
         raise Complaint(str(error), facts, as_json=as_json) from error
     except NoonbellError as error:
         raise Complaint(str(error), dict(error.details), ("Name one with --scheduler",), as_json=as_json) from error
+    except OverflowError as error:
+        raise Complaint(f"That time cannot be answered for: {error}", {"error": str(error)}, as_json=as_json) from error

@@ -45,7 +45,13 @@ def command(
         raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
 
     async def ask(store: Store) -> Report:
-        return await verify_store(store, managed_by=owner_named(scheduler), from_at=from_at, to_at=to_at)
+        owner = owner_named(scheduler)
+        found = await verify_store(store, managed_by=owner, from_at=from_at, to_at=to_at)
+        if owner is not None and not found.schedules and not found.problems:
+            known = sorted({str(row["managed_by"]) for row in await store.schedules()})
+            message = f"There is nothing of {owner} in this ledger; it holds {', '.join(known) or 'nothing at all'}"
+            raise Complaint(message, {"option": "--scheduler", "value": scheduler, "known": known}, as_json=as_json)
+        return found
 
     report = ask_ledger(url, ask, as_json=as_json)
     if as_json:

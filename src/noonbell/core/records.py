@@ -6,7 +6,7 @@ a store fills them from rows and writes them back, `decide` turns one into the o
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -155,7 +155,7 @@ class NewSchedule(msgspec.Struct, gc=False):
 
 
 class ChangedSchedule(msgspec.Struct, gc=False):
-    """A schedule whose stored row is to be brought up to the declaration.
+    """A schedule whose stored row is to be brought up to the declaration; it gets no wake-up while a run executes.
 
     With `new_epoch` the running epoch ends at the cursor and the next one begins there.
     """
@@ -207,3 +207,142 @@ class Declaration(msgspec.Struct):
     interrupted: list[LiveRun]
     events: list[LifecycleEvent]
     parked: list[int] = []
+
+
+# --- durable schedules ------------------------------------------------------------------------------------------------
+
+
+class Retrying(msgspec.Struct, frozen=True):
+    """The retry policy of a schedule as it is stored."""
+
+    attempts: int | None = 1
+    delay_us: int = 5_000_000
+    strategy: Literal["exponential", "linear", "fixed"] = "exponential"
+    max_delay_us: int | None = None
+    jitter: float = 0.0
+
+
+class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a durable schedule says beside the columns of its row; stored as one JSON text, defaults left out."""
+
+    overlap: Literal["coalesce", "skip", "allow"] = "coalesce"
+    cap: int = 10
+    retry_vs_new: Literal["finish", "preempt"] = "finish"
+    retry: Retrying = Retrying()
+    dst: Literal["literal", "once"] = "literal"
+    start_at: int | None = None
+    end_at: int | None = None
+    jitter_us: int = 0
+    at_most_once: bool = False
+    tags: tuple[str, ...] = ()
+    action: dict[str, Any] = {}
+
+
+class AuditEvent(msgspec.Struct, gc=False):
+    """A change or an unusual decision. `subject` is the id of a schedule or of a quiet-hours policy, `detail` JSON."""
+
+    at: int
+    event: str
+    subject: str
+    actor: str
+    detail: str
+
+
+class QuietHoursPolicy(msgspec.Struct, gc=False):
+    """Quiet hours that schedules may refer to; `document` is JSON as QuietHours reads it."""
+
+    policy_id: str
+    name: str
+    document: str
+    created_at: int
+    updated_at: int
+
+
+class ScheduleColumns(msgspec.Struct, gc=False):
+    """The part of a durable schedule that a person writes."""
+
+    name: str
+    type: str
+    spec: str
+    timezone: str
+    quiet_hours_policy_id: str | None
+    catch_up_policy: str
+    payload: str | None
+    definition: str  # a Definition
+
+
+class StoredSchedule(msgspec.Struct):
+    """A durable schedule as it stands, with its quiet hours, its last scheduled run and its live runs."""
+
+    sid: int
+    schedule_id: str
+    columns: ScheduleColumns
+    enabled: bool
+    managed_by: str
+    lane: str
+    created_at: int
+    updated_at: int
+    next_run_at: int | None
+    last_run_at: int | None
+    last_attempt_at: int | None
+    last_success_at: int | None
+    last_failure_at: int | None
+    epoch: int
+    cursor_at: int
+    anchor_at: int | None  # what an interval counts from
+    backlog_left: int | None
+    backlog_until: int | None
+    last_run_for: int | None  # of the latest scheduled run that was fired
+    quiet: str | None  # the document of its quiet hours
+    ran: tuple[int, int] | None  # when the run for last_run_for began and ended, if it has
+    lives: list[LiveRun]
+
+
+class DurableSchedule(msgspec.Struct, gc=False):
+    """A durable schedule to be created, with its first epoch, which begins at its cursor."""
+
+    schedule_id: str
+    columns: ScheduleColumns
+    enabled: bool
+    managed_by: str
+    lane: str
+    cursor_at: int
+    next_run_at: int | None
+    anchor_at: int | None
+    zone_hash: str
+    policies: str
+
+
+class Turn(msgspec.Struct):
+    """What is written for one durable schedule: by a look at it, or when its epoch is closed.
+
+    `starts` are executing from now on; `queued` are fired and wait for an engine to start them. `preempted` end as
+    failed. `put_off` are live runs with a new wake_at.
+    """
+
+    sid: int
+    cursor_at: int
+    next_run_at: int | None
+    enabled: bool
+    anchor_at: int | None
+    last_run_for: int | None
+    backlog_left: int | None = None
+    backlog_until: int | None = None
+    starts: list[Start] = []
+    queued: list[LiveRun] = []
+    preempted: list[LiveRun] = []
+    put_off: list[LiveRun] = []
+    spans: list[Span] = []
+    audits: list[AuditEvent] = []
+
+
+class Edit(msgspec.Struct):
+    """A change of a durable schedule at `at`: its epoch ends there, and the next one begins.
+
+    Without `epoch` the schedule is deleted: its row and ledger stay, its live runs end.
+    """
+
+    at: int
+    turn: Turn
+    columns: ScheduleColumns
+    epoch: Epoch | None

@@ -10,13 +10,15 @@ from zoneinfo import ZoneInfo
 _LOCALTIME = Path("/etc/localtime")
 
 
-def zone_named(value: str | tzinfo) -> tuple[tzinfo, str]:
+def zone_named(value: str | tzinfo | None) -> tuple[tzinfo, str]:
     """A zone and the name under which it is recorded."""
     if isinstance(value, str):
         try:
             return ZoneInfo(value), value
         except (KeyError, ValueError, OSError) as error:
             raise ValueError(f"time_zone {value!r} is no IANA time zone; one is, say, 'Europe/Kyiv'") from error
+    if not isinstance(value, tzinfo):
+        raise ValueError(f"time_zone is {value!r}; it must be the name of an IANA zone or a tzinfo")  # noqa: TRY004 - as for a wrong name
     return value, str(getattr(value, "key", None) or value)
 
 
@@ -27,15 +29,12 @@ class HostZone:
         self._seen = self._fingerprint()
         self.zone, self.name = self.read()
 
-    def changed(self) -> bool:
-        """Whether the host's zone differs from what was read; if so, `zone` and `name` are the new one."""
+    def look(self) -> None:
+        """Bring `zone` and `name` up to the host."""
         seen = self._fingerprint()
-        if seen == self._seen:
-            return False
-        self._seen = seen
-        before = self.name
-        self.zone, self.name = self.read()
-        return self.name != before
+        if seen != self._seen:
+            self.zone, self.name = self.read()
+            self._seen = seen
 
     @staticmethod
     def _fingerprint() -> tuple[object, ...]:
@@ -51,5 +50,8 @@ class HostZone:
         """The host's zone now, and its name."""
         from tzlocal import reload_localzone  # noqa: PLC0415 - only those who do not name a zone need it
 
-        zone = reload_localzone()
+        try:
+            zone = reload_localzone()
+        except Exception as error:
+            raise ValueError(f"The host's time zone cannot be told ({error}); pass time_zone") from error
         return zone, str(getattr(zone, "key", None) or zone)

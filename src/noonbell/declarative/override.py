@@ -68,6 +68,12 @@ class _Zone(NamedTuple):
     rules: str
 
 
+class _Wake(NamedTuple):
+    cursor_at: int
+    next_run_at: int | None
+    executing: bool  # its wake-up is put back by the end of the run
+
+
 def plan(
     registrations: Sequence[Registration],
     stored: dict[str, StoredTask],
@@ -108,8 +114,8 @@ def plan(
                 declaration.interrupted.append(task.manual)
         executing = executing or (live is not None and live.state == "running")
         cursor = task.cursor_at if task.cursor_at is not None else _imported_cursor(task, timing, now)
-        next_run_at = None if executing else timing.following(cursor)
-        changed = _changed(registration, task, named, cursor, next_run_at)
+        wake = _Wake(cursor, timing.following(cursor), executing)
+        changed = _changed(registration, task, named, wake)
         if changed is not None:
             declaration.changed.append(changed)
     return made
@@ -142,15 +148,14 @@ def _imported_cursor(task: StoredTask, timing: CronTiming, now: int) -> int:
     return task.last_attempt_at or ended or task.created_at or first_cursor(timing, now)
 
 
-def _changed(
-    registration: Registration, task: StoredTask, zone: _Zone, cursor: int, next_run_at: int | None
-) -> ChangedSchedule | None:
+def _changed(registration: Registration, task: StoredTask, zone: _Zone, wake: _Wake) -> ChangedSchedule | None:
     new_epoch = task.spec != registration.cron or task.timezone != zone.name or task.zone_hash != zone.rules
     same = (
         not new_epoch
         and not task.filled
-        and task.cursor_at == cursor
-        and task.next_run_at == next_run_at
+        and task.enabled
+        and task.cursor_at == wake.cursor_at
+        and task.next_run_at == (None if wake.executing else wake.next_run_at)
         and task.retry_delay_us == registration.retry_delay_us
     )
     if same:
@@ -163,8 +168,8 @@ def _changed(
         policies=POLICIES,
         retry_delay_us=registration.retry_delay_us,
         epoch=task.epoch + new_epoch,
-        cursor_at=cursor,
-        next_run_at=next_run_at,
+        cursor_at=wake.cursor_at,
+        next_run_at=wake.next_run_at,
         new_epoch=new_epoch,
     )
 

@@ -39,11 +39,13 @@ from noonbell.errors import (
     NoonbellError,
     ScheduleDriftError,
     SchedulerAlreadyActiveError,
+    StopFromTaskError,
     StoreError,
     describe_error,
 )
 from noonbell.ports import Clock, Hold, Store
 from noonbell.store.opening import open_store
+from noonbell.timing import rules_hash
 
 logger = logging.getLogger("noonbell.scheduler")
 
@@ -71,10 +73,7 @@ class Scheduler:
     ) -> None:
         if on_drift not in ("override", "refuse"):
             raise ValueError(f"on_drift is {on_drift!r}; it must be 'override' or 'refuse'")
-        if poll_interval <= timedelta(0):
-            raise ValueError(f"poll_interval is {poll_interval!r}; it must be a positive timedelta")
-        if not name.strip():
-            raise ValueError(f"name is {name!r}; it must be a text that is not blank")
+        _check_options(name, poll_interval, clock)
         self._name = name
         self._managed_by = f"scheduler:{name}"
         self._store = open_store(store)
@@ -84,13 +83,16 @@ class Scheduler:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._sink = EventSink(on_event, logger)
         self._host = HostZone() if time_zone is None else None
-        self._zone, self._zone_name = zone_named(time_zone) if time_zone is not None else HostZone.read()
+        self._zone, self._zone_name = (
+            zone_named(time_zone) if self._host is None else (self._host.zone, self._host.name)
+        )
         self._state: State = "uninitialized"
         self._instance = ""
         self._registrations: list[Registration] = []
         self._engine: Engine | None = None
         self._hold: Hold | None = None
-        self._initialized: asyncio.Event | None = None
+        self._initializing: asyncio.Task[None] | None = None
+        self._abandoning: asyncio.Task[None] | None = None
         self._stop_asked = False
         self._stop_task: asyncio.Task[None] | None = None
 
@@ -114,29 +116,43 @@ class Scheduler:
         if self._state in ("initializing", "running", "stopping"):
             raise SchedulerAlreadyActiveError(self._state)
         self._state = "initializing"
-        self._initialized = asyncio.Event()
         self._stop_asked = False
         self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._emit(told.SchedulerInitializationStarted)
+        # In a task of its own: an override that is on its way to the store cannot be called back, so a caller that
+        # gives up must not leave it half followed up. It is finished, then stopped.
+        self._initializing = asyncio.get_running_loop().create_task(
+            self._initialize(registrations), name="noonbell-init"
+        )
         try:
+            await asyncio.shield(self._initializing)
+        except asyncio.CancelledError:
+            self._stop_asked = True
+            self._abandoning = asyncio.get_running_loop().create_task(self.stop(), name="noonbell-abandon")
+            await asyncio.shield(self._abandoning)
+            raise
+
+    async def _initialize(self, registrations: object) -> None:
+        try:
+            self._emit(told.SchedulerInitializationStarted)
             valid = validate(registrations, poll_interval=self._poll_interval)
             await self._begin(valid)
         except BaseException as error:
-            await self._release()
-            self._state = "uninitialized"
+            try:
+                await self._release()
+            finally:
+                self._state = "uninitialized"
             self._emit(told.SchedulerInitializationFailed, error=describe_error(error))
             if isinstance(error, NoonbellError) or not isinstance(error, Exception):
                 raise
             raise InitializationError("Initialization failed unexpectedly", error) from error
-        finally:
-            self._initialized.set()
 
     async def _begin(self, registrations: list[Registration]) -> None:
         await self._store.open()
         since = self._moment(self._clock.now()).isoformat(timespec="seconds")
         holder = f"process {os.getpid()} on {socket.gethostname()} since {since} (instance {self._instance})"
         self._hold = await self._store.hold(self._managed_by, holder)
-        if self._host is not None and self._host.changed():
+        if self._host is not None:
+            self._host.look()
             self._zone, self._zone_name = self._host.zone, self._host.name
         now = self._clock.now()
         made = await self._declare(registrations, now)
@@ -202,7 +218,10 @@ class Scheduler:
 
     async def _follow_host_zone(self, now: int) -> None:
         """Between two looks: if the host's zone was changed, every task goes on in the new one, from its cursor."""
-        if self._host is None or not self._host.changed() or self._engine is None:
+        if self._host is None or self._engine is None:
+            return
+        self._host.look()
+        if self._host.name == self._zone_name and rules_hash(self._host.zone) == rules_hash(self._zone):
             return
         logger.warning("The host's time zone changed from %s to %s", self._zone_name, self._host.name)
         declared = await self._store.read_declared(self._managed_by)
@@ -226,10 +245,11 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Begin nothing new, wait for what runs, and let go of the store. May be called at any time, by many."""
-        if self._state == "initializing":
+        if self._engine is not None and self._engine.is_own_task(asyncio.current_task()):
+            raise StopFromTaskError
+        if self._state == "initializing" and self._initializing is not None:
             self._stop_asked = True
-            assert self._initialized is not None  # noqa: S101 - set with the state
-            await self._initialized.wait()
+            await asyncio.wait([self._initializing])
         if self._state == "running":
             self._state = "stopping"
             self._stop_task = asyncio.get_running_loop().create_task(self._stop(), name="noonbell-stop")
@@ -239,40 +259,58 @@ class Scheduler:
 
     async def _stop(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.request_stop()
-        self._emit(told.SchedulerStopRequested)
-        await self._record("stop-start")
-        if engine is not None:
-            polling = bool(engine.tasks)
-            if polling:
-                self._emit(told.PollingStopRequested)
-            await engine.stop()
-            if polling:
-                self._emit(told.PollingStopped)
-        await self._record("stop-end", json.dumps(engine.metrics.summary()) if engine is not None else "")
-        await self._release()
-        self._state = "stopped"
+        try:
+            if engine is not None:
+                engine.request_stop()
+            self._emit(told.SchedulerStopRequested)
+            await self._record("stop-start")
+            if engine is not None:
+                polling = bool(engine.tasks)
+                if polling:
+                    self._emit(told.PollingStopRequested)
+                await engine.stop()
+                if polling:
+                    self._emit(told.PollingStopped)
+            await self._record("stop-end", json.dumps(engine.metrics.summary()) if engine is not None else "")
+        finally:
+            try:
+                await self._release()
+            finally:
+                self._state = "stopped"
         self._emit(told.SchedulerStopped)
 
     async def _record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         try:
             await self._store.record(LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail))
-        except StoreError as error:
-            logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
+        except Exception as error:
+            expected = isinstance(error, StoreError)
+            logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
 
     async def _release(self) -> None:
+        # closed first: what is still on its way to the store belongs to our time under this name
         hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
-        if self._owns_store:
-            await self._store.close()
+        try:
+            if self._owns_store:
+                await self._store.close()
+        finally:
+            if hold is not None:
+                hold.release()
 
     def _emit(self, kind: type[SchedulerEvent], **more: str) -> None:
         self._sink.emit(kind(at=self._moment(self._clock.now()), instance=self._instance, scheduler=self._name, **more))
 
     def _moment(self, at: int) -> datetime:
         return moment(at, self._zone)
+
+
+def _check_options(name: object, poll_interval: object, clock: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"name is {name!r}; it must be a text that is not blank")
+    if not isinstance(poll_interval, timedelta) or poll_interval <= timedelta(0):
+        raise ValueError(f"poll_interval is {poll_interval!r}; it must be a positive timedelta")
+    missing = [verb for verb in ("now", "elapsed", "wait") if clock is not None and not hasattr(clock, verb)]
+    if missing:
+        raise ValueError(f"clock is {clock!r}; it has no {' and no '.join(missing)}, see noonbell.ports.Clock")
 
 
 def _cursor_of(row: Mapping[str, Any], now: int) -> int:

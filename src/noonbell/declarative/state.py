@@ -72,6 +72,7 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
     last_failure_at: int | None
     live: LiveRun | None = None
     manual: LiveRun | None = None
+    enabled: bool = True
     filled: bool = False  # spec or delay came from the registration: the row itself still lacks it
 
 
@@ -161,7 +162,7 @@ def _task(row: Mapping[str, Any], name: str, spec: str, delay: int, *, filled: b
     is_manual = live is not None and live.kind == "manual"
     return StoredTask(
         name, spec, delay, sid, schedule_id or "", epoch, timezone, zone_hash, cursor, created, following, attempt,
-        success, failure, None if is_manual else live, live if is_manual else None, filled,
+        success, failure, None if is_manual else live, live if is_manual else None, row.get("enabled", 1) == 1, filled,
     )  # fmt: skip
 
 

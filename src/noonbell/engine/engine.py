@@ -51,6 +51,7 @@ class Task(msgspec.Struct, gc=False):
     retry_delay_us: int
     callback: Callable[[], Any]
     is_async: bool
+    ended_at: int = 0  # when its last run ended, in this life
 
 
 class Observer(Protocol):
@@ -92,6 +93,7 @@ class Engine:
         self.between_looks = asyncio.Lock()  # held during a look
         self._unstarted: list[Start] = []  # claimed, but a stop came first
         self._coroutines: dict[int, asyncio.Task[None]] = {}  # by sid: the loop itself holds them only weakly
+        self._triggers: set[asyncio.Task[bool]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
@@ -117,7 +119,7 @@ class Engine:
         """Begin nothing new; return when all that runs has ended and is recorded."""
         self.request_stop()
         if self._loop is not None:
-            await self._loop
+            await asyncio.wait([self._loop])  # it may have been cancelled with everything else
         await asyncio.sleep(0)  # what was launched and has not begun finds out now that it will not
         await self._hand_back(self._unstarted)
         self._settler.last_chance()
@@ -125,18 +127,38 @@ class Engine:
         if self._doubtful:
             try:
                 await self._account_for_claims()
-            except StoreError as error:
-                logger.error("Unstarted runs may stay claimed until the next start: %s", error)  # noqa: TRY400 - the cause is in the message
+            except Exception as error:
+                expected = isinstance(error, StoreError)
+                told = "Unstarted runs may stay claimed until the next start: %s"
+                logger.error(told, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
         self._threads.close()
 
     async def trigger(self, sid: int) -> bool:
         """Run a task now because a person asked for it; False where a run of it is under way."""
-        now = self._clock.now()
-        start = await self._store.trigger(sid, self._instance, now)
+        # In a task of its own: a caller that gives up must not leave a claimed run that nobody starts.
+        task = asyncio.get_running_loop().create_task(self._trigger(sid), name="noonbell-trigger")
+        self._triggers.add(task)
+        task.add_done_callback(self._triggers.discard)
+        return await asyncio.shield(task)
+
+    async def _trigger(self, sid: int) -> bool:
+        try:
+            start = await self._store.trigger(sid, self._instance, self._clock.now())
+        except BaseException:
+            self._doubtful = True
+            self.wake(AT_ONCE)
+            raise
         if start is None:
+            return False
+        if self._stopping:
+            await self._hand_back([start])
             return False
         self._launch([start])
         return True
+
+    def is_own_task(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this asyncio task executes one of our runs."""
+        return task is not None and any(task is ours for ours in self._coroutines.values())
 
     def running(self, sid: int) -> bool:
         """Whether a run of the task has begun whose end is not recorded yet."""
@@ -239,8 +261,10 @@ class Engine:
             return
         try:
             await self._store.hand_back(starts, self._instance, AT_ONCE)
-        except StoreError as error:
-            logger.error("%d unstarted runs stay claimed until the next start: %s", len(starts), error)  # noqa: TRY400 - the cause is in the message
+        except Exception as error:
+            expected = isinstance(error, StoreError)
+            told = "%d unstarted runs stay claimed until the next start: %s"
+            logger.error(told, len(starts), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
         for start in starts:
             self._forget(start)
         if not self._running:
@@ -272,10 +296,11 @@ class Engine:
     def _on_start(self, task: Task, start: Start) -> None:
         now = self._clock.now()
         self.metrics.started += 1
-        if start.cause == "orphan":
-            self.metrics.recovery.observe((now - self._began) / 1_000_000, task.name)
-        else:
-            self.metrics.start_lateness.observe((now - start.due_at) / 1_000_000, task.name)
+        start.started_at = now  # a plain function may have waited for a thread since the claim
+        # What could not start earlier is not late: nothing was up, or the run before it had not ended.
+        due = max(start.due_at, self._began, task.ended_at)
+        lateness = self.metrics.recovery if start.cause == "orphan" else self.metrics.start_lateness
+        lateness.observe(max(now - due, 0) / 1_000_000, task.name)
         self._observer.started(task, start, now)
 
     async def _execute(self, task: Task, start: Start) -> None:
@@ -283,16 +308,11 @@ class Engine:
             self._unstarted.append(start)
             self._coroutines.pop(start.sid, None)
             return
-        self._on_start(task, start)
         error: BaseException | None = None
         try:
+            self._on_start(task, start)
             await task.callback()
-        except asyncio.CancelledError as cancelled:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise  # the event loop is being torn down: the run stays unfinished, as in a crash
-            error = cancelled
-        except Exception as raised:  # noqa: BLE001 - whatever a task raises is its failure, not ours
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - whatever a task raises is its failure, not ours
             error = raised
         self._coroutines.pop(start.sid, None)
         self._end(task, start, error)
@@ -305,15 +325,20 @@ class Engine:
 
     def _end(self, task: Task, start: Start, error: BaseException | None) -> None:
         now = self._clock.now()
-        if error is None:
-            self.metrics.succeeded += 1
-            self._observer.ended(task, start, now, None, None)
-            self._settler.add(Settlement(start, self._instance, "succeeded", now))
-            return
-        self.metrics.failed += 1
-        retry_at = now + max(task.retry_delay_us, LEAST_RETRY) if start.kind == "scheduled" else None
-        self._observer.ended(task, start, now, error, retry_at)
-        self._settler.add(Settlement(start, self._instance, "failed", now, retry_at, describe_error(error)))
+        task.ended_at = now
+        retry_at = None
+        try:
+            if error is None:
+                self.metrics.succeeded += 1
+            else:
+                self.metrics.failed += 1
+                retry_at = now + max(task.retry_delay_us, LEAST_RETRY) if start.kind == "scheduled" else None
+            self._observer.ended(task, start, now, error, retry_at)
+        finally:  # a listener or log handler that raises must not keep the end from being recorded
+            if error is None:
+                self._settler.add(Settlement(start, self._instance, "succeeded", now))
+            else:
+                self._settler.add(Settlement(start, self._instance, "failed", now, retry_at, describe_error(error)))
 
     def _on_written(self, settlements: Sequence[Settlement]) -> None:
         earliest = _NEVER

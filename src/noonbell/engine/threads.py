@@ -55,8 +55,10 @@ class ThreadSlots(Generic[T]):
             if self._busy > self._threads:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"noonbell-task-{self._threads}", daemon=True).start()
-            started(tag)
-            self._handoff.put((tag, function))
+            try:
+                started(tag)
+            finally:  # whatever a listener raises, the slot is taken and the run must end
+                self._handoff.put((tag, function))
 
     def _work(self) -> None:
         while (job := self._handoff.get()) is not None:

@@ -19,6 +19,7 @@ from noonbell.declarative.state import StoredTask, read_stored
 from noonbell.engine import Engine, Task
 from noonbell.periodic.tenure import Tenure
 from noonbell.ports import Clock
+from noonbell.timing import rules_hash
 
 Row = Mapping[str, Any]
 
@@ -43,13 +44,14 @@ class Registry:
         self._clock = clock
         self._managed_by = managed_by
         self._host = HostZone() if time_zone is None else None
-        self.zone, self.zone_name = zone_named(time_zone) if time_zone is not None else HostZone.read()
+        self.zone, self.zone_name = zone_named(time_zone) if self._host is None else (self._host.zone, self._host.name)
 
     def begin(self, rows: Sequence[Row]) -> None:
         """What is stored when the store has just been opened is all left over."""
         self.left = _by_name(rows)
         self._doubtful = False
-        if self._host is not None and self._host.changed():
+        if self._host is not None:
+            self._host.look()
             self.zone, self.zone_name = self._host.zone, self._host.name
 
     async def read(self) -> dict[str, StoredTask]:
@@ -100,8 +102,8 @@ class Registry:
         host = self._host
         if host is None:
             return None
-        host.changed()
-        if host.name == self.zone_name:
+        host.look()
+        if host.name == self.zone_name and rules_hash(host.zone) == rules_hash(self.zone):
             return None
         before = self.zone, self.zone_name
         self.zone, self.zone_name = host.zone, host.name

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
 from noonbell.declarative.telling import moment
-from noonbell.errors import StoreError
+from noonbell.errors import StoreError, describe_error
 from noonbell.ports import LEDGER_TABLES, Clock, Declared, Hold, Store
 
 _CURSOR: Final = LEDGER_TABLES["schedules"].columns.index("cursor_at")
@@ -63,8 +63,9 @@ class Tenure:
         """Note a step of our life; a store that fails now must not keep us from stopping."""
         try:
             await self.store.record(LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail))
-        except StoreError as error:
-            self._logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
+        except Exception as error:
+            expected = isinstance(error, StoreError)
+            self._logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
 
     async def remove(self, sids: list[int]) -> None:
         """Close the account of these schedules at their cursor; what waits or is interrupted there ends."""
@@ -75,11 +76,14 @@ class Tenure:
 
     async def end(self) -> None:
         """Let go of the name, and of the store if it is ours."""
+        # closed first: what is still on its way to the store belongs to our time under this name
         hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
-        if self._owns_store:
-            await self.store.close()
+        try:
+            if self._owns_store:
+                await self.store.close()
+        finally:
+            if hold is not None:
+                hold.release()
 
     async def _cursor(self, sid: int, now: int) -> int:
         rows = await self.store.read_ledger("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)

@@ -21,6 +21,7 @@ The loop is at rest when no callback is ready to run. Threads are not seen: use 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import selectors
@@ -87,8 +88,9 @@ class ManualClock:
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            woken.cancel()
-            timer.cancel()
+            with contextlib.suppress(RuntimeError):  # the loop was closed under us, and the wait is only being swept up
+                woken.cancel()
+                timer.cancel()
 
     async def sleep(self, seconds: float) -> None:
         """`asyncio.sleep` on this clock."""

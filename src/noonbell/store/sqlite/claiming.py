@@ -62,12 +62,13 @@ def claim(db: apsw.Connection, decide: Decide, *, managed_by: str, owner: str, n
             decisions.append(decide(Due(row[0], row[1], row[2], LiveRun(*row[3:]) if row[3] is not None else None)))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             quarantined.append((row[0], error))
+    if decisions:
+        decisions, refused = _written(db, decisions, owner, now)
+        quarantined.extend(refused)
     if quarantined:
         later = _encode([(sid, now + 60_000_000) for sid, _ in quarantined])
         db.execute(_RESCHEDULE, (later,))
         db.execute(_PUT_OFF, (later, now))
-    if decisions:
-        _write_decisions(db, decisions, owner, now)
     upcoming = [
         db.execute(_NEXT_SCHEDULE, (now, managed_by)).get,
         db.execute(_NEXT_LIVE, (now, managed_by)).get,
@@ -88,6 +89,30 @@ _PUT_OFF = """
     UPDATE runs_live SET wake_at = b.value ->> 1 FROM json_each(?1) b
     WHERE sid = b.value ->> 0 AND kind = 'scheduled' AND state <> 'running' AND wake_at <= ?2
 """
+
+
+def _written(
+    db: apsw.Connection, decisions: list[Decision], owner: str, now: int
+) -> tuple[list[Decision], list[tuple[int, Exception]]]:
+    """Write the decisions together; if the ledger contradicts one of them, singly, and give back those it refuses."""
+    try:
+        with db:  # a savepoint
+            _write_decisions(db, decisions, owner, now)
+    except apsw.ConstraintError:
+        pass
+    else:
+        return decisions, []
+    written: list[Decision] = []
+    refused: list[tuple[int, Exception]] = []
+    for decision in decisions:
+        try:
+            with db:
+                _write_decisions(db, [decision], owner, now)
+        except apsw.ConstraintError as error:
+            refused.append((decision.sid, error))
+        else:
+            written.append(decision)
+    return written, refused
 
 
 def _write_decisions(db: apsw.Connection, decisions: list[Decision], owner: str, now: int) -> None:

@@ -30,8 +30,9 @@ _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 class Connection:
     """The single writer of a file."""
 
-    def __init__(self, path: Path, *, threaded: bool, busy_timeout_ms: int) -> None:
+    def __init__(self, path: Path, *, threaded: bool, busy_timeout_ms: int, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
         self._threaded = threaded
         self._busy_timeout_ms = busy_timeout_ms
         self._db: apsw.Connection | None = None
@@ -66,12 +67,20 @@ class Connection:
     async def close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._jobs.put(None)
             # the queue is served in order, so what was submitted before is done by then
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+            loop = asyncio.get_running_loop()
+            closed: asyncio.Future[None] = loop.create_future()
+            self._jobs.put((lambda _: self._disconnect(), closed, loop))
+            self._jobs.put(None)
+            await asyncio.shield(closed)
+        else:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         db, self._db = self._db, None
         if db is not None:
-            db.close()
+            with contextlib.suppress(apsw.Error):  # a damaged file may fail its last checkpoint
+                db.close()
 
     def kill(self) -> None:
         """As a dying process: nothing more is written."""
@@ -80,9 +89,7 @@ class Connection:
         if thread is not None:
             self._jobs.put(None)
             thread.join()
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
+        self._disconnect()
 
     # --- inside the thread ----------------------------------------------------------------------------------------
 
@@ -119,6 +126,9 @@ class Connection:
             raise StoreError(f"The store {self._path} failed: {type(error).__name__}: {error}") from error
 
     def _connect(self) -> None:
+        if self._read_only:
+            self._db = _connect_to_read(self._path, self._busy_timeout_ms)
+            return
         db = apsw.Connection(str(self._path))
         try:
             db.set_busy_timeout(self._busy_timeout_ms)
@@ -154,6 +164,22 @@ def _transaction(db: apsw.Connection, *, write: bool) -> Iterator[None]:
         if not db.get_autocommit():
             db.execute("ROLLBACK")
         raise
+
+
+def _connect_to_read(path: Path, busy_timeout_ms: int) -> apsw.Connection:
+    """For those who only ask: nothing is created, changed or brought up to date, and no writer is waited for."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        db.set_busy_timeout(busy_timeout_ms)
+        version = db.execute("PRAGMA user_version").get
+        if version != len(MIGRATIONS):
+            raise StoreError(
+                f"The file {path} is of version {version}, not {len(MIGRATIONS)}; a scheduler brings it up to date"
+            )
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def _migrate(db: apsw.Connection) -> None:

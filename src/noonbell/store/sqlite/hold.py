@@ -9,11 +9,26 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
+import weakref
 from pathlib import Path
 
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
+
+logger = logging.getLogger("noonbell.store")
+
+# A forked child shares the lock through its copy of the descriptor, and would keep a dead parent's name taken.
+_held: weakref.WeakSet[FileHold] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for hold in list(_held):
+        hold.drop()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class FileHold:
@@ -25,12 +40,18 @@ class FileHold:
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.ftruncate(descriptor, 0)
-            os.close(descriptor)
+            _held.discard(self)
+            try:
+                os.ftruncate(descriptor, 0)
+            except OSError:
+                logger.warning("A lock file could not be emptied; the name is free all the same")
+            finally:
+                os.close(descriptor)
 
     def drop(self) -> None:
         """As a dying process: the lock goes, the content stays."""
         descriptor, self._descriptor = self._descriptor, None
+        _held.discard(self)
         if descriptor is not None:
             os.close(descriptor)
 
@@ -44,13 +65,18 @@ def take(database: Path, name: str, holder: str) -> FileHold:
         raise StoreUnavailableError(f"The lock file {path} cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.encode(), 0)
+    except BlockingIOError:
         held_by = os.read(descriptor, 1000).decode("utf-8", "replace") or "an unknown process"
         os.close(descriptor)
         raise SchedulerInUseError(name, held_by) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, holder.encode(), 0)
-    return FileHold(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise StoreUnavailableError(f"The lock file {path} cannot be used: {error.strerror}") from error
+    hold = FileHold(descriptor)
+    _held.add(hold)
+    return hold
 
 
 def lock_path(database: Path, name: str) -> Path:

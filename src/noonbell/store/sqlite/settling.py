@@ -47,6 +47,29 @@ _FRESH = """
 
 
 def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Write the ends together; if the ledger contradicts one of them, singly."""
+    try:
+        with db:  # a savepoint
+            return _settle(db, settlements)
+    except apsw.ConstraintError:
+        if len(settlements) == 1:
+            return _give_up(db, settlements[0])
+    stale: list[Settlement] = []
+    for settlement in settlements:
+        stale += settle(db, [settlement])
+    return stale
+
+
+def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
+    """The run is on record already, which no right course of things can bring about: let its schedule go on."""
+    start = settlement.start
+    key = (start.sid, start.kind, start.run_for, start.fence, settlement.owner)
+    db.execute("DELETE FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?)", key)
+    db.execute("UPDATE schedules SET next_run_at = ?2 WHERE sid = ?1", (start.sid, settlement.ended_at))
+    return [settlement]
+
+
+def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     _fill(db, settlements)
     stale = _drop_stale(db, settlements)
     db.execute(

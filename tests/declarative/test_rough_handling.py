@@ -1,0 +1,291 @@
+"""A Scheduler handled roughly: cancelled half way, stopped from inside, beside failing parts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from noonbell import errors
+from noonbell.cron import parse
+from noonbell.declarative import Scheduler, host_zone
+from noonbell.engine import Engine
+from noonbell.errors import NoonbellError, SchedulerInUseError, StopFromTaskError, StoreUnavailableError
+from noonbell.store.memory import MemoryStore
+from noonbell.store.sqlite import SqliteStore, hold
+from noonbell.testing.faults import Faults, FaultyStore
+from tests.declarative.conftest import Stage
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+
+
+async def nothing() -> None:
+    pass
+
+
+def task(cron: str = "* * * * *", callback: Any = nothing) -> Any:
+    return ("t", cron, callback, MINUTE)
+
+
+# --- initialize -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_initialize_that_is_given_up_ends_stopped_with_the_name_free(tmp_path: Path) -> None:
+    for turns in range(12):  # given up at each point where it waits
+        scheduler = Scheduler(f"sqlite:///{tmp_path}/app.db")
+        begun = asyncio.create_task(scheduler.initialize([task()]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        begun.cancel()
+        await asyncio.gather(begun, return_exceptions=True)
+        await scheduler.stop()
+        assert scheduler.state in ("stopped", "uninitialized")
+        again = Scheduler(f"sqlite:///{tmp_path}/app.db")
+        await again.initialize([task()])
+        await again.stop()
+
+
+async def test_a_clock_that_raises_leaves_no_scheduler_that_is_initializing_for_ever(stage: Stage) -> None:
+    class Broken:
+        def now(self) -> int:
+            raise RuntimeError("no time")
+
+        elapsed = wait = now
+
+    scheduler = stage.scheduler(clock=Broken())
+    with pytest.raises(RuntimeError, match="no time"):
+        await scheduler.initialize([task()])
+    assert scheduler.state == "uninitialized"
+    await asyncio.wait_for(scheduler.stop(), 5)
+
+
+async def test_a_row_that_was_switched_off_by_hand_runs_again(stage: Stage) -> None:
+    first = stage.scheduler()
+    await first.initialize([task("0 0 1 1 *")])
+    await first.stop()
+    store = stage.new_store()
+    await store.open()
+    if isinstance(store, MemoryStore):
+        store.data.schedules[1]["enabled"] = 0
+    else:
+        assert isinstance(store, SqliteStore)
+        await store._connection.run(lambda db: db.execute("UPDATE schedules SET enabled = 0"))
+    await store.close()
+    again = stage.scheduler()
+    await again.initialize([task("0 0 1 1 *")])
+    assert [row["enabled"] for row in await again._store.schedules()] == [1]
+
+
+# --- stop -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_stops_its_own_scheduler_is_told(stage: Stage) -> None:
+    raised: list[BaseException] = []
+
+    async def work() -> None:
+        try:
+            await scheduler.stop()
+        except StopFromTaskError as error:
+            raised.append(error)
+
+    scheduler = stage.scheduler()
+    await scheduler.initialize([task(callback=work)])
+    await stage.clock.advance(SECOND)
+    assert len(raised) == 1
+    await asyncio.wait_for(scheduler.stop(), 5)
+
+
+async def test_everything_cancelled_then_stopped(stage: Stage) -> None:
+    scheduler = stage.scheduler()
+    await scheduler.initialize([task(callback=asyncio.Event().wait)])
+    await stage.clock.advance(SECOND)
+    for running in asyncio.all_tasks() - {asyncio.current_task()}:
+        running.cancel()
+    await asyncio.wait_for(scheduler.stop(), 5)
+    assert scheduler.state == "stopped"
+
+
+async def test_a_log_handler_that_raises_keeps_no_run_from_ending(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = stage.scheduler()
+    await scheduler.initialize([task()])
+
+    def broken(*_args: object, **_named: object) -> None:
+        raise RuntimeError("bad handler")
+
+    monkeypatch.setattr(scheduler._sink, "emit", broken)
+    await stage.clock.advance(SECOND)
+    monkeypatch.undo()
+    await asyncio.wait_for(scheduler.stop(), 5)
+    assert scheduler.state == "stopped"
+
+
+async def test_a_store_that_breaks_in_its_own_way_is_let_go_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = stage.new_store()
+    scheduler = stage.scheduler(store)
+    await scheduler.initialize([task()])
+
+    async def broken(_event: object) -> None:
+        raise RuntimeError("not a store error")
+
+    monkeypatch.setattr(store, "record", broken)
+    await asyncio.wait_for(scheduler.stop(), 5)
+    assert scheduler.state == "stopped"
+    assert "not a store error" in caplog.text
+    monkeypatch.undo()
+    await stage.scheduler().initialize([task()])
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_change_of_the_hosts_zone_is_tried_again_until_it_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = ["UTC"]
+    monkeypatch.setattr(host_zone.HostZone, "read", staticmethod(lambda: (ZoneInfo(zone[0]), zone[0])))
+    monkeypatch.setattr(host_zone.HostZone, "_fingerprint", staticmethod(lambda: tuple(zone)))
+    faults = Faults()
+    scheduler = stage.scheduler(FaultyStore(stage.new_store(), faults, stage.clock), time_zone=None)
+    await scheduler.initialize([task("0 14 * * *")])
+    await stage.clock.advance(SECOND)
+    zone[0] = "Asia/Tokyo"
+    faults.reads = 1
+    await stage.clock.advance(3 * MINUTE)
+    assert [row["timezone"] for row in await scheduler._store.schedules()] == ["Asia/Tokyo"]
+
+
+async def test_a_run_that_ends_while_the_zone_changes_keeps_its_wake_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = ["UTC"]
+    monkeypatch.setattr(host_zone.HostZone, "read", staticmethod(lambda: (ZoneInfo(zone[0]), zone[0])))
+    monkeypatch.setattr(host_zone.HostZone, "_fingerprint", staticmethod(lambda: tuple(zone)))
+    finish = asyncio.Event()
+    store = stage.new_store()
+    scheduler = stage.scheduler(store, time_zone=None)
+    await scheduler.initialize([task(callback=finish.wait)])
+    await stage.clock.advance(SECOND)
+    read = store.read_declared
+
+    async def slow_read(managed_by: str) -> Any:
+        found = await read(managed_by)
+        finish.set()  # the run ends, and its end is written, between the plan and its writing
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(store, "read_declared", slow_read)
+    zone[0] = "Asia/Tokyo"
+    await stage.clock.advance(2 * MINUTE)
+    monkeypatch.undo()
+    row = (await store.schedules())[0]
+    assert row["timezone"] == "Asia/Tokyo"
+    assert row["next_run_at"] is not None
+
+
+async def test_a_trigger_that_is_given_up_leaves_no_claimed_run(tmp_path: Path) -> None:
+    ran = asyncio.Event()
+
+    async def work() -> None:
+        ran.set()
+
+    async with Scheduler(f"sqlite:///{tmp_path}/app.db") as scheduler:
+        await scheduler.initialize([task("0 0 1 1 *", work)])
+        engine = scheduler._engine
+        assert isinstance(engine, Engine)
+        asked = asyncio.create_task(engine.trigger(1))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait_for(ran.wait(), 10)
+        await engine.recorded(1)
+        assert await scheduler._store.live(1) == []
+
+
+# --- the lock ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_file_that_cannot_be_written_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreUnavailableError, match="No space left"):
+        hold.take(tmp_path / "app.db", "n", "me")
+    monkeypatch.undo()
+    hold.take(tmp_path / "app.db", "n", "me").release()
+
+
+def test_a_forked_child_does_not_keep_the_name(tmp_path: Path) -> None:
+    mine = hold.take(tmp_path / "app.db", "n", "me")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:  # holds nothing, says so, and waits to be killed
+        os.write(write, b"x")
+        signal.pause()
+    try:
+        os.read(read, 1)
+        with pytest.raises(SchedulerInUseError):
+            hold.take(tmp_path / "app.db", "n", "other")
+        mine.drop()
+        hold.take(tmp_path / "app.db", "n", "other").release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_can_be_pickled() -> None:
+    def raised(text: str) -> NoonbellError:
+        with pytest.raises(NoonbellError) as caught:
+            parse(text)
+        return caught.value
+
+    made: list[NoonbellError] = [
+        raised("*/15 * * * *"),
+        errors.ScheduleDuplicateTaskError("t"),
+        errors.NegativeRetryDelayError(-5),
+        errors.TaskInvalidTypeError("f", 1, "str", "int"),
+        errors.SchedulerInUseError("n", "somebody"),
+        errors.StoreUrlError("bad", value="x"),
+    ]
+    for error in made:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.details == error.details
+
+
+def test_lateness_does_not_count_what_could_not_start_earlier(caplog: pytest.LogCaptureFixture) -> None:
+    async def life() -> None:
+        stage = Stage(MemoryStore)
+        finish = asyncio.Event()
+        scheduler = stage.scheduler()
+        await scheduler.initialize([task(callback=finish.wait)])
+        await stage.clock.advance(30 * MINUTE)
+        finish.set()
+        await stage.clock.advance(SECOND)
+        engine = scheduler._engine
+        assert engine is not None
+        assert engine.metrics.start_lateness.max_seconds < 60
+        await scheduler.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(life())
+    assert "is late by" not in caplog.text
