@@ -49,6 +49,8 @@ class PostgresServer:
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
+            if not _open_to_all(self._programs):
+                self._programs = _copied(self._programs, self.folder)
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
             self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self._numbers = itertools.count(1)
@@ -118,6 +120,20 @@ class PostgresServer:
             if done.returncode:
                 said.seek(0)
                 raise RuntimeError(f"{name} ended with {done.returncode}:\n{said.read()[-2000:]}")
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """The programs and the libraries beside their package, which they look for by relative paths."""
+    package = programs.parents[1]
+    for name in (f"{package.name}/{programs.parent.name}", f"{package.name}.libs"):
+        if (package.parent / name).exists():
+            shutil.copytree(package.parent / name, folder / "programs" / name, symlinks=True)
+    return folder / "programs" / programs.relative_to(package.parent)
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether `nobody` may go there; a checkout in a private folder is closed to others."""
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (folder, *folder.parents))
 
 
 def _free_port() -> int:
