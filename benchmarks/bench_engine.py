@@ -17,7 +17,7 @@
 - APScheduler may add jobs for 60 s and fire for 60 s and is stopped then; what it managed is counted (see its file),
   and it is not asked for that size again in later rounds. Noonbell alone is asked for a million.
 - A tick: one task due among N, from the due moment until its end is on disk, the median of 200 minutes. Wall and CPU
-  time; the bar takes the worse of the two. On a quiet loop, after the burst, in the same process.
+  time; the bar takes the worse of the two. On a quiet loop, after the burst and a sync of the disk, in one process.
 - Memory: what the process holds after all tasks are declared beyond what it held before, over N; and the peak.
 
 The exit status is 1 where a bar is missed.
