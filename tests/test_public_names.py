@@ -11,7 +11,7 @@ import pytest
 
 import noonbell
 
-PUBLIC_NAMES = ["NoonbellError", "Scheduler", "__version__", "periodic"]
+PUBLIC_NAMES = ["NoonbellError", "Scheduler", "Schedules", "__version__", "periodic"]
 
 
 def modules_loaded_by(statement: str) -> set[str]:

@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from noonbell import periodic
     from noonbell.declarative import Scheduler
     from noonbell.errors import NoonbellError
+    from noonbell.schedules import Schedules
 
 __version__ = "0.1.0"
 
-__all__ = ["NoonbellError", "Scheduler", "__version__", "periodic"]
+__all__ = ["NoonbellError", "Scheduler", "Schedules", "__version__", "periodic"]
 
 # Public name -> the module it lives in.
 _HOMES = {
     "NoonbellError": "noonbell.errors",
     "Scheduler": "noonbell.declarative",
+    "Schedules": "noonbell.schedules",
     "periodic": "noonbell.periodic",
 }
 

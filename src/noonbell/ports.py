@@ -12,17 +12,23 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from noonbell.core.records import (
     Attempt,
+    AuditEvent,
     Decision,
     Declaration,
     Due,
+    DurableSchedule,
+    Edit,
     Epoch,
     Kind,
     LifecycleEvent,
     LiveRun,
+    QuietHoursPolicy,
     Run,
     Settlement,
     Span,
     Start,
+    StoredSchedule,
+    Turn,
 )
 
 Decide = Callable[[Due], Decision]
@@ -182,4 +188,106 @@ class Store(Protocol):
         The columns and keys are those of LEDGER_TABLES. Bounds on the sid (above_sid < sid <= upto_sid) narrow it to
         some schedules; a lifecycle has no sid. Damaged rows come as they stand.
         """
+        ...
+
+
+# --- durable schedules ------------------------------------------------------------------------------------------------
+
+
+class ScheduleFilter(NamedTuple):
+    """Which durable schedules are meant; None leaves a part open."""
+
+    managed_by: str | None = None
+    lane: str | None = None
+    enabled: bool | None = None
+    type: str | None = None
+    tag: str | None = None
+    name_contains: str | None = None
+    quiet_hours_policy_id: str | None = None
+
+
+class AuditFilter(NamedTuple):
+    """Which audit events are meant; None leaves a part open, the bounds on `at` are included."""
+
+    subject: str | None = None
+    event: str | None = None
+    actor: str | None = None
+    from_at: int | None = None
+    to_at: int | None = None
+
+
+class LaneClaim(NamedTuple):
+    """What a claim by policy committed, and the schedules of its starts by sid."""
+
+    claimed: Claimed
+    stored: Mapping[int, StoredSchedule]
+
+
+TakeTurn = Callable[[StoredSchedule], Turn]
+MakeEdit = Callable[[StoredSchedule], Edit | None]
+
+
+class ScheduleStore(Store, Protocol):
+    """A ledger that holds durable schedules too.
+
+    Their runs end by the verbs of every store: settle, hand_back, owned and trigger. A lane is what one engine claims;
+    a declared schedule has none. Deleted schedules are not seen by the verbs below.
+    """
+
+    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        """Create them with their first epochs and a `schedule.created` each; returns their sids, in order.
+
+        Raises ScheduleExistsError where an id was ever used or a name of the same owner is.
+        """
+        ...
+
+    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        """Let `edit` say what changes of each, inside the transaction; None leaves one alone.
+
+        What `edit` raises undoes everything, and so does an id that is not found (ScheduleNotFoundError) or a name that
+        is taken (ScheduleExistsError).
+        """
+        ...
+
+    async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+        """Those that exist, by sid."""
+        ...
+
+    async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+        """A page in the order of sids, past `after_sid`."""
+        ...
+
+    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+        """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs."""
+        ...
+
+    async def take_over(self, lane: str, at: int) -> int:
+        """The lane's last engine is dead: what it left running is queued again, as `orphan`; returns how many.
+
+        A run of an at-most-once schedule and one that a person asked for end as `unknown` instead.
+        """
+        ...
+
+    # --- quiet hours ----------------------------------------------------------------------------------------------
+
+    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+        """Create or replace a policy; each schedule that refers to it is edited in the same transaction."""
+        ...
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+        """Delete a policy; False where there is none. Raises QuietHoursInUseError where a schedule refers to it."""
+        ...
+
+    async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
+        """One policy or all, by id."""
+        ...
+
+    # --- audit ----------------------------------------------------------------------------------------------------
+
+    async def tell(self, audits: Sequence[AuditEvent]) -> None:
+        """Append to the audit."""
+        ...
+
+    async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
+        """A page in the order in which they were written, past `after_id`."""
         ...

@@ -17,6 +17,7 @@ from noonbell.ledger.reading import (
     LATEST,
     Rhythm,
     dst_policy,
+    durable_bounds,
     is_instant,
     iso,
     rhythm,
@@ -140,11 +141,17 @@ class Account:
             return
         if not is_instant(epoch["from_at"]) or self.cursor_at is None:
             return
+        if epoch["enabled"] == 0:
+            return  # a pause: nothing comes in it
         end = epoch["to_at"] if is_instant(epoch["to_at"]) else self.cursor_at
         zone = zone_named(zone_name)
         outdated = zone is not None and epoch["zone_hash"] != rules_hash(zone)
-        limit = min(end, self.cursor_at, self._to_at)
-        self.stretches.append(Stretch(number, epoch["from_at"], limit, found, outdated))
+        from_at, limit = epoch["from_at"], min(end, self.cursor_at, self._to_at)
+        bounds = durable_bounds(epoch["policies"])
+        if bounds is not None:
+            from_at = from_at if bounds.start_at is None else max(from_at, bounds.start_at - 1)
+            limit = limit if bounds.end_at is None else min(limit, bounds.end_at)
+        self.stretches.append(Stretch(number, from_at, limit, found, outdated))
 
     def _check_last_epoch(self, epoch: Mapping[str, Any]) -> None:
         row, number = self.row, epoch["epoch"]

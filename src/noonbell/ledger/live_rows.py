@@ -1,7 +1,8 @@
 """What must hold of a schedule's row and its live runs at any committed moment.
 
 A running run has an owner and no wake-up; one that waits or is queued has a wake-up and no owner. A schedule with a
-running run has no wake-up of its own; any other wakes at the first occurrence after its cursor.
+running run has no wake-up of its own; any other wakes at the first occurrence after its cursor. Of a durable schedule
+only the last is asked, and not when: its policies may put it off.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ledger.account import Account
-from noonbell.ledger.reading import dst_policy, is_instant, iso, rhythm
+from noonbell.ledger.reading import Bounds, dst_policy, durable_bounds, is_instant, iso, rhythm
 
 KINDS: Final = ("scheduled", "manual")
 _STATES: Final = ("queued", "running", "waiting")
@@ -58,6 +59,14 @@ def _check_holding(account: Account, live: Mapping[str, Any], what: str) -> None
 
 def check_wake_up(account: Account, last_epoch: Mapping[str, Any], live: list[Mapping[str, Any]]) -> None:
     """The schedule's own wake-up against its cursor."""
+    bounds = durable_bounds(last_epoch["policies"])
+    if bounds is None:
+        _check_declared(account, last_epoch, live)
+    else:
+        _check_durable(account, last_epoch, bounds, live)
+
+
+def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[Mapping[str, Any]]) -> None:
     row, next_run_at, cursor = account.row, account.row["next_run_at"], account.cursor_at
     states = {run["state"] for run in live}
     if "running" in states:
@@ -87,3 +96,22 @@ def check_wake_up(account: Account, last_epoch: Mapping[str, Any], live: list[Ma
     wakes = "has no wake-up" if next_run_at is None else f"wakes at {iso(next_run_at)}"
     right = "nothing comes" if expected is None else f"the next occurrence is {iso(expected)}"
     account.tell("wake-up", f"it {wakes}, but after its cursor ({iso(cursor)}) {right}", at=expected)
+
+
+def _check_durable(
+    account: Account, last_epoch: Mapping[str, Any], bounds: Bounds, live: list[Mapping[str, Any]]
+) -> None:
+    """A durable schedule may wake later than its next occurrence (jitter, quiet hours), but wake it must."""
+    row, cursor = account.row, account.cursor_at
+    if live or row["next_run_at"] is not None or row["removed_at"] is not None or row["enabled"] == 0:
+        return
+    if cursor is None or not isinstance(last_epoch["spec"], str) or not isinstance(last_epoch["timezone"], str):
+        return
+    found = rhythm(last_epoch["spec"], last_epoch["timezone"], dst_policy(last_epoch["policies"]))
+    if isinstance(found, str):
+        return
+    after = cursor if bounds.start_at is None else max(cursor, bounds.start_at - 1)
+    expected = found.after(after)
+    if expected is not None and (bounds.end_at is None or expected <= bounds.end_at):
+        text = f"it has no wake-up, but after its cursor ({iso(cursor)}) the next occurrence is {iso(expected)}"
+        account.tell("wake-up", text, at=expected)

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -100,6 +100,25 @@ def dst_policy(policies: object) -> DstPolicy:
     except msgspec.DecodeError:
         return "literal"
     return "once" if isinstance(stored, dict) and stored.get("dst") == "once" else "literal"
+
+
+class Bounds(NamedTuple):
+    """From when to when a durable schedule is heard, both included; None leaves a side open."""
+
+    start_at: int | None
+    end_at: int | None
+
+
+def durable_bounds(policies: object) -> Bounds | None:
+    """The bounds among the stored policies of a durable schedule's epoch; None for a declared task, which has none."""
+    try:
+        stored = msgspec.json.decode(policies) if isinstance(policies, str) else None
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(stored, dict) or not isinstance(stored.get("definition"), dict):
+        return None
+    start_at, end_at = stored["definition"].get("start_at"), stored["definition"].get("end_at")
+    return Bounds(start_at if is_instant(start_at) else None, end_at if is_instant(end_at) else None)
 
 
 def is_instant(value: object) -> TypeGuard[int]:

@@ -33,6 +33,7 @@ from noonbell.core.records import (
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.store.memory_by_policy import DurableInMemory
 from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
 
 __all__ = ["MemoryData", "MemoryStore"]
@@ -53,7 +54,7 @@ _LIVE: Final = (
 )
 
 
-class MemoryStore:
+class MemoryStore(DurableInMemory):
     """A ledger in memory."""
 
     def __init__(self, data: MemoryData | None = None) -> None:
@@ -101,11 +102,11 @@ class MemoryStore:
             self._remove(tx, declaration)
             for sid in declaration.parked:
                 tx.update(sid, enabled=0, next_run_at=None)
-            self._change(tx, declaration)
             self._revive(tx, declaration)
             for live in declaration.interrupted:
                 if (before := self.data.live[live.sid].get((live.kind, live.run_for))) is not None:
                     tx.end_live(before, "unknown", declaration.at)
+            self._change(tx, declaration)
             sids = self._create(tx, declaration)
             for event in declaration.events:
                 tx.record(event)
@@ -127,9 +128,11 @@ class MemoryStore:
             # also without an edit: a row that came without its epoch gets it here
             if new.epoch not in self.data.epochs[new.sid]:
                 self._open_epoch(tx, new.sid, new.epoch, new)
+            # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
+            executing = any(live.state == "running" for live in self.data.live[new.sid].values())
             tx.update(
                 new.sid, spec=new.spec, timezone=new.timezone, retry_delay_us=new.retry_delay_us, epoch=new.epoch,
-                cursor_at=new.cursor_at, next_run_at=new.next_run_at, enabled=1,
+                cursor_at=new.cursor_at, next_run_at=None if executing else new.next_run_at, enabled=1,
             )  # fmt: skip
 
     def _revive(self, tx: Transaction, declaration: Declaration) -> None:

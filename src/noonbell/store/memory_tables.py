@@ -12,7 +12,19 @@ from copy import copy
 from heapq import nsmallest
 from typing import Any, Self, TypeVar
 
-from noonbell.core.records import Attempt, Epoch, Kind, LifecycleEvent, LiveRun, Outcome, Run, Span
+from noonbell.core.records import (
+    Attempt,
+    AuditEvent,
+    Epoch,
+    Kind,
+    LifecycleEvent,
+    LiveRun,
+    Outcome,
+    QuietHoursPolicy,
+    Run,
+    Span,
+)
+from noonbell.core.turns import definition_of
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES, LedgerTable
 from noonbell.store.wake_index import WakeIndex
@@ -46,6 +58,9 @@ class MemoryData:
         self.attempts: defaultdict[int, dict[tuple[int, Kind, int], Attempt]] = defaultdict(dict)
         self.epochs: defaultdict[int, dict[int, Epoch]] = defaultdict(dict)
         self.lifecycle: dict[int, LifecycleEvent] = {}
+        self.durable: dict[int, Row] = {}  # what a durable schedule has beside its row
+        self.quiet_hours: dict[str, QuietHoursPolicy] = {}
+        self.audits: dict[int, AuditEvent] = {}
         self.held: dict[str, MemoryHold] = {}
         self.due: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.woken: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
@@ -55,11 +70,27 @@ class MemoryData:
         row = self.schedules.get(sid)
         if row is None:
             return
+        if (durable := self.durable.get(sid)) is not None:
+            key = lane_key(durable["lane"])
+            self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
+            self.woken[key].put(sid, self._durable_wake(sid, durable))
+            return
         self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
         live = self.scheduled_run(sid)
         # while a manual run is alive, a run that waits beside it is left alone
         wakes = live is not None and live.state != "running" and all(kind != "manual" for kind, _ in self.live[sid])
         self.woken[row["managed_by"]].put(sid, live.wake_at if live is not None and wakes else None)
+
+    def _durable_wake(self, sid: int, durable: Row) -> int | None:
+        """When the live runs of a durable schedule want to be looked at.
+
+        Without overlap `allow` they go one after the other, the oldest first, and none beside a manual run.
+        """
+        lives = sorted(self.live.get(sid, {}).values(), key=lambda live: live.run_for)
+        wakes = [live for live in lives if live.kind == "scheduled" and live.state != "running"]
+        if definition_of(durable["definition"]).overlap != "allow":
+            wakes = wakes[:1] if len(wakes) == len(lives) else []
+        return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
 
     def reindex(self) -> None:
         """Rebuild the indexes from the rows, which may have been edited by hand."""
@@ -163,6 +194,11 @@ class Transaction:
 
     def record(self, event: LifecycleEvent) -> None:
         self.insert(self._data.lifecycle, max(self._data.lifecycle, default=0) + 1, copy(event))
+
+
+def lane_key(lane: str) -> str:
+    """The name of a lane among the wake-ups, where declared schedules go by their owner."""
+    return f"lane:{lane}"
 
 
 def in_order(table: Mapping[Any, V] | None) -> list[V]:

@@ -65,10 +65,10 @@ def apply(db: apsw.Connection, declaration: Declaration) -> list[int]:
             "UPDATE schedules SET enabled = 0, next_run_at = NULL WHERE sid IN (SELECT value FROM json_each(?))",
             (_encode(declaration.parked),),
         )
-    _change(db, declaration)
     _revive(db, declaration)
     if declaration.interrupted:
         end_live(db, declaration.interrupted, "unknown", declaration.at)
+    _change(db, declaration)
     sids = _create(db, declaration)
     for event in declaration.events:
         record(db, event)
@@ -116,7 +116,10 @@ def _change(db: apsw.Connection, declaration: Declaration) -> None:
     db.execute(
         "UPDATE schedules SET spec = b.value ->> 'spec', timezone = b.value ->> 'timezone', "
         "retry_delay_us = b.value ->> 'retry_delay_us', epoch = b.value ->> 'epoch', "
-        "cursor_at = b.value ->> 'cursor_at', next_run_at = b.value ->> 'next_run_at', enabled = 1, "
+        "cursor_at = b.value ->> 'cursor_at', enabled = 1, "
+        # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
+        "next_run_at = iif(EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = schedules.sid AND l.state = 'running'), "
+        "NULL, b.value ->> 'next_run_at'), "
         "updated_at = iif(b.value ->> 'new_epoch', ?2, updated_at) "
         "FROM json_each(?1) b WHERE sid = b.value ->> 'sid'",
         (changed, declaration.at),
@@ -149,7 +152,11 @@ _KEYS = "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
 
 def end_live(db: apsw.Connection, ended: Sequence[LiveRun], outcome: str, now: int) -> None:
     """Move live runs that will not go on to the ended ones."""
-    keys = _encode([(live.sid, live.kind, live.run_for) for live in ended])
+    end_keys(db, _encode([(live.sid, live.kind, live.run_for) for live in ended]).decode(), outcome, now)
+
+
+def end_keys(db: apsw.Connection, keys: str, outcome: str, now: int) -> None:
+    """The same by keys (sid, kind, run_for), as JSON."""
     db.execute(
         "INSERT INTO runs SELECT run_for, sid, kind, ?2, attempt, coalesce(started_at, ?3), ?3, coalesce(owner, ''), "
         f"epoch FROM runs_live WHERE (sid, kind, run_for) IN {_KEYS}",

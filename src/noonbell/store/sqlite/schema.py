@@ -120,6 +120,37 @@ MIGRATIONS: Final = (
         detail NOT NULL
     );
     """,
+    """
+    ALTER TABLE schedules ADD COLUMN definition;
+    ALTER TABLE schedules ADD COLUMN lane;
+    ALTER TABLE schedules ADD COLUMN anchor_at;
+    ALTER TABLE schedules ADD COLUMN backlog_left;
+    ALTER TABLE schedules ADD COLUMN backlog_until;
+    ALTER TABLE schedules ADD COLUMN last_run_for;
+    CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
+
+    CREATE TABLE quiet_hours_policies (
+        policy_id TEXT PRIMARY KEY,
+        name NOT NULL,
+        document NOT NULL,
+        created_at NOT NULL,
+        updated_at NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE audit_events (
+        id INTEGER PRIMARY KEY,
+        at NOT NULL,
+        event NOT NULL,
+        subject NOT NULL,
+        actor NOT NULL,
+        detail NOT NULL
+    );
+    CREATE INDEX idx_audit_events_subject ON audit_events (subject, id);
+    CREATE TRIGGER audit_events_are_final BEFORE UPDATE ON audit_events
+    BEGIN
+        SELECT raise(ABORT, 'audit events are never changed');
+    END;
+    """,
 )
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.

@@ -21,15 +21,20 @@ from noonbell.core.records import (
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store.sqlite import claiming, declaring, paging, settling
 from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.durable import DurableOnSqlite
 from noonbell.store.sqlite.hold import FileHold, take
 
 
-class SqliteStore:
+class SqliteStore(DurableOnSqlite):
     """A ledger in one file."""
 
-    def __init__(self, path: str | Path, *, threaded: bool = True, busy_timeout_ms: int = 5000) -> None:
+    def __init__(
+        self, path: str | Path, *, threaded: bool = True, busy_timeout_ms: int = 5000, read_only: bool = False
+    ) -> None:
         self.path = Path(path)
-        self._connection = Connection(self.path, threaded=threaded, busy_timeout_ms=busy_timeout_ms)
+        self._connection = Connection(
+            self.path, threaded=threaded, busy_timeout_ms=busy_timeout_ms, read_only=read_only
+        )
         self._holds: list[FileHold] = []
 
     def __repr__(self) -> str:

@@ -1,0 +1,304 @@
+"""What is written for a durable schedule: when it is looked at, when its epoch is closed, when it is deleted. Pure.
+
+`look` asks `decide_by_policy` and turns the answer into rows. A schedule may have several live runs: those that overlap
+`allow` lets run side by side, and those that an edit has left queued behind the one that executes. Without `allow` they
+go one after the other, the oldest first, and only when none is left is a new occurrence decided.
+
+`close` is what an edit or a pause does first: every occurrence up to that instant gets the verdict that a look at that
+instant would give it. What is fired waits as `queued`, because whoever edits need not be the one who runs. Quiet hours
+and jitter end with the epoch as far as verdicts go; when the queued run starts is for the terms that hold by then.
+
+An interval counts from its anchor: the start of the last run that was fired by a look, or the instant of the edit that
+left one queued. While a capped catch-up is under way the anchor stays, so that its occurrences do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.structs import replace
+
+from noonbell.core.policies import Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
+from noonbell.core.records import (
+    AT_ONCE,
+    AuditEvent,
+    Definition,
+    LiveRun,
+    ScheduleColumns,
+    Span,
+    Start,
+    StoredSchedule,
+    Turn,
+)
+from noonbell.timing.bounded import Bounded
+from noonbell.timing.cron_timing import cron_timing
+from noonbell.timing.interval import IntervalTiming, parse_interval
+from noonbell.timing.jitter import jitter_us
+from noonbell.timing.one_shot import OneShotTiming, parse_one_shot
+from noonbell.timing.protocol import LATEST, SECOND, Timing
+from noonbell.timing.quiet_hours import Phase, QuietHours, split
+
+# A stretch of more missed slots than this is told as one range.
+MOST_SLOTS: Final = 1_000
+ENGINE: Final = "engine"
+
+_encode = msgspec.json.Encoder().encode
+_NEVER_QUIET: Final = QuietHours()
+
+
+# --- from rows to terms -----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65_536)
+def definition_of(text: str) -> Definition:
+    return msgspec.json.decode(text, type=Definition)
+
+
+@lru_cache(maxsize=4_096)
+def quiet_hours_of(document: str | None) -> QuietHours:
+    return _NEVER_QUIET if document is None else QuietHours.from_json(msgspec.json.decode(document))
+
+
+def snapshot(columns: ScheduleColumns) -> str:
+    """What a person has written, as the detail of an audit event."""
+    return _encode(columns).decode()
+
+
+def timing_of(columns: ScheduleColumns, anchor_at: int | None) -> Timing:
+    """The occurrences of a schedule; raises the errors of its kind where the spec cannot be read."""
+    definition = definition_of(columns.definition)
+    timing: Timing
+    if columns.type == "cron":
+        timing = cron_timing(columns.spec, ZoneInfo(columns.timezone), definition.dst)
+    elif columns.type == "interval":
+        timing = IntervalTiming(anchor_at or 0, parse_interval(columns.spec) * SECOND)
+    else:
+        timing = OneShotTiming(parse_one_shot(columns.spec, ZoneInfo(columns.timezone)))
+    if definition.start_at is not None or definition.end_at is not None:
+        timing = Bounded(timing, definition.start_at, definition.end_at)
+    return timing
+
+
+def terms_of(stored: StoredSchedule) -> Terms:
+    columns = stored.columns
+    definition = definition_of(columns.definition)
+    terms = Terms(
+        timing_of(columns, stored.anchor_at),
+        Policies(columns.catch_up_policy, definition.cap, definition.overlap, definition.retry_vs_new),  # type: ignore[arg-type]  # checked when it was written
+        quiet_hours_of(stored.quiet),
+        parse_interval(columns.spec) * SECOND if columns.type == "interval" else None,
+    )
+    if definition.jitter_us:
+        schedule_id, limit = stored.schedule_id, definition.jitter_us
+        terms = replace(terms, jitter=lambda occurrence: jitter_us(schedule_id, occurrence, limit))
+    return terms
+
+
+# --- a look -----------------------------------------------------------------------------------------------------------
+
+
+def look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
+    """What becomes of the schedule now, if something has been up without a break since `up_since`."""
+    turn = _unchanged(stored)
+    terms = terms_of(stored)
+    lives = sorted((live for live in stored.lives if live.kind == "scheduled"), key=lambda live: live.run_for)
+    if terms.policies.overlap == "allow":
+        for live in lives:
+            if live.state != "running" and live.wake_at is not None and live.wake_at <= now:
+                if _waits(turn, terms, live, now):
+                    continue
+                _write(turn, stored, terms, now, _live_only(stored, terms, live, now), live=live)
+        if stored.enabled:
+            _write(turn, stored, terms, now, decide_by_policy(_position(stored, None), terms, now, up_since))
+        return turn
+    if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
+        return turn
+    if lives and _waits(turn, terms, lives[0], now):
+        return turn
+    if len(lives) > 1 or (lives and not stored.enabled):
+        _write(turn, stored, terms, now, _live_only(stored, terms, lives[0], now), live=lives[0])
+    elif stored.enabled:
+        oldest = lives[0] if lives else None
+        verdicts = decide_by_policy(_position(stored, oldest), terms, now, up_since)
+        _write(turn, stored, terms, now, verdicts, live=oldest)
+    return turn
+
+
+def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
+    """Whether a queued run that was never attempted has to wait, as a catch-up does, for quiet hours or its jitter."""
+    if live.state != "queued" or live.attempt > 0:
+        return False
+    start_at = max(terms.quiet.quiet_until(now) or AT_ONCE, live.run_for + terms.jitter(live.run_for))
+    if start_at <= now:
+        return False
+    turn.put_off.append(replace(live, wake_at=start_at))
+    return True
+
+
+def _live_only(stored: StoredSchedule, terms: Terms, live: LiveRun, now: int) -> Verdicts:
+    """The decision about a live run alone, as if nothing more were to come."""
+    ended = replace(terms, timing=Bounded(terms.timing, None, stored.cursor_at))
+    return decide_by_policy(_position(stored, live), ended, now, now)
+
+
+def _write(
+    turn: Turn, stored: StoredSchedule, terms: Terms, now: int, verdicts: Verdicts, *, live: LiveRun | None = None
+) -> None:
+    """Add a decision to what is written."""
+    turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
+    backlog, start = verdicts.backlog, verdicts.start
+    turn.backlog_left = None if backlog is None else backlog.left
+    turn.backlog_until = None if backlog is None else backlog.until
+    turn.spans.extend(verdicts.spans)
+    if verdicts.spans:
+        turn.audits.extend(_told(stored, terms, verdicts, now))
+    if live is not None and verdicts.live_wake_at is not None:
+        turn.put_off.append(replace(live, wake_at=verdicts.live_wake_at))
+    if start is not None:
+        if backlog is not None and start.fence == 1:
+            # the next of a backlog follows at once, one after the other
+            start = replace(start, following=start.started_at)
+            turn.next_run_at = None
+        if start.preempted is not None:
+            turn.preempted.append(start.preempted)
+        turn.starts.append(start)
+        if start.fence == 1:
+            turn.last_run_for = start.run_for
+            if terms.every_us is not None and backlog is None:
+                turn.anchor_at = start.started_at
+    if stored.columns.type == "one_shot" and terms.timing.following(turn.cursor_at) is None:
+        turn.enabled, turn.next_run_at = False, None
+
+
+def _position(stored: StoredSchedule, live: LiveRun | None) -> Position:
+    return Position(stored.sid, stored.epoch, stored.cursor_at, stored.ran, live, _backlog(stored))
+
+
+def _backlog(stored: StoredSchedule) -> Backlog | None:
+    if stored.backlog_left is None or stored.backlog_until is None:
+        return None
+    return Backlog(stored.backlog_left, stored.backlog_until)
+
+
+def _unchanged(stored: StoredSchedule) -> Turn:
+    return Turn(
+        stored.sid, stored.cursor_at, None, stored.enabled, stored.anchor_at, stored.last_run_for, stored.backlog_left,
+        stored.backlog_until,
+    )  # fmt: skip
+
+
+# --- the end of an epoch ----------------------------------------------------------------------------------------------
+
+
+def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
+    """Give every occurrence up to `now` its verdict; `up_since` None: nothing that is known of here has been up."""
+    turn = _unchanged(stored)
+    turn.cursor_at = at = max(now, stored.cursor_at)
+    # how long a queued run waits is for the new terms to say
+    turn.put_off.extend(
+        replace(live, wake_at=AT_ONCE) for live in stored.lives if live.state == "queued" and live.attempt == 0
+    )
+    if not stored.enabled:
+        return turn
+    terms = terms_of(stored)
+    executing = [live.started_at for live in stored.lives if live.kind == "scheduled" and live.started_at is not None]
+    ran = (min(executing), at) if executing else stored.ran
+    if up_since is None:  # what executes now has been up for as long as that, wherever it is
+        up_since = min((live.attempt_at or at for live in stored.lives if live.state == "running"), default=at)
+    last = replace(
+        terms, timing=Bounded(terms.timing, None, at), quiet=_ended(terms.quiet, at + 1), jitter=lambda _occurrence: 0
+    )
+    position = replace(_position(stored, None), ran=ran)
+    start: Start | None = None
+    while True:
+        # one microsecond later, when the quiet hours are over and nothing else can have become due
+        verdicts = decide_by_policy(position, last, at + 1, up_since)
+        turn.spans.extend(verdicts.spans)
+        turn.audits.extend(_told(stored, terms, verdicts, at))
+        if verdicts.start is None:
+            break
+        start = verdicts.start
+        turn.queued.append(_queued(start))
+        position = replace(position, cursor_at=verdicts.cursor_at, backlog=verdicts.backlog)
+    turn.backlog_left = turn.backlog_until = None
+    if start is not None:
+        turn.last_run_for = start.run_for
+        turn.anchor_at = stored.anchor_at if terms.every_us is None else at
+        if terms.policies.retry_vs_new == "preempt":
+            turn.preempted.extend(live for live in stored.lives if live.state == "waiting")
+    return turn
+
+
+def drop(stored: StoredSchedule, now: int) -> Turn:
+    """Give every occurrence up to `now` its verdict, and fire none: the schedule goes."""
+    turn = _unchanged(stored)
+    turn.cursor_at = max(now, stored.cursor_at)
+    turn.enabled, turn.backlog_left, turn.backlog_until = False, None, None
+    if stored.enabled:
+        terms = terms_of(stored)
+        for quiet, first, last, n in split(terms.timing, terms.quiet, stored.cursor_at, turn.cursor_at):
+            given = ("skipped", "quiet hours") if quiet else ("missed", "deleted")
+            turn.spans.append(Span(stored.sid, first, last, n, *given, stored.epoch))  # type: ignore[arg-type]  # two literals
+        told = Verdicts(turn.cursor_at, None, tuple(turn.spans))
+        turn.audits.extend(_told(stored, terms, told, turn.cursor_at))
+    return turn
+
+
+def _queued(start: Start) -> LiveRun:
+    return LiveRun(
+        start.sid, "scheduled", start.run_for, fence=1, owner=None, state="queued", attempt=0, wake_at=AT_ONCE,
+        started_at=None, attempt_at=None, crashes=0, epoch=start.epoch, cause="cron",
+    )  # fmt: skip
+
+
+class _Ended(QuietHours):
+    """Quiet hours that are over for good at an instant."""
+
+    __slots__ = ("_end", "_whole")
+
+    def __init__(self, whole: QuietHours, end: int) -> None:
+        super().__init__(whole.windows)
+        self._whole = whole
+        self._end = end
+
+    def phase(self, at: int, upto: int | None = None) -> Phase:
+        if at >= self._end:
+            return Phase(quiet=False, until=LATEST + 1)
+        found = self._whole.phase(at, upto)
+        return found if found.until <= self._end else Phase(found.quiet, self._end)
+
+
+def _ended(quiet: QuietHours, end: int) -> QuietHours:
+    return _Ended(quiet, end) if quiet.windows else quiet
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def _told(stored: StoredSchedule, terms: Terms, verdicts: Verdicts, at: int) -> Iterator[AuditEvent]:
+    """The unusual among a decision: what was missed, slot by slot up to a limit, skipped or coalesced."""
+    coalesced = [span for span in verdicts.spans if span.verdict == "coalesced"]
+    for span in verdicts.spans:
+        if span.verdict == "missed" and span.n <= MOST_SLOTS:
+            slot: int | None = span.from_at
+            while slot is not None and slot <= span.to_at:
+                yield _event(stored, at, "missed", {"scheduled_for": slot, "count": 1, "reason": span.reason})
+                slot = terms.timing.following(slot)
+        elif span.verdict != "coalesced":
+            detail = {"from": span.from_at, "to": span.to_at, "count": span.n, "reason": span.reason}
+            yield _event(stored, at, span.verdict, detail)
+    if coalesced and verdicts.start is not None:
+        folded = sum(span.n for span in coalesced)
+        detail = {
+            "from": coalesced[0].from_at, "to": coalesced[-1].to_at, "count": folded, "slots": folded + 1,
+            "fired_for": verdicts.start.run_for, "reason": coalesced[0].reason,
+        }  # fmt: skip
+        yield _event(stored, at, "coalesced", detail)
+
+
+def _event(stored: StoredSchedule, at: int, event: str, detail: dict[str, Any]) -> AuditEvent:
+    return AuditEvent(at, f"schedule.{event}", stored.schedule_id, ENGINE, _encode(detail).decode())

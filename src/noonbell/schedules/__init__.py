@@ -1,0 +1,30 @@
+"""Durable schedules: cron, interval and one-shot, created and changed while the program runs."""
+
+from noonbell.schedules.fields import Changes, Fields
+from noonbell.schedules.records import (
+    Attempt,
+    Audited,
+    Call,
+    Occurrence,
+    Page,
+    QuietHoursRecord,
+    Retry,
+    Schedule,
+    Upcoming,
+)
+from noonbell.schedules.schedules import Schedules
+
+__all__ = [
+    "Attempt",
+    "Audited",
+    "Call",
+    "Changes",
+    "Fields",
+    "Occurrence",
+    "Page",
+    "QuietHoursRecord",
+    "Retry",
+    "Schedule",
+    "Schedules",
+    "Upcoming",
+]

@@ -1,0 +1,134 @@
+"""What a creation, an update, a pause or a deletion writes. Pure: instants and rows in, records out.
+
+An edit first closes the running epoch, so that everything that was due before it has its verdict under the terms that
+held then, and opens the next one at the same instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, ScheduleColumns, StoredSchedule
+from noonbell.core.turns import close, definition_of, drop, snapshot, timing_of
+from noonbell.schedules.fields import first_anchor, read_fields, require_future
+from noonbell.schedules.occurrences import written_terms
+from noonbell.timing import jitter_us, rules_hash
+
+_encode = msgspec.json.Encoder().encode
+
+
+def created(
+    schedule_id: str, columns: ScheduleColumns, now: int, *, enabled: bool, managed_by: str, lane: str
+) -> DurableSchedule:
+    """A new schedule: its first occurrence is the first one after now."""
+    anchor_at = first_anchor(columns, now)
+    timing = timing_of(columns, anchor_at)
+    require_future(columns, timing, now)
+    following = timing.following(now) if enabled else None
+    if following is not None:
+        following += jitter_us(schedule_id, following, definition_of(columns.definition).jitter_us)
+    return DurableSchedule(
+        schedule_id=schedule_id,
+        columns=columns,
+        enabled=enabled,
+        managed_by=managed_by,
+        lane=lane,
+        cursor_at=now,
+        next_run_at=following,
+        anchor_at=anchor_at,
+        zone_hash=rules_hash(ZoneInfo(columns.timezone)),
+        policies=written_terms(columns, anchor_at),
+    )
+
+
+class Change:
+    """An update in the making; called with each schedule inside the transaction."""
+
+    def __init__(self, fields: Mapping[str, Any], now: int, up_since: int | None, actor: str) -> None:
+        self._fields = fields
+        self._now = now
+        self._up_since = up_since
+        self._actor = actor
+        self.understood: str | None = None
+        self.wake_at: int | None = None  # the earliest wake-up that the edits have left
+
+    def __call__(self, stored: StoredSchedule) -> Edit | None:
+        written = read_fields(self._fields, stored.columns)
+        self.understood = written.understood
+        enabled = self._fields.get("enabled", stored.enabled)
+        if written.columns == stored.columns and enabled == stored.enabled:
+            return None
+        return self.edit(stored, written.columns, enabled=enabled)
+
+    def reopen(self, stored: StoredSchedule) -> Edit:
+        """The same schedule in a new epoch: something that it refers to is about to change."""
+        return self.edit(stored, stored.columns, enabled=stored.enabled)
+
+    def edit(self, stored: StoredSchedule, columns: ScheduleColumns, *, enabled: bool) -> Edit:
+        turn = close(stored, self._now, self._up_since)
+        at = turn.cursor_at
+        anchor_at = turn.anchor_at
+        if not _counts_on(stored.columns, columns):
+            anchor_at = first_anchor(columns, at)
+        timing = timing_of(columns, anchor_at)
+        if enabled and ("spec" in self._fields or not stored.enabled):
+            require_future(columns, timing, at)
+        turn.enabled = enabled and not (columns.type == "one_shot" and timing.following(at) is None)
+        turn.anchor_at = anchor_at
+        definition = definition_of(columns.definition)
+        executing = any(live.state == "running" or live.kind == "manual" for live in stored.lives)
+        following = timing.following(at) if turn.enabled else None
+        if following is not None and (definition.overlap == "allow" or not executing):
+            turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
+        else:
+            turn.next_run_at = None
+        turn.audits.extend(self._told(stored, columns, at, enabled=enabled))
+        epoch = Epoch(
+            stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,
+            rules_hash(ZoneInfo(columns.timezone)), written_terms(columns, anchor_at), enabled,
+        )  # fmt: skip
+        wakes = [turn.next_run_at, *(live.wake_at for live in turn.queued), self.wake_at]
+        self.wake_at = min((wake for wake in wakes if wake is not None), default=None)
+        return Edit(at, turn, columns, epoch)
+
+    def _told(self, stored: StoredSchedule, columns: ScheduleColumns, at: int, *, enabled: bool) -> list[AuditEvent]:
+        found = []
+        before, after = _parts(stored.columns), _parts(columns)
+        changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        if changed:
+            detail = {
+                "before": {key: before.get(key) for key in changed},
+                "after": {key: after.get(key) for key in changed},
+            }
+            found.append(self._event("updated", stored, at, detail))
+        if enabled != stored.enabled:
+            found.append(self._event("resumed" if enabled else "paused", stored, at, {}))
+        return found
+
+    def _event(self, event: str, stored: StoredSchedule, at: int, detail: dict[str, Any]) -> AuditEvent:
+        return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, _encode(detail).decode())
+
+
+def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
+    """The end of a schedule."""
+    turn = drop(stored, now)
+    at = turn.cursor_at
+    turn.audits.append(
+        AuditEvent(at, "schedule.deleted", stored.schedule_id, actor, snapshot(stored.columns)),
+    )
+    return Edit(at, turn, stored.columns, None)
+
+
+def _counts_on(before: ScheduleColumns, after: ScheduleColumns) -> bool:
+    """Whether an interval goes on from its anchor: its start is the same."""
+    return definition_of(before.definition).start_at == definition_of(after.definition).start_at
+
+
+def _parts(columns: ScheduleColumns) -> dict[str, Any]:
+    parts: dict[str, Any] = msgspec.structs.asdict(columns)
+    parts.pop("definition")
+    return {**parts, **msgspec.json.decode(columns.definition)}

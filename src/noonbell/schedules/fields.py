@@ -1,0 +1,333 @@
+"""The fields of a durable schedule as people write them, checked and brought into the form that is stored.
+
+Every complaint is a ScheduleInvalidError: it names the field, the value and what would be right. Nothing is read or
+written here. What is left out has its default when a schedule is created, and stays as it is when one is updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from noonbell.core.policies import CatchUp, Overlap
+from noonbell.core.records import Definition, Retrying, ScheduleColumns
+from noonbell.core.turns import definition_of, timing_of
+from noonbell.cron import DstPolicy, parse, translate
+from noonbell.errors import NoonbellError, RetryPolicyInvalidError, ScheduleInvalidError
+from noonbell.timing import RetryPolicy, parse_interval, parse_one_shot
+from noonbell.timing.protocol import SECOND, Timing
+
+ScheduleType = Literal["cron", "interval", "one_shot"]
+
+LARGEST_CAP: Final = 1_000
+LONGEST_JITTER_SECONDS: Final = 86_400
+_LONGEST_TEXT: Final = 500
+_MOST_TAGS: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_encode = msgspec.json.Encoder().encode
+
+
+class Changes(TypedDict, total=False):
+    """What a person may write, and change. `start_at` and `end_at` are aware datetimes or ISO 8601 texts."""
+
+    name: str
+    type: ScheduleType
+    spec: str | int
+    timezone: str
+    enabled: bool
+    catch_up_policy: CatchUp
+    catch_up_cap: int
+    overlap: Overlap
+    retry: Mapping[str, Any]
+    retry_vs_new: Literal["finish", "preempt"]
+    dst: DstPolicy
+    start_at: datetime | str | None
+    end_at: datetime | str | None
+    jitter_seconds: float
+    at_most_once: bool
+    quiet_hours_policy_id: str | None
+    payload: Any
+    tags: Sequence[str]
+    action: Mapping[str, Any]
+
+
+class Fields(Changes, total=False):
+    """What a person may write of a new schedule; without an id it gets one."""
+
+    schedule_id: str
+
+
+KNOWN: Final = tuple(Fields.__annotations__)
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "type": get_args(ScheduleType),
+    "catch_up_policy": get_args(CatchUp),
+    "overlap": get_args(Overlap),
+    "retry_vs_new": ("finish", "preempt"),
+    "dst": ("literal", "once"),
+}
+_RETRY: Final = ("attempts", "delay_seconds", "strategy", "max_delay_seconds", "jitter")
+
+
+class Written(NamedTuple):
+    """Fields in the form that is stored. `understood` is the POSIX expression where another dialect was typed."""
+
+    columns: ScheduleColumns
+    understood: str | None
+
+
+def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, default_name: str = "") -> Written:
+    """Check the fields, over those of `before` where a schedule is updated."""
+    for key, value in fields.items():
+        if key not in KNOWN:
+            near = get_close_matches(key, KNOWN, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN)}"
+            raise ScheduleInvalidError(str(key), value, f"is no field of a schedule; {hint}")
+    for key, choices in _CHOICES.items():
+        if key in fields and fields[key] not in choices:
+            raise ScheduleInvalidError(key, fields[key], f"must be one of {', '.join(choices)}")
+    for key in ("enabled", "at_most_once"):
+        if key in fields and not isinstance(fields[key], bool):
+            raise ScheduleInvalidError(key, fields[key], "must be True or False")
+    if before is None:
+        for key in ("type", "spec", "action"):
+            if key not in fields:
+                raise ScheduleInvalidError(key, None, "is missing")
+    elif "schedule_id" in fields:
+        raise ScheduleInvalidError("schedule_id", fields["schedule_id"], "cannot be changed; create another schedule")
+    elif fields.get("type", before.type) != before.type:
+        reason = f"cannot be changed from {before.type}; create another schedule"
+        raise ScheduleInvalidError("type", fields["type"], reason)
+    kind = fields["type"] if before is None else before.type
+    timezone = _zone(fields["timezone"]) if "timezone" in fields else "UTC" if before is None else before.timezone
+    spec, understood = _spec(kind, fields, before, timezone)
+    definition = _definition(fields, None if before is None else definition_of(before.definition), timezone)
+    columns = ScheduleColumns(
+        name=_text("name", fields["name"]) if "name" in fields else default_name if before is None else before.name,
+        type=kind,
+        spec=spec,
+        timezone=timezone,
+        quiet_hours_policy_id=_policy_id(fields, before),
+        catch_up_policy=fields.get("catch_up_policy", "skip" if before is None else before.catch_up_policy),
+        payload=_payload(fields, before),
+        definition=_encode(definition).decode(),
+    )
+    _check_together(columns, definition)
+    return Written(columns, understood)
+
+
+def check_id(value: object) -> str:
+    return _text("schedule_id", value)
+
+
+def _spec(
+    kind: str, fields: Mapping[str, Any], before: ScheduleColumns | None, timezone: str
+) -> tuple[str, str | None]:
+    typed = fields["spec"] if "spec" in fields or before is None else before.spec
+    if kind == "interval" and isinstance(typed, int) and not isinstance(typed, bool):
+        typed = str(typed)
+    if not isinstance(typed, str):
+        raise ScheduleInvalidError("spec", typed, f"must be text, such as {_example(kind)}")
+    try:
+        if kind == "cron":
+            posix = _posix(typed)
+            return posix, None if posix.split() == typed.split() else posix
+        if kind == "interval":
+            return str(parse_interval(typed)), None
+        parse_one_shot(typed, ZoneInfo(timezone))
+    except NoonbellError as error:
+        raise ScheduleInvalidError("spec", typed, f"is no {kind} spec: {error}") from error
+    return typed.strip(), None
+
+
+@lru_cache(maxsize=65_536)
+def _posix(typed: str) -> str:
+    return translate(typed)
+
+
+def _example(kind: str) -> str:
+    return {"cron": '"0 9 * * 1-5"', "interval": '"30" (seconds)'}.get(kind, '"2026-11-01T09:30"')
+
+
+@lru_cache(maxsize=1_024)
+def _known_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _zone(value: object) -> str:
+    if not isinstance(value, str) or not _known_zone(value):
+        raise ScheduleInvalidError("timezone", value, "must be the name of an IANA zone, such as Europe/Kyiv")
+    return value
+
+
+def _definition(fields: Mapping[str, Any], before: Definition | None, timezone: str) -> Definition:
+    readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "overlap": ("overlap", str),
+        "catch_up_cap": ("cap", _cap),
+        "retry_vs_new": ("retry_vs_new", str),
+        "retry": ("retry", _retry),
+        "dst": ("dst", str),
+        "start_at": ("start_at", lambda value: _instant("start_at", value, timezone)),
+        "end_at": ("end_at", lambda value: _instant("end_at", value, timezone)),
+        "jitter_seconds": ("jitter_us", _jitter),
+        "at_most_once": ("at_most_once", bool),
+        "tags": ("tags", _tags),
+        "action": ("action", _action),
+    }
+    changes = {stored: read(fields[key]) for key, (stored, read) in readers.items() if key in fields}
+    return msgspec.structs.replace(Definition() if before is None else before, **changes)
+
+
+def _cap(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_CAP:
+        raise ScheduleInvalidError("catch_up_cap", value, f"must be a whole number from 1 to {LARGEST_CAP}")
+    return value
+
+
+def _retry(value: object) -> Retrying:
+    if not isinstance(value, Mapping):
+        raise ScheduleInvalidError("retry", value, f"must be an object with some of {', '.join(_RETRY)}")
+    for key in value:
+        if key not in _RETRY:
+            raise ScheduleInvalidError(f"retry.{key}", value[key], f"is not known; known are {', '.join(_RETRY)}")
+    try:
+        policy = RetryPolicy(
+            attempts=value.get("attempts", 1),
+            delay_us=_microseconds("retry.delay_seconds", value.get("delay_seconds", 5)),
+            strategy=value.get("strategy", "exponential"),
+            max_delay_us=(
+                None
+                if value.get("max_delay_seconds") is None
+                else _microseconds("retry.max_delay_seconds", value["max_delay_seconds"])
+            ),
+            jitter=value.get("jitter", 0.0),
+        )
+    except RetryPolicyInvalidError as error:
+        field = error.field.replace("_us", "_seconds")
+        raise ScheduleInvalidError(f"retry.{field}", value.get(field), error.reason) from error
+    return Retrying(policy.attempts, policy.delay_us, policy.strategy, policy.max_delay_us, policy.jitter)
+
+
+def _jitter(value: object) -> int:
+    found = _microseconds("jitter_seconds", value)
+    if found > LONGEST_JITTER_SECONDS * SECOND:
+        raise ScheduleInvalidError("jitter_seconds", value, f"must be at most {LONGEST_JITTER_SECONDS} (a day)")
+    return found
+
+
+def _microseconds(field: str, value: object) -> int:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e12:
+        raise ScheduleInvalidError(field, value, "must be a number of seconds that is not negative")
+    return round(value * SECOND)
+
+
+def _instant(field: str, value: object, timezone: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ScheduleInvalidError(field, value, "has no time zone; pass an aware datetime, or text")
+        return (value - _EPOCH) // _MICROSECOND
+    if not isinstance(value, str):
+        raise ScheduleInvalidError(field, value, "must be an aware datetime, or text such as 2026-11-01T09:30")
+    try:
+        return parse_one_shot(value, ZoneInfo(timezone))
+    except NoonbellError as error:
+        raise ScheduleInvalidError(field, value, str(error)) from error
+
+
+def _tags(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ScheduleInvalidError("tags", value, "must be a list of texts")
+    if len(value) > _MOST_TAGS:
+        raise ScheduleInvalidError("tags", value, f"must be at most {_MOST_TAGS}")
+    return tuple(dict.fromkeys(_text("tags", tag) for tag in value))
+
+
+def _action(value: object) -> dict[str, Any]:
+    right = 'must be an object such as {"kind": "callback", "name": "report"}'
+    if not isinstance(value, Mapping):
+        raise ScheduleInvalidError("action", value, right)
+    if value.get("kind") != "callback":
+        raise ScheduleInvalidError("action.kind", value.get("kind"), "must be callback")
+    if set(value) - {"kind", "name"}:
+        raise ScheduleInvalidError("action", dict(value), right)
+    return {"kind": "callback", "name": _text("action.name", value.get("name"))}
+
+
+def _policy_id(fields: Mapping[str, Any], before: ScheduleColumns | None) -> str | None:
+    if "quiet_hours_policy_id" not in fields:
+        return None if before is None else before.quiet_hours_policy_id
+    value = fields["quiet_hours_policy_id"]
+    return None if value is None else _text("quiet_hours_policy_id", value)
+
+
+def _payload(fields: Mapping[str, Any], before: ScheduleColumns | None) -> str | None:
+    if "payload" not in fields:
+        return None if before is None else before.payload
+    if fields["payload"] is None:
+        return None
+    try:
+        return _encode(fields["payload"]).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ScheduleInvalidError("payload", fields["payload"], f"cannot be written as JSON: {error}") from error
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_TEXT or "\0" in value:
+        raise ScheduleInvalidError(field, value, f"must be a text of 1 to {_LONGEST_TEXT} characters, not blank")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ScheduleInvalidError(field, value, "must be text that UTF-8 can hold") from error
+    return value
+
+
+def _check_together(columns: ScheduleColumns, definition: Definition) -> None:
+    start_at, end_at = definition.start_at, definition.end_at
+    if start_at is not None and end_at is not None and end_at < start_at:
+        raise ScheduleInvalidError("end_at", shown(end_at), f"must not be before start_at, which is {shown(start_at)}")
+    if definition.at_most_once and definition.retry.attempts != 1:
+        attempts = definition.retry.attempts
+        raise ScheduleInvalidError("retry.attempts", attempts, "must be 1 where at_most_once is set")
+    if definition.jitter_us and columns.type != "one_shot":
+        apart = _apart(columns.type, columns.spec)
+        if definition.jitter_us >= apart:
+            reason = f"must be less than the {apart / SECOND:g} s between two occurrences"
+            raise ScheduleInvalidError("jitter_seconds", definition.jitter_us / SECOND, reason)
+
+
+@lru_cache(maxsize=65_536)
+def _apart(kind: str, spec: str) -> int:
+    return parse_interval(spec) * SECOND if kind == "interval" else parse(spec).minimum_spacing() // _MICROSECOND
+
+
+def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
+    """What a new interval counts from: now, or such that its start is its first occurrence."""
+    if columns.type != "interval":
+        return None
+    start_at = definition_of(columns.definition).start_at
+    return at if start_at is None or start_at <= at else start_at - parse_interval(columns.spec) * SECOND
+
+
+def require_future(columns: ScheduleColumns, timing: Timing, at: int) -> None:
+    """Refuse a schedule that never comes."""
+    if timing.following(at) is not None:
+        return
+    if columns.type == "one_shot" and timing_of(columns, None).latest(at) is not None:
+        raise ScheduleInvalidError("spec", columns.spec, f"is in the past: it is {shown(at)} now")
+    raise ScheduleInvalidError("spec", columns.spec, "never comes; look at the spec and at start_at and end_at")
+
+
+def shown(at: int) -> str:
+    return (_EPOCH + at * _MICROSECOND).isoformat()

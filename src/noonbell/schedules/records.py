@@ -1,0 +1,199 @@
+"""What `Schedules` answers with: plain values with aware datetimes in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from noonbell.core.records import AuditEvent, QuietHoursPolicy, StoredSchedule
+from noonbell.core.turns import definition_of
+from noonbell.timing.protocol import SECOND
+
+T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def moment(at: int) -> datetime:
+    return _EPOCH + at * _MICROSECOND
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """How often a failed run is attempted, all attempts counted, and how long it waits between them."""
+
+    attempts: int | None
+    delay_seconds: float
+    strategy: str
+    max_delay_seconds: float | None
+    jitter: float
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A durable schedule. `understood` is set in the answer to a create or update that typed another cron dialect."""
+
+    schedule_id: str
+    name: str
+    enabled: bool
+    type: str
+    spec: str
+    next_run_at: datetime | None
+    last_run_at: datetime | None
+    timezone: str
+    quiet_hours_policy_id: str | None
+    catch_up_policy: str
+    payload: Any
+    created_at: datetime
+    updated_at: datetime
+    catch_up_cap: int
+    overlap: str
+    retry: Retry
+    retry_vs_new: str
+    dst: str
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter_seconds: float
+    at_most_once: bool
+    tags: tuple[str, ...]
+    action: dict[str, Any]
+    managed_by: str
+    lane: str
+    epoch: int
+    running: int
+    last_success_at: datetime | None
+    last_failure_at: datetime | None
+    understood: str | None = None
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """Some of a list; `next_cursor` asks for what comes after, and is None at the end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt that failed, was cut off, or was a repeat."""
+
+    attempt: int
+    outcome: str
+    cause: str
+    started_at: datetime | None
+    ended_at: datetime
+    error: str | None
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One nominal firing time and what became of it. `state` is that of its run: an outcome, or where it stands."""
+
+    scheduled_for: datetime
+    verdict: Literal["fired", "skipped", "missed", "coalesced", "pending"]
+    reason: str = ""
+    state: str | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    tried: tuple[Attempt, ...] = ()
+
+
+class Upcoming(msgspec.Struct, frozen=True):
+    """A coming occurrence: when its start is due, jitter included, and whether quiet hours will silence it."""
+
+    scheduled_for: datetime
+    starts_at: datetime
+    quiet: bool
+
+
+class QuietHoursRecord(msgspec.Struct, frozen=True):
+    """Quiet hours that schedules refer to by id."""
+
+    policy_id: str
+    name: str
+    windows: list[dict[str, Any]]
+    created_at: datetime
+    updated_at: datetime
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """An audit event."""
+
+    audit_id: int
+    at: datetime
+    event: str
+    subject: str
+    actor: str
+    detail: dict[str, Any]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What a callback is told. `run_id` is the same for every attempt of a run."""
+
+    run_id: str
+    schedule_id: str
+    name: str
+    scheduled_for: datetime
+    attempt: int
+    manual: bool
+    payload: Any
+
+
+def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Schedule:
+    columns, definition = stored.columns, definition_of(stored.columns.definition)
+    retry = definition.retry
+    return Schedule(
+        schedule_id=stored.schedule_id,
+        name=columns.name,
+        enabled=stored.enabled,
+        type=columns.type,
+        spec=columns.spec,
+        next_run_at=_moment(stored.next_run_at) if stored.enabled else None,
+        last_run_at=_moment(stored.last_run_at),
+        timezone=columns.timezone,
+        quiet_hours_policy_id=columns.quiet_hours_policy_id,
+        catch_up_policy=columns.catch_up_policy,
+        payload=None if columns.payload is None else msgspec.json.decode(columns.payload),
+        created_at=moment(stored.created_at),
+        updated_at=moment(stored.updated_at),
+        catch_up_cap=definition.cap,
+        overlap=definition.overlap,
+        retry=Retry(
+            retry.attempts,
+            retry.delay_us / SECOND,
+            retry.strategy,
+            None if retry.max_delay_us is None else retry.max_delay_us / SECOND,
+            retry.jitter,
+        ),
+        retry_vs_new=definition.retry_vs_new,
+        dst=definition.dst,
+        start_at=_moment(definition.start_at),
+        end_at=_moment(definition.end_at),
+        jitter_seconds=definition.jitter_us / SECOND,
+        at_most_once=definition.at_most_once,
+        tags=definition.tags,
+        action=definition.action,
+        managed_by=stored.managed_by,
+        lane=stored.lane,
+        epoch=stored.epoch,
+        running=sum(live.state == "running" for live in stored.lives),
+        last_success_at=_moment(stored.last_success_at),
+        last_failure_at=_moment(stored.last_failure_at),
+        understood=understood,
+    )
+
+
+def quiet_hours_record(policy: QuietHoursPolicy) -> QuietHoursRecord:
+    windows = msgspec.json.decode(policy.document)["windows"]
+    return QuietHoursRecord(
+        policy.policy_id, policy.name, windows, moment(policy.created_at), moment(policy.updated_at)
+    )
+
+
+def audited(audit_id: int, event: AuditEvent) -> Audited:
+    detail = msgspec.json.decode(event.detail)
+    return Audited(audit_id, moment(event.at), event.event, event.subject, event.actor, detail)

@@ -1,0 +1,464 @@
+"""`Schedules`: durable schedules as a library.
+
+    async with Schedules("sqlite:///app.db", callbacks={"report": report}) as schedules:
+        await schedules.create(name="report", type="cron", spec="0 9 * * 1-5", timezone="Europe/Kyiv",
+                               action={"kind": "callback", "name": "report"})
+        await schedules.start()
+
+Everything lives in the store; `create`, `update` and the rest work whether an engine runs or not, here or in another
+process. `start` runs the engine of one lane: it takes the lane's name (a second live engine is refused), queues again
+what a dead one left running, records that it is up, and begins to look. `trigger` needs a running engine.
+
+Names are unique among the schedules of one owner (`managed_by`), ids for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from types import TracebackType
+from typing import Any, Final, Self, Unpack, cast
+
+import msgspec
+
+from noonbell.core.records import AuditEvent, DurableSchedule, LifecycleEvent, QuietHoursPolicy, Start, StoredSchedule
+from noonbell.core.turns import definition_of
+from noonbell.engine import SystemClock
+from noonbell.engine.service import LaneEngine, Prepared
+from noonbell.errors import (
+    NaiveDatetimeError,
+    NoonbellError,
+    ScheduleBusyError,
+    ScheduleInvalidError,
+    ScheduleNotFoundError,
+    SchedulesNotRunningError,
+    StoreError,
+)
+from noonbell.ports import AuditFilter, Clock, Hold, ScheduleFilter, ScheduleStore
+from noonbell.schedules import changes
+from noonbell.schedules.fields import Changes, Fields, check_id, read_fields
+from noonbell.schedules.occurrences import decided, upcoming
+from noonbell.schedules.records import (
+    Audited,
+    Call,
+    Occurrence,
+    Page,
+    QuietHoursRecord,
+    Schedule,
+    Upcoming,
+    audited,
+    moment,
+    quiet_hours_record,
+    schedule_record,
+)
+from noonbell.store.opening import open_store
+from noonbell.timing import QuietHours
+
+logger = logging.getLogger("noonbell.schedules")
+
+Progress = Callable[[int, int], None]
+
+_BATCH: Final = 5_000
+_BREATH: Final = 500
+_LARGEST_PAGE: Final = 1_000
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = moment(0)
+_encode = msgspec.json.Encoder().encode
+
+
+class Schedules:
+    """Durable schedules of one store, and the engine of one lane of them."""
+
+    def __init__(
+        self,
+        store: str | ScheduleStore,
+        *,
+        clock: Clock | None = None,
+        callbacks: Mapping[str, Callable[[Call], Any]] | None = None,
+        lane: str = "default",
+        managed_by: str = "api",
+        actor: str = "api",
+        longest_wait: timedelta = timedelta(seconds=5),
+    ) -> None:
+        opened = open_store(store)
+        if not hasattr(opened, "claim_by_policy"):
+            raise StoreError(f"{opened!r} cannot hold durable schedules yet; memory and SQLite can")
+        if longest_wait <= timedelta(0):
+            raise ScheduleInvalidError("longest_wait", longest_wait, "must be longer than nothing")
+        self._store = cast("ScheduleStore", opened)
+        self._owns_store = isinstance(store, str)
+        self._clock = SystemClock() if clock is None else clock
+        self._callbacks = dict(callbacks or {})
+        self._lane = lane
+        self._managed_by = managed_by
+        self._actor = actor
+        self._longest_wait = longest_wait
+        self._engine: LaneEngine | None = None
+        self._hold: Hold | None = None
+        self._instance = ""
+        self._starting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store; an open one stays as it is."""
+        await self._store.open()
+
+    async def close(self) -> None:
+        """Stop the engine, and close the store where it was given as an address."""
+        await self.stop()
+        if self._owns_store:
+            await self._store.close()
+
+    # --- the engine -----------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """What the running engine knows of itself."""
+        return None if self._engine is None else self._engine.metrics.summary()
+
+    def register(self, name: str, callback: Callable[[Call], Any]) -> None:
+        """Let actions call this function by name; it is given a Call."""
+        self._callbacks[name] = callback
+
+    async def start(self) -> None:
+        """Run what is due in the lane, from now on."""
+        async with self._starting:
+            if self._engine is not None:
+                return
+            await self._store.open()
+            self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+            owner = f"lane:{self._lane}"
+            holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
+            self._hold = await self._store.hold(owner, holder)
+            try:
+                now = self._clock.now()
+                queued = await self._store.take_over(self._lane, now)
+                if queued:
+                    logger.warning("%d runs were cut off when the last engine ended; they start again", queued)
+                last = (await self._store.lifecycle(owner))[-1:]
+                if last and last[0].event in ("init-ok", "stop-start"):
+                    told = "inferred at the next start"
+                    await self._store.record(LifecycleEvent(owner, now, last[0].instance, "crash", told))
+                await self._store.record(LifecycleEvent(owner, now, self._instance, "init-ok"))
+            except BaseException:
+                self._release()
+                raise
+            self._engine = LaneEngine(
+                self._store,
+                self._clock,
+                lane=self._lane,
+                instance=self._instance,
+                longest_wait_us=self._longest_wait // _MICROSECOND,
+                prepare=self._prepare,
+            )
+            self._engine.start()
+
+    async def stop(self) -> None:
+        """Begin nothing new, wait for what runs, and let go of the lane."""
+        async with self._starting:
+            engine, self._engine = self._engine, None
+            if engine is None:
+                return
+            engine.request_stop()
+            await self._record("stop-start")
+            await engine.stop()
+            await self._record("stop-end")
+            self._release()
+
+    async def _record(self, event: Any) -> None:
+        told = LifecycleEvent(f"lane:{self._lane}", self._clock.now(), self._instance, event)
+        try:
+            await self._store.record(told)
+        except StoreError as error:
+            logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
+
+    def _release(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.release()
+
+    def _prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
+        name = definition_of(stored.columns.definition).action.get("name", "")
+        callback = self._callbacks.get(name)
+        if callback is None:
+            known = ", ".join(sorted(self._callbacks)) or "none"
+            raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
+        payload = stored.columns.payload
+        call = Call(
+            run_id=f"{stored.schedule_id}:{start.kind}:{start.run_for}",
+            schedule_id=stored.schedule_id,
+            name=stored.columns.name,
+            scheduled_for=moment(start.run_for),
+            attempt=start.attempt,
+            manual=start.kind == "manual",
+            payload=None if payload is None else msgspec.json.decode(payload),
+        )
+        return Prepared(partial(callback, call), inspect.iscoroutinefunction(callback))
+
+    def _wake(self, at: int | None) -> None:
+        if self._engine is not None and at is not None:
+            self._engine.wake(at)
+
+    @property
+    def _up_since(self) -> int | None:
+        return None if self._engine is None else self._engine.up_since
+
+    # --- creating -------------------------------------------------------------------------------------------------
+
+    async def create(self, **fields: Unpack[Fields]) -> Schedule:
+        """Create a schedule; its first occurrence is the first one after now."""
+        now = self._clock.now()
+        new, understood = self._new(fields, now)
+        await self._require_quiet_hours([new])
+        await self._store.create_schedules([new], now, self._actor)
+        self._wake(new.next_run_at)
+        (stored,) = await self._store.find_schedules([new.schedule_id])
+        return schedule_record(stored, understood)
+
+    async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
+        """Create schedules in batches, each whole or not at all; returns their ids, in order.
+
+        All are checked before the first is written. `progress` is called with how many are written, and of how many.
+        """
+        now = self._clock.now()
+        made: list[DurableSchedule] = []
+        for fields in many:
+            made.append(self._new(fields, now)[0])
+            if len(made) % _BREATH == 0:
+                await asyncio.sleep(0)  # others share this event loop
+        await self._require_quiet_hours(made)
+        for first in range(0, len(made), _BATCH):
+            batch = made[first : first + _BATCH]
+            await self._store.create_schedules(batch, now, self._actor)
+            self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
+            if progress is not None:
+                progress(first + len(batch), len(made))
+        return [new.schedule_id for new in made]
+
+    def _new(self, fields: Fields, now: int) -> tuple[DurableSchedule, str | None]:
+        schedule_id = check_id(fields["schedule_id"]) if "schedule_id" in fields else uuid.uuid4().hex
+        columns, understood = read_fields(fields, None, default_name=schedule_id)
+        new = changes.created(
+            schedule_id, columns, now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
+            lane=self._lane,
+        )  # fmt: skip
+        return new, understood
+
+    async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
+        wanted = {new.columns.quiet_hours_policy_id for new in made} - {None}
+        if wanted:
+            known = {policy.policy_id for policy in await self._store.quiet_hours()}
+            for policy_id in sorted(cast("set[str]", wanted) - known):
+                reason = "names no quiet hours; create them first with create_quiet_hours"
+                raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def get(self, schedule_id: str) -> Schedule:
+        return schedule_record(await self._find(schedule_id))
+
+    async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
+        """A page of schedules, oldest first. Filters: enabled, type, tag, name_contains, managed_by, lane,
+        quiet_hours_policy_id.
+        """
+        unknown = set(wanted) - set(ScheduleFilter._fields)
+        if unknown:
+            known = ", ".join(ScheduleFilter._fields)
+            raise ScheduleInvalidError("filter", min(unknown), f"is not known; known are {known}")
+        size = _page_size(limit)
+        found = await self._store.list_schedules(ScheduleFilter(**wanted), _cursor(cursor), size + 1)
+        items = [schedule_record(stored) for stored in found[:size]]
+        return Page(items, str(found[size - 1].sid) if len(found) > size else None)
+
+    async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
+        """The next occurrences, as the schedule stands."""
+        return upcoming(await self._find(schedule_id), self._clock.now(), _page_size(count))
+
+    async def occurrences(
+        self,
+        schedule_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Occurrence]:
+        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise."""
+        stored = await self._find(schedule_id)
+        now, size = self._clock.now(), _page_size(limit)
+        upto = now if end is None else _instant(end)
+        after = (upto - timedelta(days=1) // _MICROSECOND if start is None else _instant(start)) - 1
+        if cursor is not None:
+            after = max(after, _cursor(cursor))
+        found = list(islice(await decided(self._store, stored, after, upto, now), size + 1))
+        items = [occurrence for _, occurrence in found[:size]]
+        return Page(items, str(found[size - 1][0]) if len(found) > size else None)
+
+    async def _find(self, schedule_id: str) -> StoredSchedule:
+        found = await self._store.find_schedules([schedule_id])
+        if not found:
+            raise ScheduleNotFoundError("schedule", schedule_id)
+        return found[0]
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    async def update(self, schedule_id: str, **fields: Unpack[Changes]) -> Schedule:
+        """Change fields of a schedule; what was due before is decided by what held before."""
+        change = await self._change([schedule_id], fields)
+        return schedule_record(await self._find(schedule_id), change.understood)
+
+    async def update_many(
+        self, schedule_ids: Sequence[str], fields: Changes, *, progress: Progress | None = None
+    ) -> None:
+        """Change the same fields of many, in batches, each whole or not at all."""
+        for first in range(0, len(schedule_ids), _BATCH):
+            batch = schedule_ids[first : first + _BATCH]
+            await self._change(batch, fields)
+            if progress is not None:
+                progress(first + len(batch), len(schedule_ids))
+
+    async def pause(self, schedule_id: str) -> Schedule:
+        """Let it rest: until it is resumed it has no occurrences. What was due before is still decided."""
+        return await self.update(schedule_id, enabled=False)
+
+    async def resume(self, schedule_id: str) -> Schedule:
+        return await self.update(schedule_id, enabled=True)
+
+    async def _change(self, schedule_ids: Sequence[str], fields: Changes) -> changes.Change:
+        policy_id = fields.get("quiet_hours_policy_id")
+        if isinstance(policy_id, str) and not await self._store.quiet_hours(policy_id):
+            reason = "names no quiet hours; create them first with create_quiet_hours"
+            raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
+        change = changes.Change(fields, self._clock.now(), self._up_since, self._actor)
+        await self._store.edit_schedules(schedule_ids, change)
+        self._wake(change.wake_at)
+        return change
+
+    async def delete(self, schedule_id: str) -> None:
+        """Delete a schedule. Its history stays; a run that executes ends unrecorded, as abandoned."""
+        now, actor = self._clock.now(), self._actor
+        await self._store.edit_schedules([schedule_id], lambda stored: changes.deleted(stored, now, actor))
+
+    async def trigger(self, schedule_id: str) -> str:
+        """Run it now, beside its occurrences; returns the id of the run. Refused while a run is under way."""
+        if self._engine is None:
+            raise SchedulesNotRunningError("trigger")
+        stored = await self._find(schedule_id)
+        start = await self._engine.trigger(stored)
+        if start is None:
+            raise ScheduleBusyError(schedule_id)
+        detail = _encode({"run_for": start.run_for}).decode()
+        await self._store.tell(
+            [AuditEvent(start.started_at, "schedule.triggered", schedule_id, self._actor, detail)],
+        )
+        return f"{schedule_id}:manual:{start.run_for}"
+
+    # --- quiet hours ----------------------------------------------------------------------------------------------
+
+    async def create_quiet_hours(
+        self, name: str, windows: Sequence[Mapping[str, Any]], *, policy_id: str | None = None
+    ) -> QuietHoursRecord:
+        """Quiet hours that schedules may refer to; the windows are those of `QuietHours.from_json`."""
+        chosen = uuid.uuid4().hex if policy_id is None else policy_id
+        if await self._store.quiet_hours(chosen):
+            raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
+        return await self._put_quiet_hours(chosen, name, windows, "created")
+
+    async def update_quiet_hours(
+        self, policy_id: str, *, name: str | None = None, windows: Sequence[Mapping[str, Any]] | None = None
+    ) -> QuietHoursRecord:
+        """Change quiet hours; every schedule that refers to them goes on in a new epoch."""
+        before = await self.get_quiet_hours(policy_id)
+        return await self._put_quiet_hours(
+            policy_id, before.name if name is None else name, before.windows if windows is None else windows, "updated"
+        )
+
+    async def get_quiet_hours(self, policy_id: str) -> QuietHoursRecord:
+        found = await self._store.quiet_hours(policy_id)
+        if not found:
+            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
+        return quiet_hours_record(found[0])
+
+    async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
+        return [quiet_hours_record(policy) for policy in await self._store.quiet_hours()]
+
+    async def delete_quiet_hours(self, policy_id: str) -> None:
+        """Delete quiet hours that no schedule refers to."""
+        audit = AuditEvent(self._clock.now(), "quiet_hours.deleted", policy_id, self._actor, "{}")
+        if not await self._store.drop_quiet_hours(policy_id, audit):
+            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
+
+    async def _put_quiet_hours(
+        self, policy_id: str, name: str, windows: Sequence[Mapping[str, Any]], event: str
+    ) -> QuietHoursRecord:
+        document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
+        now = self._clock.now()
+        policy = QuietHoursPolicy(policy_id, name, document, now, now)
+        change = changes.Change({}, now, self._up_since, self._actor)
+        audit = AuditEvent(now, f"quiet_hours.{event}", policy_id, self._actor, document)
+        await self._store.put_quiet_hours(policy, audit, change.reopen)
+        self._wake(change.wake_at)
+        return await self.get_quiet_hours(policy_id)
+
+    # --- audit ----------------------------------------------------------------------------------------------------
+
+    async def audit(
+        self,
+        *,
+        subject: str | None = None,
+        event: str | None = None,
+        actor: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Audited]:
+        """A page of audit events, oldest first."""
+        from_at = None if start is None else _instant(start)
+        to_at = None if end is None else _instant(end)
+        size = _page_size(limit)
+        wanted = AuditFilter(subject, event, actor, from_at, to_at)
+        found = await self._store.audit(wanted, _cursor(cursor), size + 1)
+        items = [audited(number, told) for number, told in found[:size]]
+        return Page(items, str(found[size - 1][0]) if len(found) > size else None)
+
+
+def _page_size(limit: int) -> int:
+    if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
+        raise ScheduleInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
+    return limit
+
+
+def _cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    try:
+        return int(cursor)
+    except (TypeError, ValueError):
+        raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page") from None
+
+
+def _instant(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise NaiveDatetimeError(at)
+    return (at - _EPOCH) // _MICROSECOND

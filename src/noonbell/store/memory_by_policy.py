@@ -1,0 +1,319 @@
+"""Durable schedules in plain dicts: the executable specification of ScheduleStore, as a part of the memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from itertools import islice
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from noonbell.core.records import (
+    AT_ONCE,
+    Attempt,
+    AuditEvent,
+    DurableSchedule,
+    Edit,
+    Epoch,
+    LiveRun,
+    QuietHoursPolicy,
+    ScheduleColumns,
+    Start,
+    StoredSchedule,
+    Turn,
+)
+from noonbell.core.turns import definition_of, snapshot
+from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.ports import AuditFilter, Claimed, LaneClaim, MakeEdit, ScheduleFilter, TakeTurn
+from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order, lane_key
+
+QUARANTINE_US: Final = 60_000_000
+INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
+_WRITTEN: Final = tuple(name for name in ScheduleColumns.__struct_fields__ if name != "definition")
+_KEPT: Final = ("created_at", "updated_at", "next_run_at", "last_run_at", "last_attempt_at", "last_success_at",
+                "last_failure_at", "epoch", "cursor_at")  # fmt: skip
+_DURABLE: Final = ("anchor_at", "backlog_left", "backlog_until", "last_run_for")
+
+
+class DurableInMemory:
+    """The verbs of ScheduleStore."""
+
+    data: MemoryData
+    _tables: Callable[[], MemoryData]
+    _transaction: Callable[[], Transaction]
+
+    # --- creating and editing -------------------------------------------------------------------------------------
+
+    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        with self._transaction() as tx:
+            ids = {row["schedule_id"] for row in self.data.schedules.values()}
+            for new in created:
+                if new.schedule_id in ids:
+                    raise ScheduleExistsError("schedule_id", new.schedule_id)
+                ids.add(new.schedule_id)
+            names = self._names()
+            for new in created:
+                if (new.managed_by, new.columns.name) in names:
+                    raise ScheduleExistsError("name", new.columns.name)
+                names.add((new.managed_by, new.columns.name))
+            first = max(self.data.schedules, default=0) + 1
+            for sid, new in enumerate(created, first):
+                self._create_durable(tx, sid, new, at)
+                self._tell(tx, [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns))])
+        return list(range(first, first + len(created)))
+
+    def _create_durable(self, tx: Transaction, sid: int, new: DurableSchedule, at: int) -> None:
+        columns = new.columns
+        row: Row = {
+            "sid": sid, "schedule_id": new.schedule_id, "enabled": int(new.enabled), "next_run_at": new.next_run_at,
+            "last_run_at": None, "created_at": at, "updated_at": at, "managed_by": new.managed_by, "team": None,
+            "epoch": 1, "cursor_at": new.cursor_at, "retry_delay_us": None, "last_attempt_at": None,
+            "last_success_at": None, "last_failure_at": None, "removed_at": None,
+        }  # fmt: skip
+        tx.insert(self.data.schedules, sid, row | {name: getattr(columns, name) for name in _WRITTEN})
+        durable = {"definition": columns.definition, "lane": new.lane, **dict.fromkeys(_DURABLE)}
+        tx.insert(self.data.durable, sid, durable | {"anchor_at": new.anchor_at})
+        tx.touch([sid])
+        epoch = Epoch(
+            sid, 1, new.cursor_at, None, columns.spec, columns.timezone, new.zone_hash, new.policies, new.enabled
+        )
+        tx.insert(self.data.epochs[sid], 1, epoch)
+
+    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        with self._transaction() as tx:
+            known = self._known(schedule_ids)
+            for one in schedule_ids:
+                if one not in known:
+                    raise ScheduleNotFoundError("schedule", one)
+            self._edit(tx, [known[one] for one in dict.fromkeys(schedule_ids)], edit)
+
+    def _edit(self, tx: Transaction, sids: Iterable[int], edit: MakeEdit) -> None:
+        edits = [made for made in (edit(self._stored(sid)) for sid in sids) if made is not None]
+        names = self._names(without={made.turn.sid for made in edits})
+        for made in edits:
+            key = (self.data.schedules[made.turn.sid]["managed_by"], made.columns.name)
+            if made.epoch is not None and key in names:
+                raise ScheduleExistsError("name", made.columns.name)
+            names.add(key)
+        for made in edits:
+            self._write_edit(tx, made)
+
+    def _write_edit(self, tx: Transaction, made: Edit) -> None:
+        sid, at = made.turn.sid, made.at
+        self._write_turn(tx, made.turn, "", at)
+        for number, epoch in list(self.data.epochs[sid].items()):
+            if epoch.to_at is None:
+                tx.put(self.data.epochs[sid], number, replace(epoch, to_at=at))
+        if made.epoch is None:
+            for live in list(self.data.live[sid].values()):
+                tx.end_live(live, "failed" if live.state == "waiting" else "abandoned", at)
+            tx.update(sid, removed_at=at, updated_at=at)
+            return
+        tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
+        written = {name: getattr(made.columns, name) for name in _WRITTEN}
+        tx.update(sid, epoch=made.epoch.epoch, updated_at=at, **written)
+        tx.put(self.data.durable, sid, self.data.durable[sid] | {"definition": made.columns.definition})
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+        self._tables()
+        return [self._stored(sid) for sid in sorted(self._known(schedule_ids).values())]
+
+    async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+        data = self._tables()
+        found = (self._stored(sid) for sid in sorted(data.durable) if sid > after_sid and self._is(sid, wanted))
+        return list(islice(found, limit))
+
+    def _is(self, sid: int, wanted: ScheduleFilter) -> bool:
+        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        return (
+            row["removed_at"] is None
+            and wanted.managed_by in (None, row["managed_by"])
+            and wanted.lane in (None, durable["lane"])
+            and wanted.enabled in (None, bool(row["enabled"]))
+            and wanted.type in (None, row["type"])
+            and wanted.quiet_hours_policy_id in (None, row["quiet_hours_policy_id"])
+            and (wanted.tag is None or wanted.tag in definition_of(durable["definition"]).tags)
+            and (wanted.name_contains is None or wanted.name_contains in row["name"])
+        )
+
+    def _known(self, schedule_ids: Iterable[str]) -> dict[str, int]:
+        sought = set(schedule_ids)
+        return {
+            row["schedule_id"]: sid
+            for sid, row in self.data.schedules.items()
+            if row["schedule_id"] in sought and row["removed_at"] is None and sid in self.data.durable
+        }
+
+    def _names(self, without: Iterable[int] = ()) -> set[tuple[str, str]]:
+        left_out = set(without)
+        return {
+            (row["managed_by"], row["name"])
+            for sid, row in self.data.schedules.items()
+            if row["removed_at"] is None and sid not in left_out
+        }
+
+    def _stored(self, sid: int) -> StoredSchedule:
+        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        policy = self.data.quiet_hours.get(row["quiet_hours_policy_id"])
+        run = self.data.runs.get(sid, {}).get((durable["last_run_for"], "scheduled"))
+        return StoredSchedule(
+            sid=sid,
+            schedule_id=row["schedule_id"],
+            columns=ScheduleColumns(**{name: row[name] for name in _WRITTEN}, definition=durable["definition"]),
+            enabled=bool(row["enabled"]),
+            managed_by=row["managed_by"],
+            lane=durable["lane"],
+            **{name: row[name] for name in _KEPT},
+            **{name: durable[name] for name in _DURABLE},
+            quiet=None if policy is None else policy.document,
+            ran=None if run is None else (run.started_at, run.ended_at),
+            lives=in_order(self.data.live.get(sid)),
+        )
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+        turns: list[Turn] = []
+        stored: dict[int, StoredSchedule] = {}
+        quarantined: list[tuple[int, Exception]] = []
+        due, woken = self._tables().due[lane_key(lane)], self.data.woken[lane_key(lane)]
+        with self._transaction() as tx:
+            tx.touch(coming := due.take(now, limit))
+            tx.touch(waking := woken.take(now, limit))
+            looked = list(dict.fromkeys((*coming, *waking)))
+            for sid in looked:
+                seen = self._stored(sid)
+                try:
+                    turns.append(take_turn(seen))
+                except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
+                    quarantined.append((sid, error))
+                    self._quarantine(tx, sid, now)
+                    continue
+                if turns[-1].starts:
+                    stored[sid] = seen
+            for turn in turns:
+                self._write_turn(tx, turn, owner, now)
+        upcoming = [due.following(now), woken.following(now), *(turn.next_run_at for turn in turns)]
+        claimed = Claimed(
+            starts=[start for turn in turns for start in turn.starts],
+            looked=len(looked),
+            full=len(coming) >= limit or len(waking) >= limit,
+            next_wake_at=min((at for at in upcoming if at is not None), default=None),
+            quarantined=quarantined,
+        )
+        return LaneClaim(claimed, stored)
+
+    def _quarantine(self, tx: Transaction, sid: int, now: int) -> None:
+        tx.update(sid, next_run_at=now + QUARANTINE_US)
+        for live in list(self.data.live[sid].values()):
+            if live.kind == "scheduled" and live.state != "running" and (live.wake_at or AT_ONCE) <= now:
+                tx.put_live(replace(live, wake_at=now + QUARANTINE_US))
+
+    def _write_turn(self, tx: Transaction, turn: Turn, owner: str, now: int) -> None:
+        sid = turn.sid
+        for live in turn.preempted:
+            tx.end_live(self.data.live[sid][live.kind, live.run_for], "failed", now)
+        for span in turn.spans:
+            tx.insert(self.data.spans[sid], span.from_at, copy(span))
+        for start in turn.starts:
+            self._start(tx, start, owner, now)
+        for live in turn.queued:
+            tx.insert(self.data.live[sid], (live.kind, live.run_for), copy(live))
+        for live in turn.put_off:
+            before = self.data.live[sid][live.kind, live.run_for]
+            tx.put_live(replace(before, wake_at=live.wake_at))
+        started: dict[str, Any] = {"last_run_at": now, "last_attempt_at": now} if turn.starts else {}
+        tx.update(sid, cursor_at=turn.cursor_at, next_run_at=turn.next_run_at, enabled=int(turn.enabled), **started)
+        tx.put(self.data.durable, sid, self.data.durable[sid] | {name: getattr(turn, name) for name in _DURABLE})
+        self._tell(tx, turn.audits)
+
+    def _start(self, tx: Transaction, start: Start, owner: str, now: int) -> None:
+        before = self.data.live[start.sid].get((start.kind, start.run_for))
+        if before is None:
+            live = LiveRun(
+                start.sid, start.kind, start.run_for, start.fence, owner, "running", start.attempt, wake_at=None,
+                started_at=now, attempt_at=now, crashes=0, epoch=start.epoch, cause=start.cause,
+            )  # fmt: skip
+            tx.put_live(live)
+            return
+        started_at = now if before.started_at is None else before.started_at
+        again = replace(before, fence=start.fence, owner=owner, attempt=start.attempt, cause=start.cause)
+        tx.put_live(replace(again, state="running", wake_at=None, started_at=started_at, attempt_at=now))
+
+    async def take_over(self, lane: str, at: int) -> int:
+        queued = 0
+        with self._transaction() as tx:
+            for sid, durable in self.data.durable.items():
+                if durable["lane"] != lane:
+                    continue
+                ended = False
+                for live in list(self.data.live.get(sid, {}).values()):
+                    if live.state != "running":
+                        continue
+                    attempt = Attempt(
+                        sid, live.run_for, live.kind, live.attempt, "unknown", live.cause, live.attempt_at or at, at,
+                        live.owner or "", INTERRUPTED,
+                    )  # fmt: skip
+                    tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
+                    if live.kind == "manual" or definition_of(durable["definition"]).at_most_once:
+                        tx.end_live(live, "unknown", at)
+                        ended = True
+                        continue
+                    again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
+                    tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + 1))
+                    queued += 1
+                if ended:
+                    tx.update(sid, next_run_at=at)
+        return queued
+
+    # --- quiet hours and audit ------------------------------------------------------------------------------------
+
+    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+        with self._transaction() as tx:
+            users = ScheduleFilter(quiet_hours_policy_id=policy.policy_id)
+            self._edit(tx, [sid for sid in sorted(self.data.durable) if self._is(sid, users)], edit)
+            before = self.data.quiet_hours.get(policy.policy_id)
+            kept = policy if before is None else replace(policy, created_at=before.created_at)
+            tx.put(self.data.quiet_hours, policy.policy_id, kept)
+            self._tell(tx, [audit])
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+        with self._transaction() as tx:
+            users = ScheduleFilter(quiet_hours_policy_id=policy_id)
+            count = sum(self._is(sid, users) for sid in self.data.durable)
+            if count:
+                raise QuietHoursInUseError(policy_id, count)
+            if policy_id not in self.data.quiet_hours:
+                return False
+            tx.delete(self.data.quiet_hours, policy_id)
+            self._tell(tx, [audit])
+        return True
+
+    async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
+        return [policy for policy in in_order(self._tables().quiet_hours) if policy_id in (None, policy.policy_id)]
+
+    async def tell(self, audits: Sequence[AuditEvent]) -> None:
+        with self._transaction() as tx:
+            self._tell(tx, audits)
+
+    def _tell(self, tx: Transaction, audits: Iterable[AuditEvent]) -> None:
+        for event in audits:
+            tx.insert(self.data.audits, len(self.data.audits) + 1, copy(event))
+
+    async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
+        data = self._tables()
+        found = ((number, event) for number, event in data.audits.items() if number > after_id and _told(event, wanted))
+        return [(number, copy(event)) for number, event in islice(found, limit)]
+
+
+def _told(event: AuditEvent, wanted: AuditFilter) -> bool:
+    return (
+        wanted.subject in (None, event.subject)
+        and wanted.event in (None, event.event)
+        and wanted.actor in (None, event.actor)
+        and (wanted.from_at is None or event.at >= wanted.from_at)
+        and (wanted.to_at is None or event.at <= wanted.to_at)
+    )

@@ -1,0 +1,40 @@
+"""The audit on SQLite: appended in batches, read in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from noonbell.core.records import AuditEvent
+from noonbell.ports import AuditFilter
+
+_encode = msgspec.json.Encoder().encode
+
+
+def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
+    if audits:
+        db.execute(
+            "INSERT INTO audit_events (at, event, subject, actor, detail) SELECT value ->> 'at', value ->> 'event', "
+            "value ->> 'subject', value ->> 'actor', value ->> 'detail' FROM json_each(?) ORDER BY key",
+            (_encode(audits),),
+        )
+
+
+def page(db: apsw.Connection, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
+    conditions, bindings = ["id > ?"], [after_id]
+    parts = (
+        ("subject = ?", wanted.subject),
+        ("event = ?", wanted.event),
+        ("actor = ?", wanted.actor),
+        ("at >= ?", wanted.from_at),
+        ("at <= ?", wanted.to_at),
+    )
+    given: list[int | str] = [*bindings]
+    for condition, value in parts:
+        if value is not None:
+            conditions.append(condition)
+            given.append(value)
+    sql = f"SELECT * FROM audit_events WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"
+    return [(row[0], AuditEvent(*row[1:])) for row in db.execute(sql, (*given, limit))]

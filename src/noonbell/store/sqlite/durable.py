@@ -1,0 +1,51 @@
+"""The verbs of ScheduleStore on SQLite, as a part of the store. Each is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noonbell.core.records import AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.ports import AuditFilter, LaneClaim, MakeEdit, ScheduleFilter, TakeTurn
+from noonbell.store.sqlite import auditing, by_policy, editing, stored
+from noonbell.store.sqlite.connection import Connection
+
+
+class DurableOnSqlite:
+    """Durable schedules of a file."""
+
+    _connection: Connection
+
+    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        return await self._connection.run(lambda db: editing.create(db, created, at, actor))
+
+    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        await self._connection.run(lambda db: editing.edit(db, schedule_ids, edit))
+
+    async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+        return await self._connection.run(lambda db: stored.by_ids(db, schedule_ids), write=False)
+
+    async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+        return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)
+
+    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+        return await self._connection.run(
+            lambda db: by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
+        )
+
+    async def take_over(self, lane: str, at: int) -> int:
+        return await self._connection.run(lambda db: by_policy.take_over(db, lane, at))
+
+    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+        await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit))
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+        return await self._connection.run(lambda db: editing.drop_quiet_hours(db, policy_id, audit))
+
+    async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
+        return await self._connection.run(lambda db: editing.quiet_hours(db, policy_id), write=False)
+
+    async def tell(self, audits: Sequence[AuditEvent]) -> None:
+        await self._connection.run(lambda db: auditing.append(db, audits))
+
+    async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
+        return await self._connection.run(lambda db: auditing.page(db, wanted, after_id, limit), write=False)

@@ -1,0 +1,86 @@
+"""Durable schedules on SQLite as they are read: rows joined with their quiet hours, last run and live runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import LiveRun, ScheduleColumns, StoredSchedule
+from noonbell.ports import ScheduleFilter
+from noonbell.store.sqlite.claiming import LIVE
+
+_encode = msgspec.json.Encoder().encode
+
+_SELECT: Final = """
+    SELECT s.sid, s.schedule_id, s.enabled, s.managed_by, s.lane, s.created_at, s.updated_at, s.next_run_at,
+        s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at, s.anchor_at,
+        s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at,
+        s.name, s.type, s.spec, s.timezone, s.quiet_hours_policy_id, s.catch_up_policy, s.payload, s.definition
+"""
+_JOINS: Final = """
+    LEFT JOIN quiet_hours_policies q ON q.policy_id = s.quiet_hours_policy_id
+    LEFT JOIN runs r ON r.run_for = s.last_run_for AND r.sid = s.sid AND r.kind = 'scheduled'
+"""
+_FILTER: Final = """
+    s.lane IS NOT NULL AND s.removed_at IS NULL AND s.sid > ?1
+    AND (?2 IS NULL OR s.managed_by = ?2) AND (?3 IS NULL OR s.lane = ?3) AND (?4 IS NULL OR s.enabled = ?4)
+    AND (?5 IS NULL OR s.type = ?5) AND (?6 IS NULL OR instr(s.name, ?6) > 0)
+    AND (?7 IS NULL OR EXISTS (SELECT 1 FROM json_each(s.definition, '$.tags') t WHERE t.value = ?7))
+"""
+
+
+def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
+    """The schedules of these sids, in their order."""
+    if not sids:
+        return []
+    told = _encode(sids).decode()
+    # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
+    sql = f"{_SELECT} FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value {_JOINS} ORDER BY b.key"
+    return _made(db, db.execute(sql, (told,)).fetchall(), told)
+
+
+def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+    """Those that exist, by sid."""
+    sql = (
+        "SELECT DISTINCT s.sid FROM json_each(?) b CROSS JOIN schedules s ON s.schedule_id = b.value "
+        "WHERE s.lane IS NOT NULL AND s.removed_at IS NULL ORDER BY s.sid"
+    )
+    return by_sids(db, [row[0] for row in db.execute(sql, (_encode(list(schedule_ids)).decode(),))])
+
+
+def page(db: apsw.Connection, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+    bindings: list[Any] = [
+        after_sid, wanted.managed_by, wanted.lane, None if wanted.enabled is None else int(wanted.enabled), wanted.type,
+        wanted.name_contains, wanted.tag, limit,
+    ]  # fmt: skip
+    policy = ""
+    if wanted.quiet_hours_policy_id is not None:  # named in the text only then, so that its index is used
+        policy = "AND s.quiet_hours_policy_id = ?9"
+        bindings.append(wanted.quiet_hours_policy_id)
+    sql = f"SELECT s.sid FROM schedules s WHERE {_FILTER} {policy} ORDER BY s.sid LIMIT ?8"
+    return by_sids(db, [row[0] for row in db.execute(sql, tuple(bindings))])
+
+
+def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
+    """The sids of the schedules that refer to quiet hours."""
+    sql = "SELECT sid FROM schedules WHERE quiet_hours_policy_id = ? AND removed_at IS NULL ORDER BY sid"
+    return [row[0] for row in db.execute(sql, (policy_id,))]
+
+
+def _made(db: apsw.Connection, rows: list[tuple[Any, ...]], sids: str) -> list[StoredSchedule]:
+    lives: dict[int, list[LiveRun]] = {}
+    sql = (
+        f"SELECT {LIVE} FROM json_each(?) b CROSS JOIN runs_live l ON l.sid = b.value ORDER BY l.sid, l.kind, l.run_for"
+    )
+    for row in db.execute(sql, (sids,)):
+        lives.setdefault(row[0], []).append(LiveRun(*row))
+    return [_one(row, lives.get(row[0], [])) for row in rows]
+
+
+def _one(row: tuple[Any, ...], lives: list[LiveRun]) -> StoredSchedule:
+    ran = None if row[19] is None else (row[19], row[20])
+    values: tuple[Any, ...] = (row[0], row[1], ScheduleColumns(*row[21:]), bool(row[2]), *row[3:19], ran, lives)
+    return StoredSchedule(*values)

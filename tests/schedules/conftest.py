@@ -1,0 +1,97 @@
+"""Durable schedules on manual time, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonbell.ports import ScheduleStore
+from noonbell.schedules import Call, Schedules
+from noonbell.store.memory import MemoryStore
+from noonbell.store.sqlite import SqliteStore
+from noonbell.testing import ManualClock
+
+NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)  # a Wednesday
+ACTION = {"kind": "callback", "name": "work"}
+
+
+class World:
+    """A store that outlives its users, a clock, and a callback that takes as long and fails as often as it is told."""
+
+    def __init__(self, make_store: Callable[[], ScheduleStore], start: datetime = NOON) -> None:
+        self._make_store = make_store
+        self.clock = ManualClock(start)
+        self.calls: list[Call] = []
+        self.duration = timedelta(0)
+        self.failures = 0
+        self.schedules = self._new()
+
+    def _new(self) -> Schedules:
+        self.store = self._make_store()
+        return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1))
+
+    async def work(self, call: Call) -> None:
+        self.calls.append(call)
+        if self.duration:
+            await self.clock.sleep(self.duration.total_seconds())
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("no")
+
+    async def crash(self) -> None:
+        """The process dies: nothing more is written. What comes next is another one on the same data."""
+        self.store.kill()
+        await self.schedules.stop()
+        self.schedules = self._new()
+        await self.schedules.open()
+
+    async def create(self, **fields: Any) -> str:
+        made = await self.schedules.create(**{"type": "cron", "spec": "* * * * *", "action": ACTION, **fields})
+        return made.schedule_id
+
+    async def minutes(self, minutes: float) -> None:
+        await self.clock.advance(timedelta(minutes=minutes))
+
+    async def told(self, schedule_id: str) -> list[tuple[str, str]]:
+        """Each decided occurrence as (HH:MM[:SS], verdict), oldest first."""
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        page = await self.schedules.occurrences(schedule_id, start=start, limit=1000)
+        found: list[tuple[str, str]] = []
+        for one in page.items:
+            at = one.scheduled_for
+            found.append((f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}", one.verdict))
+        return found
+
+    async def audits(self, schedule_id: str, event: str) -> list[dict[str, Any]]:
+        page = await self.schedules.audit(subject=schedule_id, event=event, limit=1000)
+        return [one.detail for one in page.items]
+
+    @property
+    def called(self) -> list[str]:
+        return [f"{call.scheduled_for:%H:%M}" for call in self.calls]
+
+
+def store_maker(kind: str, folder: Path) -> Callable[[], ScheduleStore]:
+    """Handles on the same data, one after the other."""
+    if kind == "memory":
+        data = MemoryStore().data
+        return lambda: MemoryStore(data)
+    return lambda: SqliteStore(folder / "schedules.db", threaded=False)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    made = World(store_maker(request.param, tmp_path))
+    await made.schedules.open()
+    yield made
+    made.duration = timedelta(0)
+    task = asyncio.get_running_loop().create_task(made.schedules.stop())
+    while not task.done():
+        await made.clock.advance(timedelta(minutes=10))
+    await task
+    await made.store.close()

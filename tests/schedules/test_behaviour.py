@@ -1,0 +1,420 @@
+"""Catch-up x kind x downtime, overlap, quiet hours, retry, crash: by name, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.schedules import Fields
+from tests.schedules.conftest import ACTION, World
+
+EVERY_DAY = list(range(7))
+POLICIES = ("skip", "run_once", "run_all_capped")
+
+
+async def down_for(world: World, minutes: float, how: str) -> None:
+    """Nothing is up for a while: stopped, crashed, or asleep."""
+    if how == "asleep":
+        await world.clock.jump(timedelta(minutes=minutes))
+        return
+    await (world.crash() if how == "crashed" else world.schedules.stop())
+    await world.minutes(minutes)
+    await world.schedules.start()
+    await world.clock.settle()
+
+
+# --- catch-up x kind x downtime ---------------------------------------------------------------------------------------
+
+CRON = {
+    "skip": [("12:05", "fired"), ("12:10", "missed"), ("12:15", "missed"), ("12:20", "missed")],
+    "run_once": [("12:05", "fired"), ("12:10", "coalesced"), ("12:15", "coalesced"), ("12:20", "fired")],
+    "run_all_capped": [("12:05", "fired"), ("12:10", "fired"), ("12:15", "fired"), ("12:20", "missed")],
+}
+INTERVAL = {  # every five minutes from 12:00:30; it is up again at 12:23:30, and counts from its last start
+    "skip": [("12:05:30", "fired"), ("12:10:30", "missed"), ("12:15:30", "missed"), ("12:20:30", "missed"),
+             ("12:25:30", "fired")],
+    "run_once": [("12:05:30", "fired"), ("12:10:30", "coalesced"), ("12:15:30", "coalesced"), ("12:20:30", "fired"),
+                 ("12:28:30", "fired")],
+    "run_all_capped": [("12:05:30", "fired"), ("12:10:30", "fired"), ("12:15:30", "fired"), ("12:20:30", "missed"),
+                       ("12:28:30", "fired")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed", "asleep"])
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_cron_catches_up(world: World, policy: str, how: str) -> None:
+    key = await world.create(spec="0,5,10,15,20 * * * *", catch_up_policy=policy, catch_up_cap=2)
+    await world.schedules.start()
+    await world.minutes(7)
+    await down_for(world, 16, how)
+    assert await world.told(key) == CRON[policy]
+    assert world.called == [at for at, verdict in CRON[policy] if verdict == "fired"]
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed", "asleep"])
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_an_interval_catches_up_and_counts_from_its_start(world: World, policy: str, how: str) -> None:
+    key = await world.create(type="interval", spec=300, catch_up_policy=policy, catch_up_cap=2)
+    await world.schedules.start()
+    await world.minutes(7)
+    await down_for(world, 16, how)
+    await world.minutes(6)
+    assert await world.told(key) == INTERVAL[policy]
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed", "asleep"])
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_one_shot_catches_up_once_and_disables_itself(world: World, policy: str, how: str) -> None:
+    key = await world.create(type="one_shot", spec="2026-03-04T12:10", catch_up_policy=policy)
+    await world.schedules.start()
+    await world.minutes(7)
+    assert (await world.schedules.get(key)).enabled
+    await down_for(world, 16, how)
+    assert await world.told(key) == [("12:10", "missed" if policy == "skip" else "fired")]
+    stored = await world.schedules.get(key)
+    assert (stored.enabled, stored.next_run_at) == (False, None)
+
+
+async def test_within_the_grace_being_late_is_no_miss(world: World) -> None:
+    key = await world.create(catch_up_policy="skip")
+    await world.schedules.start()
+    await world.minutes(1)
+    await down_for(world, 1, "stopped")
+    assert await world.told(key) == [("12:01", "fired"), ("12:02", "fired")]
+
+
+async def test_being_busy_is_no_downtime(world: World) -> None:
+    key = await world.create(catch_up_policy="skip")
+    world.duration = timedelta(minutes=10)
+    await world.schedules.start()
+    await world.minutes(11)
+    assert await world.told(key) == [
+        ("12:01", "fired"), *[(f"12:{m:02}", "coalesced") for m in range(2, 11)], ("12:11", "fired"),
+    ]  # fmt: skip
+
+
+# --- audit ------------------------------------------------------------------------------------------------------------
+
+
+async def test_each_missed_slot_is_told_up_to_a_thousand(world: World) -> None:
+    key = await world.create(catch_up_policy="skip")
+    await world.minutes(1001)  # 1,001 occurrences; the last lies within the grace
+    await world.schedules.start()
+    await world.clock.settle()
+    found = await world.audits(key, "schedule.missed")
+    assert len(found) == 1000
+    assert found[0] == {"scheduled_for": 1_772_625_660_000_000, "count": 1, "reason": "nothing was up"}
+
+
+async def test_more_missed_slots_are_told_as_a_range(world: World) -> None:
+    key = await world.create(catch_up_policy="skip")
+    await world.minutes(1002)
+    await world.schedules.start()
+    await world.clock.settle()
+    (found,) = await world.audits(key, "schedule.missed")
+    first = 1_772_625_660_000_000
+    assert found == {"from": first, "to": first + 1000 * 60_000_000, "count": 1001, "reason": "nothing was up"}
+
+
+async def test_a_cap_leaves_the_rest_missed_for_that_reason(world: World) -> None:
+    key = await world.create(catch_up_policy="run_all_capped", catch_up_cap=3)
+    await world.minutes(10)
+    await world.schedules.start()
+    await world.clock.settle()
+    assert [one["reason"] for one in await world.audits(key, "schedule.missed")] == ["cap"] * 6
+    assert world.called == ["12:01", "12:02", "12:03", "12:10"]
+
+
+async def test_run_once_tells_how_many_slots_it_stands_for(world: World) -> None:
+    key = await world.create(catch_up_policy="run_once")
+    await world.minutes(10)
+    await world.schedules.start()
+    await world.clock.settle()
+    (found,) = await world.audits(key, "schedule.coalesced")
+    assert (found["slots"], found["count"]) == (10, 9)
+
+
+async def test_after_a_downtime_batches_begin_small_and_follow_what_there_is_to_tell(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many: list[Fields] = [{"type": "cron", "spec": "* * * * *", "action": ACTION} for _ in range(700)]
+    await world.schedules.create_many(many)
+    await world.minutes(101)
+    limits: list[int] = []
+    claim = world.store.claim_by_policy
+
+    async def counted(lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+        limits.append(limit)
+        return await claim(lane, owner, now, limit, take_turn)
+
+    monkeypatch.setattr(world.store, "claim_by_policy", counted)
+    await world.schedules.start()
+    await world.clock.settle()
+    # 100 missed slots each: 25,600 in the first batch are too many, 12,800 in the second are not
+    assert limits[:4] == [256, 128, 256, 128]
+    assert len(world.calls) == 700
+    page = await world.schedules.audit(event="schedule.missed", limit=1, cursor=str(700 + 69_999))
+    assert (len(page.items), page.next_cursor) == (1, None)
+
+
+# --- overlap ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overlap", "verdicts"),
+    [
+        ("coalesce", ["fired", "coalesced", "fired", "coalesced", "fired"]),
+        ("skip", ["fired", "skipped", "skipped", "fired", "skipped"]),
+        ("allow", ["fired", "fired", "fired", "fired", "fired"]),
+    ],
+)
+async def test_overlap(world: World, overlap: str, verdicts: list[str]) -> None:
+    key = await world.create(overlap=overlap)
+    world.duration = timedelta(seconds=130)
+    await world.schedules.start()
+    await world.minutes(5)
+    world.duration = timedelta(0)
+    await world.minutes(3)
+    told = await world.told(key)
+    assert [verdict for _, verdict in told][:5] == verdicts
+    most = 3 if overlap == "allow" else 1
+    starts = [call.scheduled_for for call in world.calls]
+    assert len(starts) == len(set(starts))
+    assert most_at_once(await spans_of_runs(world, key)) == most
+
+
+async def spans_of_runs(world: World, key: str) -> list[tuple[datetime, datetime]]:
+    page = await world.schedules.occurrences(key, limit=1000)
+    return [(one.started_at, one.ended_at) for one in page.items if one.started_at and one.ended_at]
+
+
+def most_at_once(runs: list[tuple[datetime, datetime]]) -> int:
+    return max(sum(began <= at < ended for began, ended in runs) for at, _ in runs)
+
+
+# --- quiet hours ------------------------------------------------------------------------------------------------------
+
+
+async def calm(world: World, begin: str, end: str) -> str:
+    window = {"weekdays": EVERY_DAY, "from": begin, "to": end, "timezone": "UTC"}
+    return (await world.schedules.create_quiet_hours("calm", [window])).policy_id
+
+
+async def test_quiet_hours_skip_and_are_told_when_they_are_over(world: World) -> None:
+    policy = await calm(world, "12:03", "12:06")
+    key = await world.create(quiet_hours_policy_id=policy)
+    await world.schedules.start()
+    await world.minutes(4)
+    assert await world.audits(key, "schedule.skipped") == []
+    await world.minutes(3)
+    assert [verdict for _, verdict in await world.told(key)] == ["fired"] * 2 + ["skipped"] * 3 + ["fired"] * 2
+    (skipped,) = await world.audits(key, "schedule.skipped")
+    assert (skipped["count"], skipped["reason"]) == (3, "quiet hours")
+
+
+@pytest.mark.parametrize("policy", ["run_once", "run_all_capped"])
+async def test_a_catch_up_waits_for_the_end_of_quiet_hours(world: World, policy: str) -> None:
+    quiet = await calm(world, "12:10", "12:20")
+    key = await world.create(spec="5 * * * *", quiet_hours_policy_id=quiet, catch_up_policy=policy)
+    await world.minutes(12)
+    await world.schedules.start()
+    await world.minutes(5)
+    assert world.called == []
+    await world.minutes(3)
+    assert await world.told(key) == [("12:05", "fired")]
+    assert (await world.schedules.get(key)).last_run_at == datetime(2026, 3, 4, 12, 20, tzinfo=UTC)
+
+
+async def test_quiet_hours_in_use_stay_and_their_change_opens_an_epoch(world: World) -> None:
+    from noonbell.errors import QuietHoursInUseError
+
+    policy = await calm(world, "12:10", "12:20")
+    key = await world.create(quiet_hours_policy_id=policy)
+    with pytest.raises(QuietHoursInUseError, match="used by 1 schedule"):
+        await world.schedules.delete_quiet_hours(policy)
+    await world.schedules.update_quiet_hours(policy, windows=[])
+    assert (await world.schedules.get(key)).epoch == 2
+    await world.schedules.update(key, quiet_hours_policy_id=None)
+    await world.schedules.delete_quiet_hours(policy)
+    assert await world.schedules.list_quiet_hours() == []
+
+
+# --- retry and crash --------------------------------------------------------------------------------------------------
+
+
+async def test_one_attempt_unless_told_otherwise(world: World) -> None:
+    key = await world.create(spec="5 * * * *")
+    world.failures = 1
+    await world.schedules.start()
+    await world.minutes(30)
+    (one,) = (await world.schedules.occurrences(key)).items
+    assert (one.state, one.attempts, one.tried[0].error) == ("failed", 1, "ValueError: no")
+
+
+async def test_retries_back_off_and_end_before_the_next_run(world: World) -> None:
+    key = await world.create(retry={"attempts": 4, "delay_seconds": 40})
+    world.failures = 2
+    await world.schedules.start()
+    await world.minutes(4)
+    # 12:01:00 fails, 12:01:40 fails, 12:03:00 succeeds; then the minutes that came meanwhile
+    assert [(call.scheduled_for.minute, call.attempt) for call in world.calls] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (3, 1),
+        (4, 1),
+    ]
+    assert await world.told(key) == [("12:01", "fired"), ("12:02", "coalesced"), ("12:03", "fired"), ("12:04", "fired")]
+    assert len({call.run_id for call in world.calls}) == 3
+
+
+async def test_a_new_occurrence_may_preempt_the_retry(world: World) -> None:
+    key = await world.create(retry={"attempts": None, "delay_seconds": 600}, retry_vs_new="preempt")
+    world.failures = 1
+    await world.schedules.start()
+    await world.minutes(2)
+    page = await world.schedules.occurrences(key)
+    assert [(one.verdict, one.state) for one in page.items] == [("fired", "failed"), ("fired", "succeeded")]
+
+
+async def test_a_crash_repeats_the_run_under_the_same_id(world: World) -> None:
+    key = await world.create(spec="5 * * * *")
+    world.duration = timedelta(minutes=10)
+    await world.schedules.start()
+    await world.minutes(6)
+    await crash_while_running(world)
+    await world.schedules.start()
+    await world.minutes(1)
+    (one,) = (await world.schedules.occurrences(key)).items
+    assert (one.verdict, one.state, one.attempts, one.tried[0].outcome) == ("fired", "succeeded", 2, "unknown")
+    assert len({call.run_id for call in world.calls}) == 1
+
+
+async def test_at_most_once_is_never_repeated(world: World) -> None:
+    key = await world.create(spec="5,20 * * * *", at_most_once=True)
+    world.duration = timedelta(minutes=10)
+    await world.schedules.start()
+    await world.minutes(6)
+    await crash_while_running(world)
+    await world.schedules.start()
+    await world.minutes(10)
+    page = await world.schedules.occurrences(key)
+    assert [(one.verdict, one.state) for one in page.items] == [("fired", "unknown"), ("fired", "succeeded")]
+    assert world.called == ["12:05", "12:20"]
+
+
+async def crash_while_running(world: World) -> None:
+    """The process dies with a run in hand: its end reaches a store that is closed."""
+    world.duration = timedelta(0)
+    world.store.kill()
+    left = world.schedules
+    world.schedules = world._new()
+    await world.schedules.open()
+    stopping = asyncio.get_running_loop().create_task(left.stop())
+    await world.minutes(10)
+    await stopping
+
+
+async def test_a_second_engine_on_the_lane_is_refused(world: World) -> None:
+    from noonbell.errors import SchedulerInUseError
+    from noonbell.schedules import Schedules
+
+    await world.schedules.start()
+    other = Schedules(world.store, clock=world.clock)
+    with pytest.raises(SchedulerInUseError, match="lane:default"):
+        await other.start()
+    elsewhere = Schedules(world.store, clock=world.clock, lane="other")
+    await elsewhere.start()
+    await elsewhere.stop()
+
+
+async def test_jitter_puts_the_start_off_by_the_same_time_on_every_machine(world: World) -> None:
+    key = await world.create(schedule_id="pinned", spec="*/10 * * * *", jitter_seconds=300)
+    (first, *_) = await world.schedules.preview(key, 3)
+    assert first.scheduled_for < first.starts_at < first.scheduled_for + timedelta(minutes=5)
+    await world.schedules.start()
+    await world.minutes(16)
+    (one,) = (await world.schedules.occurrences(key)).items
+    assert (one.verdict, one.started_at) == ("fired", first.starts_at)
+
+
+async def test_what_an_edit_finds_due_is_decided_by_the_old_terms(world: World) -> None:
+    key = await world.create(spec="*/5 * * * *", catch_up_policy="run_once")
+    await world.minutes(12)
+    await world.schedules.update(key, spec="0 * * * *", catch_up_policy="skip")
+    assert await world.told(key) == [("12:05", "coalesced"), ("12:10", "fired")]
+    await world.schedules.start()
+    await world.minutes(50)
+    assert world.called == ["12:10", "13:00"]
+
+
+async def test_an_edit_during_a_run_waits_with_what_is_due_until_it_ends(world: World) -> None:
+    key = await world.create()
+    world.duration = timedelta(minutes=5)
+    await world.schedules.start()
+    await world.minutes(4)
+    await world.schedules.update(key, spec="0 * * * *")
+    await world.minutes(1)
+    assert world.called == ["12:01"]
+    await world.minutes(30)
+    assert world.called == ["12:01", "12:04"]
+    assert await world.told(key) == [
+        ("12:01", "fired"),
+        ("12:02", "coalesced"),
+        ("12:03", "coalesced"),
+        ("12:04", "fired"),
+    ]
+
+
+async def test_an_interval_counts_from_the_edit_that_left_a_run_queued(world: World) -> None:
+    key = await world.create(type="interval", spec="300", catch_up_policy="run_once")
+    await world.minutes(12)
+    edited = await world.schedules.update(key, tags=["late"])
+    assert edited.next_run_at == datetime(2026, 3, 4, 12, 17, 30, tzinfo=UTC)
+    await world.schedules.start()
+    await world.minutes(6)
+    assert await world.told(key) == [("12:05:30", "coalesced"), ("12:10:30", "fired"), ("12:17:30", "fired")]
+
+
+async def test_an_interval_goes_on_counting_through_an_edit_that_leaves_nothing(world: World) -> None:
+    key = await world.create(type="interval", spec="300")
+    await world.schedules.start()
+    await world.minutes(7)
+    edited = await world.schedules.update(key, spec="120")
+    assert edited.next_run_at == datetime(2026, 3, 4, 12, 9, 30, tzinfo=UTC)  # two minutes from 12:05:30, and again
+
+
+async def test_a_capped_catch_up_that_an_edit_interrupts_is_finished_in_order(world: World) -> None:
+    key = await world.create(catch_up_policy="run_all_capped", catch_up_cap=3)
+    world.duration = timedelta(minutes=2)
+    await world.minutes(10)
+    await world.schedules.start()
+    await world.minutes(1)
+    await world.schedules.update(key, spec="0 * * * *")
+    await world.minutes(20)
+    # 12:01 was executing; the other two follow it, then 12:10, which came before anything was up and is late by more
+    # than the grace by now (a catch-up of its own), and 12:11, which is simply late
+    assert world.called == ["12:01", "12:02", "12:03", "12:10", "12:11"]
+    verdicts = [verdict for _, verdict in await world.told(key)]
+    assert verdicts == ["fired"] * 3 + ["missed"] * 6 + ["fired"] * 2
+    assert most_at_once(await spans_of_runs(world, key)) == 1
+
+
+async def test_a_trigger_is_refused_while_a_run_is_queued_behind_another(world: World) -> None:
+    from noonbell.errors import ScheduleBusyError
+
+    key = await world.create()
+    world.duration = timedelta(minutes=5)
+    await world.schedules.start()
+    await world.minutes(2)
+    await world.schedules.pause(key)
+    with pytest.raises(ScheduleBusyError):
+        await world.schedules.trigger(key)
+    await world.minutes(20)
+    # what was due before the pause still runs; nothing came in it
+    assert world.called == ["12:01", "12:02"]
+    paused = await world.schedules.get(key)
+    assert (paused.enabled, paused.next_run_at, paused.running) == (False, None, 0)

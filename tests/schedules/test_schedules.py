@@ -1,0 +1,335 @@
+"""The face: creating, reading, changing, deleting; what is refused and how that is said."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noonbell
+from noonbell.errors import (
+    QuietHoursInvalidError,
+    ScheduleBusyError,
+    ScheduleExistsError,
+    ScheduleInvalidError,
+    ScheduleNotFoundError,
+    SchedulesNotRunningError,
+)
+from noonbell.schedules import Call, Fields, Retry
+from tests.schedules.conftest import ACTION, World
+
+# --- creating ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_schedule_with_its_defaults(world: World) -> None:
+    made = await world.schedules.create(name="report", type="cron", spec="0 9 * * 1-5", action=ACTION)
+    assert made == await world.schedules.get(made.schedule_id)
+    assert (made.timezone, made.catch_up_policy, made.overlap, made.dst) == ("UTC", "skip", "coalesce", "literal")
+    assert made.retry == Retry(1, 5.0, "exponential", None, 0.0)
+    assert (made.enabled, made.at_most_once, made.tags, made.payload, made.epoch) == (True, False, (), None, 1)
+    assert made.next_run_at == datetime(2026, 3, 5, 9, tzinfo=UTC)
+    assert made.understood is None
+
+
+async def test_another_dialect_is_stored_as_posix_and_told(world: World) -> None:
+    made = await world.schedules.create(type="cron", spec="@daily", action=ACTION, timezone="Europe/Kyiv")
+    assert (made.spec, made.understood) == ("0 0 * * *", "0 0 * * *")
+    assert made.next_run_at == datetime(2026, 3, 4, 22, tzinfo=UTC)
+    changed = await world.schedules.update(made.schedule_id, spec="0 12 * * MON-FRI")
+    assert changed.understood == changed.spec == "0 12 * * 1-5"
+
+
+async def test_an_interval_that_starts_later_starts_then(world: World) -> None:
+    start = datetime(2026, 3, 5, 8, tzinfo=UTC)
+    key = await world.create(type="interval", spec="3600", start_at=start, end_at="2026-03-05T10:30")
+    coming = await world.schedules.preview(key)
+    assert [one.scheduled_for.hour for one in coming] == [8, 9, 10]
+
+
+async def test_a_one_shot_without_offset_is_in_the_zone_of_the_schedule(world: World) -> None:
+    made = await world.schedules.create(
+        type="one_shot", spec="2026-03-05T20:00", timezone="Asia/Tokyo", action=ACTION, enabled=False
+    )
+    assert (made.enabled, made.next_run_at) == (False, None)
+    resumed = await world.schedules.resume(made.schedule_id)
+    assert resumed.next_run_at == datetime(2026, 3, 5, 11, tzinfo=UTC)
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"type": "weekly"}, "type", "one of cron, interval, one_shot"),
+    ({"spec": "61 * * * *"}, "spec", "minute"),
+    ({"spec": "0 0 30 2 *"}, "spec", "is no cron spec"),
+    ({"spec": None}, "spec", "must be text"),
+    ({"type": "interval", "spec": "5m"}, "spec", "has a unit"),
+    ({"type": "interval", "spec": 0}, "spec", "at least 1 second"),
+    ({"type": "one_shot", "spec": "2026-03-04T12:00"}, "spec", "is in the past: it is 2026-03-04T12:00:30"),
+    ({"type": "one_shot", "spec": "2026-03-29T03:30", "timezone": "Europe/Kyiv"}, "spec", "does not exist"),
+    ({"type": "one_shot", "spec": "2026-03-05"}, "spec", "no time"),
+    ({"timezone": "Mars/Olympus"}, "timezone", "IANA zone"),
+    ({"catch_up_policy": "sometimes"}, "catch_up_policy", "one of skip, run_once, run_all_capped"),
+    ({"catch_up_cap": 0}, "catch_up_cap", "from 1 to 1000"),
+    ({"overlap": "queue"}, "overlap", "one of coalesce, skip, allow"),
+    ({"retry": {"attempts": 21}}, "retry.attempts", "from 1 to 20"),
+    ({"retry": {"strategy": "linar"}}, "retry.strategy", "one of exponential, linear, fixed"),
+    ({"retry": {"tries": 3}}, "retry.tries", "known are attempts"),
+    ({"retry": {"delay_seconds": -1}}, "retry.delay_seconds", "not negative"),
+    ({"dst": "twice"}, "dst", "one of literal, once"),
+    ({"jitter_seconds": 60}, "jitter_seconds", "less than the 60 s"),
+    ({"at_most_once": True, "retry": {"attempts": 2}}, "retry.attempts", "must be 1"),
+    ({"at_most_once": "yes"}, "at_most_once", "True or False"),
+    ({"start_at": datetime(2026, 3, 5)}, "start_at", "no time zone"),  # noqa: DTZ001 - that is the mistake
+    ({"start_at": "2026-03-06T00:00", "end_at": "2026-03-05T00:00"}, "end_at", "not be before start_at"),
+    ({"end_at": "2026-03-01T00:00"}, "spec", "never comes"),
+    ({"quiet_hours_policy_id": "nope"}, "quiet_hours_policy_id", "create them first"),
+    ({"payload": object()}, "payload", "cannot be written as JSON"),
+    ({"tags": "red"}, "tags", "list of texts"),
+    ({"action": {"kind": "shell"}}, "action.kind", "must be callback"),
+    ({"action": {"kind": "callback"}}, "action.name", "not blank"),
+    ({"name": " "}, "name", "not blank"),
+    ({"catch_up": "skip"}, "catch_up", "did you mean catch_up"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"), REFUSED, ids=[f"{field} {reason}" for _, field, reason in REFUSED]
+)
+async def test_a_refusal_names_the_field_the_value_and_what_is_right(
+    world: World, fields: dict[str, Any], field: str, reason: str
+) -> None:
+    with pytest.raises(ScheduleInvalidError) as raised:
+        await world.create(**fields)
+    assert raised.value.field == field
+    assert reason in str(raised.value)
+    assert (await world.schedules.list()).items == []
+
+
+async def test_names_and_ids_are_taken_once(world: World) -> None:
+    key = await world.create(name="a", schedule_id="first")
+    with pytest.raises(ScheduleExistsError, match='The schedule_id "first" is taken'):
+        await world.create(schedule_id="first")
+    with pytest.raises(ScheduleExistsError, match='The name "a" is taken'):
+        await world.create(name="a")
+    await world.create(name="b")
+    with pytest.raises(ScheduleExistsError, match='The name "b" is taken'):
+        await world.schedules.update(key, name="b")
+    await world.schedules.delete(key)
+    await world.create(name="a")  # a name is free again, an id is not
+    with pytest.raises(ScheduleExistsError):
+        await world.create(schedule_id="first")
+
+
+async def test_many_are_created_in_batches_that_are_told(world: World) -> None:
+    many: list[Fields] = [
+        {"name": f"n{number}", "type": "cron", "spec": f"{number % 60} * * * *", "action": ACTION}
+        for number in range(12_000)
+    ]
+    told: list[tuple[int, int]] = []
+    ids = await world.schedules.create_many(many, progress=lambda done, of: told.append((done, of)))
+    assert told == [(5_000, 12_000), (10_000, 12_000), (12_000, 12_000)]
+    assert len(set(ids)) == 12_000
+    assert (await world.schedules.get(ids[7])).name == "n7"
+    await world.schedules.update_many(ids[:6_000], {"tags": ["bulk"]})
+    counted, cursor = 0, None
+    while True:
+        page = await world.schedules.list(tag="bulk", limit=1_000, cursor=cursor)
+        counted += len(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert counted == 6_000
+
+
+async def test_one_bad_of_many_creates_none(world: World) -> None:
+    good: Fields = {"type": "cron", "spec": "* * * * *", "action": ACTION}
+    with pytest.raises(ScheduleInvalidError):
+        await world.schedules.create_many([good, {**good, "spec": "nonsense"}])
+    assert (await world.schedules.list()).items == []
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_lists_are_filtered_and_paged(world: World) -> None:
+    for number in range(7):
+        kind = {"type": "interval", "spec": "60"} if number % 2 else {}
+        await world.create(name=f"job {number}", tags=["odd"] if number % 2 else ["even", "all"], **kind)
+    names = []
+    cursor = None
+    while True:
+        page = await world.schedules.list(limit=3, cursor=cursor)
+        names.append([one.name for one in page.items])
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert [len(some) for some in names] == [3, 3, 1]
+    assert [one.name for one in (await world.schedules.list(type="interval")).items] == ["job 1", "job 3", "job 5"]
+    assert len((await world.schedules.list(tag="all")).items) == 4
+    assert [one.name for one in (await world.schedules.list(name_contains="6")).items] == ["job 6"]
+    with pytest.raises(ScheduleInvalidError, match="filter 'colour' is not known"):
+        await world.schedules.list(colour="red")
+    with pytest.raises(ScheduleInvalidError, match="must be the next_cursor of a page"):
+        await world.schedules.list(cursor="abc")
+    with pytest.raises(ScheduleInvalidError, match="from 1 to 1000"):
+        await world.schedules.list(limit=0)
+
+
+async def test_occurrences_come_in_pages_without_a_gap(world: World) -> None:
+    key = await world.create(catch_up_policy="run_all_capped", catch_up_cap=5)
+    await world.minutes(30)
+    await world.schedules.start()
+    await world.minutes(3)
+    seen = []
+    cursor = None
+    while True:
+        page = await world.schedules.occurrences(key, limit=4, cursor=cursor)
+        seen.extend(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert [one.scheduled_for.minute for one in seen] == list(range(1, 34))
+    assert [one.verdict for one in seen] == ["fired"] * 5 + ["missed"] * 24 + ["fired"] * 4
+
+
+async def test_what_has_come_and_is_not_decided_is_pending(world: World) -> None:
+    key = await world.create()
+    await world.minutes(2)
+    assert await world.told(key) == [("12:01", "pending"), ("12:02", "pending")]
+
+
+async def test_what_does_not_exist_is_not_found(world: World) -> None:
+    for call in (
+        world.schedules.get("x"), world.schedules.update("x", name="y"), world.schedules.delete("x"),
+        world.schedules.preview("x"), world.schedules.occurrences("x"), world.schedules.get_quiet_hours("x"),
+        world.schedules.delete_quiet_hours("x"),
+    ):  # fmt: skip
+        with pytest.raises(ScheduleNotFoundError, match='with the id "x"'):
+            await call
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_is_an_epoch_without_occurrences(world: World) -> None:
+    key = await world.create()
+    await world.schedules.start()
+    await world.minutes(2)
+    paused = await world.schedules.pause(key)
+    assert (paused.enabled, paused.next_run_at, paused.epoch) == (False, None, 2)
+    assert (await world.schedules.pause(key)).epoch == 2
+    await world.minutes(10)
+    resumed = await world.schedules.resume(key)
+    assert (resumed.enabled, resumed.epoch) == (True, 3)
+    await world.minutes(1)
+    assert await world.told(key) == [("12:01", "fired"), ("12:02", "fired"), ("12:13", "fired")]
+
+
+async def test_a_one_shot_that_is_over_needs_a_new_time(world: World) -> None:
+    key = await world.create(type="one_shot", spec="2026-03-04T12:05")
+    await world.schedules.start()
+    await world.minutes(6)
+    with pytest.raises(ScheduleInvalidError, match="is in the past"):
+        await world.schedules.resume(key)
+    again = await world.schedules.update(key, spec="2026-03-04T12:30", enabled=True)
+    assert again.next_run_at == datetime(2026, 3, 4, 12, 30, tzinfo=UTC)
+    await world.minutes(30)
+    assert await world.told(key) == [("12:05", "fired"), ("12:30", "fired")]
+
+
+async def test_id_and_type_cannot_be_changed(world: World) -> None:
+    key = await world.create()
+    with pytest.raises(ScheduleInvalidError, match="cannot be changed from cron"):
+        await world.schedules.update(key, type="interval", spec="30")
+    with pytest.raises(ScheduleInvalidError, match="schedule_id 'y' cannot be changed"):
+        await world.schedules.update_many([key], {"schedule_id": "y"})  # type: ignore[typeddict-unknown-key]  # refused
+    assert (await world.schedules.get(key)).epoch == 1
+
+
+async def test_changes_are_audited_with_before_and_after(world: World) -> None:
+    key = await world.create(name="a", tags=["x"])
+    await world.schedules.update(key, spec="0 * * * *", tags=["y"])
+    await world.schedules.pause(key)
+    await world.schedules.delete(key)
+    page = await world.schedules.audit(subject=key)
+    assert [one.event for one in page.items] == [
+        "schedule.created", "schedule.updated", "schedule.paused", "schedule.deleted",
+    ]  # fmt: skip
+    assert page.items[1].detail == {
+        "before": {"spec": "* * * * *", "tags": ["x"]},
+        "after": {"spec": "0 * * * *", "tags": ["y"]},
+    }
+    assert {one.actor for one in page.items} == {"api"}
+    first = await world.schedules.audit(limit=3)
+    rest = await world.schedules.audit(cursor=first.next_cursor)
+    assert [one.audit_id for one in (*first.items, *rest.items)] == [1, 2, 3, 4]
+    assert (await world.schedules.audit(start=world.clock.at + timedelta(seconds=1))).items == []
+
+
+async def test_what_is_due_when_a_schedule_is_deleted_is_missed(world: World) -> None:
+    key = await world.create(catch_up_policy="run_once")
+    (sid,) = [row["sid"] for row in await world.store.schedules()]
+    await world.minutes(3)
+    await world.schedules.delete(key)
+    (span,) = await world.store.spans(sid, 0, 1 << 60)
+    assert (span.n, span.verdict, span.reason) == (3, "missed", "deleted")
+    assert len(await world.audits(key, "schedule.missed")) == 3
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_trigger_runs_it_now_and_moves_nothing(world: World) -> None:
+    key = await world.create(type="interval", spec="600", payload={"to": ["a", 1]})
+    with pytest.raises(SchedulesNotRunningError, match="start"):
+        await world.schedules.trigger(key)
+    await world.schedules.start()
+    await world.minutes(3)
+    world.duration = timedelta(minutes=1)
+    run_id = await world.schedules.trigger(key)
+    await world.clock.settle()
+    with pytest.raises(ScheduleBusyError):
+        await world.schedules.trigger(key)
+    (call,) = world.calls
+    assert (call.run_id, call.manual, call.payload, call.attempt) == (run_id, True, {"to": ["a", 1]}, 1)
+    world.duration = timedelta(0)
+    await world.minutes(8)
+    assert await world.told(key) == [("12:10:30", "fired")]
+    assert len(await world.audits(key, "schedule.triggered")) == 1
+
+
+async def test_a_callback_that_is_not_there_fails_the_run(world: World) -> None:
+    key = await world.create(action={"kind": "callback", "name": "nobody"})
+    await world.schedules.start()
+    await world.minutes(1)
+    (one,) = (await world.schedules.occurrences(key)).items
+    assert one.state == "failed"
+    assert one.tried[0].error is not None
+    assert 'No callback named "nobody" is registered; registered: work' in one.tried[0].error
+
+
+async def test_windows_are_checked_with_their_path(world: World) -> None:
+    with pytest.raises(QuietHoursInvalidError, match=r"windows\[0\]\.from"):
+        await world.schedules.create_quiet_hours(
+            "x", [{"from": "25", "to": "06:00", "timezone": "UTC", "weekdays": [1]}]
+        )
+
+
+async def test_on_real_time_with_a_plain_function_and_a_file(tmp_path: Path) -> None:
+    called: list[Call] = []
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(call: Call) -> None:
+        called.append(call)
+        loop.call_soon_threadsafe(done.set)
+
+    address = f"sqlite:///{tmp_path / 'real.db'}"
+    async with noonbell.Schedules(address, callbacks={"work": work}) as schedules:
+        await schedules.start()
+        made = await schedules.create(type="interval", spec="1", action=ACTION)
+        await asyncio.wait_for(done.wait(), 20)
+    assert called[0].schedule_id == made.schedule_id
+    async with noonbell.Schedules(address) as schedules:
+        assert (await schedules.occurrences(made.schedule_id)).items[0].state == "succeeded"

@@ -1,0 +1,104 @@
+"""`verify` on durable cron schedules: clean after everything that can happen to them, and not after tampering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from noonbell.ledger import verify_store
+from noonbell.store.memory import MemoryStore
+from noonbell.store.memory_tables import MemoryData
+from tests.schedules.conftest import World, store_maker
+
+
+async def eventful() -> World:
+    """Fired, coalesced, missed, skipped, paused, bounded, edited, jittered and overlapping occurrences."""
+    from pathlib import Path
+
+    world = World(store_maker("memory", Path()))
+    schedules = world.schedules
+    await schedules.open()
+    window = {"weekdays": list(range(7)), "from": "12:10", "to": "12:15", "timezone": "UTC"}
+    calm = (await schedules.create_quiet_hours("calm", [window])).policy_id
+    first = await world.create(name="quiet", quiet_hours_policy_id=calm)
+    second = await world.create(name="bounded", start_at="2026-03-04T12:05", end_at="2026-03-04T12:40")
+    await world.create(name="overlapping", overlap="allow")
+    await world.create(name="jittered", spec="*/5 * * * *", jitter_seconds=100, catch_up_policy="run_once")
+    world.duration = timedelta(seconds=90)
+    await schedules.start()
+    await world.minutes(8)
+    await schedules.pause(second)
+    await world.minutes(8)
+    await schedules.resume(second)
+    await world.minutes(3)
+    world.duration = timedelta(0)
+    await world.minutes(2)
+    await schedules.stop()
+    await world.minutes(40)
+    await schedules.start()
+    await schedules.update(first, spec="*/2 * * * *")
+    await world.minutes(4)
+    await schedules.stop()
+    return world
+
+
+async def test_an_eventful_history_is_whole() -> None:
+    world = await eventful()
+    report = await verify_store(world.store)
+    assert report.problems == []
+    assert report.schedules == 4
+    assert report.spans > 5
+    assert report.runs > 40
+
+
+def _forget_a_span(data: MemoryData) -> None:
+    spans = data.spans[1]
+    del spans[min(spans)]
+
+
+def _forget_a_run(data: MemoryData) -> None:
+    runs = data.runs[2]
+    del runs[min(runs)]
+
+
+def _shift_a_run(data: MemoryData) -> None:
+    key = min(data.runs[3])
+    run = data.runs[3].pop(key)
+    data.runs[3][key[0] + 1, key[1]] = replace(run, run_for=key[0] + 1)
+
+
+def _miscount_a_span(data: MemoryData) -> None:
+    key = max(data.spans[1])
+    data.spans[1][key] = replace(data.spans[1][key], n=data.spans[1][key].n + 1)
+
+
+def _double_a_run(data: MemoryData) -> None:
+    span = next(iter(data.spans[1].values()))
+    run = next(iter(data.runs[1].values()))
+    data.runs[1][span.from_at, "scheduled"] = replace(run, run_for=span.from_at, epoch=span.epoch)
+
+
+def _unpause(data: MemoryData) -> None:
+    data.epochs[2][2] = replace(data.epochs[2][2], enabled=True)
+
+
+def _never_wake(data: MemoryData) -> None:
+    data.schedules[4]["next_run_at"] = None
+
+
+TAMPERING: list[Callable[[MemoryData], Any]] = [
+    _forget_a_span, _forget_a_run, _shift_a_run, _miscount_a_span, _double_a_run, _unpause, _never_wake,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tamper", TAMPERING, ids=lambda tamper: tamper.__name__.strip("_"))
+async def test_tampering_is_found(tamper: Callable[[MemoryData], Any]) -> None:
+    world = await eventful()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    tamper(store.data)
+    assert not (await verify_store(store)).clean
