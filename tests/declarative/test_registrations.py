@@ -369,3 +369,28 @@ def test_denser_than_the_polling_is_refused(cron: str, seconds: int, spacing: in
 
 def test_a_fine_poll_interval_refuses_nothing() -> None:
     assert len(read([item(cron="* * * * *")], timedelta(seconds=1))) == 1
+
+
+class Handyman:
+    async def work(self) -> None: ...
+
+    async def work_on(self, what: str) -> None: ...
+
+    async def work_quietly(self, what: str = "nothing", *, loud: bool = False) -> None: ...
+
+
+def named_only(*, what: str) -> None: ...
+
+
+@pytest.mark.parametrize("callback", [Handyman().work_on, Handyman.work, named_only, lambda what: what])
+def test_a_callback_that_needs_arguments(callback: object) -> None:
+    with pytest.raises(InvalidRegistrationError, match="needs arguments") as caught:
+        read([item(callback=callback)])
+    assert caught.value.field == "callback"
+
+
+@pytest.mark.parametrize(
+    "callback", [Handyman().work, Handyman().work_quietly, lambda *_: None, partial(named_only, what="x")]
+)
+def test_a_callback_that_can_do_without(callback: object) -> None:
+    assert len(read([item(callback=callback)])) == 1

@@ -79,6 +79,8 @@ def validate(registrations: object, *, poll_interval: timedelta) -> list[Registr
         is_async = kinds.get(id(plain))
         if is_async is None:
             is_async = kinds[id(plain)] = _asynchronous(plain)
+        if _needs_arguments(callback):
+            raise InvalidRegistrationError("callback", callback, "needs arguments; a task is called without any")
         if not _NOTHING <= delay <= LONGEST_RETRY_DELAY:
             raise _delay_error(delay)
         if name in names:
@@ -134,6 +136,19 @@ def _asynchronous(plain: object) -> bool:
             "callback", plain, "is a generator function: calling it runs nothing; remove the yield"
         )
     return inspect.iscoroutinefunction(called)
+
+
+def _needs_arguments(callback: Any) -> bool:
+    """Whether a plain function or method cannot be called without arguments; of other callables it is not judged."""
+    plain, given = callback, 0
+    if inspect.ismethod(callback):
+        plain, given = callback.__func__, 1
+    code = getattr(plain, "__code__", None)
+    if code is None:
+        return False
+    positional = code.co_argcount - len(plain.__defaults__ or ()) - given
+    named = code.co_kwonlyargcount - len(plain.__kwdefaults__ or ())
+    return bool(positional > 0 or named > 0)
 
 
 def _delay_error(delay: timedelta) -> Exception:
