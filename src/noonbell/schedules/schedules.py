@@ -15,36 +15,29 @@ Names are unique among the schedules of one owner (`managed_by`), ids for ever.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
-import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
 import msgspec
 
-from noonbell.core.records import AuditEvent, DurableSchedule, LifecycleEvent, QuietHoursPolicy, Start, StoredSchedule
-from noonbell.core.turns import definition_of
+from noonbell.core.records import AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
 from noonbell.engine import SystemClock
-from noonbell.engine.service import LaneEngine, Prepared
 from noonbell.errors import (
     NaiveDatetimeError,
-    NoonbellError,
     ScheduleBusyError,
     ScheduleInvalidError,
     ScheduleNotFoundError,
     SchedulesNotRunningError,
     StoreError,
 )
-from noonbell.ports import AuditFilter, Clock, Hold, ScheduleFilter, ScheduleStore
+from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
 from noonbell.schedules import changes
 from noonbell.schedules.fields import Changes, Fields, check_id, read_fields
+from noonbell.schedules.lane import Lane
 from noonbell.schedules.occurrences import decided, upcoming
 from noonbell.schedules.records import (
     Audited,
@@ -61,8 +54,6 @@ from noonbell.schedules.records import (
 )
 from noonbell.store.opening import open_store
 from noonbell.timing import QuietHours
-
-logger = logging.getLogger("noonbell.schedules")
 
 Progress = Callable[[int, int], None]
 
@@ -96,15 +87,9 @@ class Schedules:
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
         self._clock = SystemClock() if clock is None else clock
-        self._callbacks = dict(callbacks or {})
-        self._lane = lane
+        self._lane = Lane(self._store, self._clock, lane, dict(callbacks or {}), longest_wait // _MICROSECOND)
         self._managed_by = managed_by
         self._actor = actor
-        self._longest_wait = longest_wait
-        self._engine: LaneEngine | None = None
-        self._hold: Hold | None = None
-        self._instance = ""
-        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -129,99 +114,33 @@ class Schedules:
 
     @property
     def running(self) -> bool:
-        return self._engine is not None
+        return self._lane.engine is not None
 
     @property
     def metrics(self) -> dict[str, Any] | None:
         """What the running engine knows of itself."""
-        return None if self._engine is None else self._engine.metrics.summary()
+        return None if self._lane.engine is None else self._lane.engine.metrics.summary()
 
     def register(self, name: str, callback: Callable[[Call], Any]) -> None:
         """Let actions call this function by name; it is given a Call."""
-        self._callbacks[name] = callback
+        self._lane.callbacks[name] = callback
 
     async def start(self) -> None:
         """Run what is due in the lane, from now on."""
-        async with self._starting:
-            if self._engine is not None:
-                return
-            await self._store.open()
-            self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            owner = f"lane:{self._lane}"
-            holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
-            self._hold = await self._store.hold(owner, holder)
-            try:
-                now = self._clock.now()
-                queued = await self._store.take_over(self._lane, now)
-                if queued:
-                    logger.warning("%d runs were cut off when the last engine ended; they start again", queued)
-                last = (await self._store.lifecycle(owner))[-1:]
-                if last and last[0].event in ("init-ok", "stop-start"):
-                    told = "inferred at the next start"
-                    await self._store.record(LifecycleEvent(owner, now, last[0].instance, "crash", told))
-                await self._store.record(LifecycleEvent(owner, now, self._instance, "init-ok"))
-            except BaseException:
-                self._release()
-                raise
-            self._engine = LaneEngine(
-                self._store,
-                self._clock,
-                lane=self._lane,
-                instance=self._instance,
-                longest_wait_us=self._longest_wait // _MICROSECOND,
-                prepare=self._prepare,
-            )
-            self._engine.start()
+        await self._store.open()
+        await self._lane.start()
 
     async def stop(self) -> None:
         """Begin nothing new, wait for what runs, and let go of the lane."""
-        async with self._starting:
-            engine, self._engine = self._engine, None
-            if engine is None:
-                return
-            engine.request_stop()
-            await self._record("stop-start")
-            await engine.stop()
-            await self._record("stop-end")
-            self._release()
-
-    async def _record(self, event: Any) -> None:
-        told = LifecycleEvent(f"lane:{self._lane}", self._clock.now(), self._instance, event)
-        try:
-            await self._store.record(told)
-        except StoreError as error:
-            logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
-
-    def _release(self) -> None:
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
-
-    def _prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
-        name = definition_of(stored.columns.definition).action.get("name", "")
-        callback = self._callbacks.get(name)
-        if callback is None:
-            known = ", ".join(sorted(self._callbacks)) or "none"
-            raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
-        payload = stored.columns.payload
-        call = Call(
-            run_id=f"{stored.schedule_id}:{start.kind}:{start.run_for}",
-            schedule_id=stored.schedule_id,
-            name=stored.columns.name,
-            scheduled_for=moment(start.run_for),
-            attempt=start.attempt,
-            manual=start.kind == "manual",
-            payload=None if payload is None else msgspec.json.decode(payload),
-        )
-        return Prepared(partial(callback, call), inspect.iscoroutinefunction(callback))
+        await self._lane.stop()
 
     def _wake(self, at: int | None) -> None:
-        if self._engine is not None and at is not None:
-            self._engine.wake(at)
+        if self._lane.engine is not None and at is not None:
+            self._lane.engine.wake(at)
 
     @property
     def _up_since(self) -> int | None:
-        return None if self._engine is None else self._engine.up_since
+        return None if self._lane.engine is None else self._lane.engine.up_since
 
     # --- creating -------------------------------------------------------------------------------------------------
 
@@ -260,7 +179,7 @@ class Schedules:
         columns, understood = read_fields(fields, None, default_name=schedule_id)
         new = changes.created(
             schedule_id, columns, now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
-            lane=self._lane,
+            lane=self._lane.name,
         )  # fmt: skip
         return new, understood
 
@@ -361,10 +280,10 @@ class Schedules:
 
     async def trigger(self, schedule_id: str) -> str:
         """Run it now, beside its occurrences; returns the id of the run. Refused while a run is under way."""
-        if self._engine is None:
+        engine = self._lane.engine
+        if engine is None:
             raise SchedulesNotRunningError("trigger")
-        stored = await self._find(schedule_id)
-        start = await self._engine.trigger(stored)
+        start = await engine.trigger(await self._find(schedule_id))
         if start is None:
             raise ScheduleBusyError(schedule_id)
         detail = _encode({"run_for": start.run_for}).decode()
