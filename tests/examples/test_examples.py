@@ -40,6 +40,24 @@ def test_declared_tasks_run_and_stop(tmp_path: Path) -> None:
     assert told.index("TaskRunStarted") < told.index("TaskRunCompleted") < told.index("SchedulerStopped")
 
 
+def test_durable_schedules_outlive_the_program(tmp_path: Path) -> None:
+    program = [sys.executable, str(ROOT / "examples/durable_schedules.py"), "--seconds", "1.4"]
+    lives = [
+        subprocess.run(
+            [*program, "--store", f"sqlite:///{tmp_path}/bells.db"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert all("ding noon" in told for told in lives)
+    assert "schedule.created" in lives[0]
+    assert lives[1].count("schedule.created") == 1
+    assert "schedule.resumed" in lives[1]
+
+
 def test_the_scheduler_runs_on_uvloop(tmp_path: Path) -> None:
     from datetime import timedelta
 

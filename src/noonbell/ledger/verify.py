@@ -124,7 +124,11 @@ class _Pass:
         for values in page:
             row = dict(zip(columns, values, strict=True))
             mine = self._managed_by in (None, row["managed_by"])
-            if mine and row["type"] == "cron" and (self._only is None or row["sid"] in self._only):
+            if mine and row["type"] in ("interval", "one_shot"):
+                self._remark(
+                    f"{row['name']} ({row['managed_by']}): it is of type {row['type']}, which is not verified yet."
+                )
+            elif mine and (self._only is None or row["sid"] in self._only):
                 self._accounts[row["sid"]] = Account(row, self._tell, self._from_at, self._to_at)
         self._report.schedules += len(self._accounts)
         last_epochs = await self._take_epochs()
