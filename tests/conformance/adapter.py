@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -74,7 +73,8 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         self._clock = LoopClock(self)
         self._causes: dict[str, str] = {}
         self._faults = Faults(latency=timedelta(seconds=options.get("storage_latency_s", 0)))
-        self._folder = Path(tempfile.mkdtemp(prefix="noonbell-conformance-"))
+        self._place = tempfile.TemporaryDirectory(prefix="noonbell-conformance-", ignore_cleanup_errors=True)
+        self._folder = Path(self._place.name)
         self._memory = MemoryStore() if os.environ.get("NOONBELL_CONFORMANCE_STORE") == "memory" else None
         self._handle: FaultyStore | None = None
         if persisted:
@@ -86,7 +86,7 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
             self._handle.kill()
         for loop in (*self.dead, self.loop):
             loop.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._place.cleanup()
 
     def make_scheduler(self) -> Scheduler:
         if self._handle is None:
