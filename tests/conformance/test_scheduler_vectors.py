@@ -6,17 +6,11 @@ Strict: a start may be late by a second, not by a minute, and reason texts are c
 from __future__ import annotations
 
 import gc
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-# The runner and its loop are kept byte for byte as they were given, and import each other by their plain names.
-sys.path.insert(0, str(Path(__file__).parent))
-
 import runner
 from adapter import Adapter
 
