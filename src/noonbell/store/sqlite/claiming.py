@@ -37,10 +37,15 @@ _DUE_LIVE = f"""
     ORDER BY l.wake_at LIMIT ?
 """
 # The upper bounds: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
+# Only so many are looked at: others may share the file. If none of them is ours, the last of them says when to look
+# again; a wake-up that comes too early costs one look.
 _NEXT_SCHEDULE = """
-    SELECT next_run_at FROM schedules
-    WHERE enabled = 1 AND next_run_at > ? AND next_run_at <= 9223372036854775807 AND managed_by = ?
-    ORDER BY next_run_at LIMIT 1
+    SELECT coalesce(min(iif(managed_by = ?2, next_run_at, NULL)), iif(count(*) = 64, max(next_run_at), NULL))
+    FROM (
+        SELECT next_run_at, managed_by FROM schedules
+        WHERE enabled = 1 AND next_run_at > ?1 AND next_run_at <= 9223372036854775807
+        ORDER BY next_run_at LIMIT 64
+    )
 """
 _NEXT_LIVE = f"""
     SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
