@@ -10,12 +10,13 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 import pytest
 from click.testing import CliRunner, Result
 
+from noonbell import Schedules
 from noonbell.cli import program
 from noonbell.store.sqlite import SqliteStore
 from tests.ledger.history import History, eventful, us
@@ -249,3 +250,19 @@ def test_a_password_in_an_address_is_never_shown() -> None:
         result = run("verify", "--db", url, *more)
         assert result.exit_code == 2
         assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize(("kind", "spec"), [("cron", "0 9 * * *"), ("interval", "60")])
+def test_why_does_not_guess_about_durable_schedules(
+    tmp_path: Path, kind: Literal["cron", "interval"], spec: str
+) -> None:
+    async def life() -> None:
+        async with Schedules(f"sqlite:///{tmp_path}/c.db") as schedules:
+            action = {"kind": "callback", "name": "r"}
+            made = await schedules.create(name="daily", type=kind, spec=spec, action=action)
+            await schedules.pause(made.schedule_id)
+
+    asyncio.run(life())
+    result = run("why", "--db", f"sqlite:///{tmp_path}/c.db", "daily")
+    assert result.exit_code == 2
+    assert "durable schedule of api, which why cannot explain yet" in result.stderr

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from noonbell.cli.complaints import Complaint
-from noonbell.errors import NoonbellError, StoreError, TaskNotFoundError
+from noonbell.errors import NoonbellError, NotExplainedError, StoreError, TaskNotFoundError
 from noonbell.ports import Store
 from noonbell.store.opening import open_store, require_ledger
 
@@ -52,6 +52,8 @@ def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool)
     except TaskNotFoundError as error:
         facts = {"argument": "TASK", "value": error.task_name, "known": error.details["known"]}
         raise Complaint(str(error), facts, as_json=as_json) from error
+    except NotExplainedError as error:
+        raise Complaint(str(error), dict(error.details), as_json=as_json) from error
     except NoonbellError as error:
         raise Complaint(str(error), dict(error.details), ("Name one with --scheduler",), as_json=as_json) from error
     except OverflowError as error:

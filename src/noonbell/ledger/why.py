@@ -17,7 +17,7 @@ import msgspec
 
 from noonbell.core.records import Epoch
 from noonbell.cron import zone_of
-from noonbell.errors import NoonbellError, StoreCorruptError, TaskNotFoundError
+from noonbell.errors import NoonbellError, NotExplainedError, StoreCorruptError, TaskNotFoundError
 from noonbell.ledger.occurrence import Explainer, Story
 from noonbell.ledger.reading import SECOND, Rhythm, dst_policy, instant, is_instant, moment, rhythm, rows
 from noonbell.ledger.wording import Times, length
@@ -71,6 +71,8 @@ async def find_task(store: Store, task: str, managed_by: str | None = None) -> l
     if len(owners) > 1:
         listed = " and ".join(map(str, owners))
         raise NoonbellError(f'Tasks named "{task}" belong to {listed}; say which one is meant', owners=owners)
+    if not str(owners[0]).startswith(("scheduler:", "periodic:")):
+        raise NotExplainedError(task, str(owners[0]))
     return found
 
 
