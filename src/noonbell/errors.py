@@ -34,8 +34,30 @@
     │   ├── ScheduleExistsError             the id or the name is taken
     │   ├── QuietHoursInUseError
     │   ├── ScheduleBusyError               a trigger while a run is under way
-    │   └── SchedulesNotRunningError
+    │   ├── ScheduleFileInvalidError        all that is wrong in a file of schedules
+    │   ├── PlanOutdatedError               the store has changed since the plan was made
+    │   └── DeletionRefusedError            a plan that deletes, where that was not allowed
+    ├── DocumentConflictError               changed by somebody else meanwhile, or taken
+    ├── ActionError
+    │   ├── CommandsOffError                the operator has not enabled commands, or not this one
+    │   ├── CommandFailedError              a program ended badly, or could not be started
+    │   └── DeliveryError                   a message did not reach its target
     ├── DailyTasksUnavailable
+    ├── SecretError
+    │   ├── SecretInvalidError              a name or a value that cannot be stored
+    │   ├── SecretReferenceError            ${…} that is malformed or stands in a wrong place
+    │   ├── SecretUnknownError              ${secrets.NAME} without such a secret
+    │   ├── SecretUnreadableError           a sealed record that was changed, swapped or lost its key
+    │   └── MasterKeyError                  a key file or variable that cannot be used
+    │       └── MasterKeyMissingError
+    ├── SigningKeyError                     no key in the form whsec_…
+    ├── ReceiveError                        a received webhook; each has its `status`
+    │   ├── WebhookMalformedError           400
+    │   ├── WebhookRefusedError             401: signature or timestamp
+    │   ├── WebhookTooLargeError            413
+    │   ├── WebhookInProgressError          409: the same message is being handled
+    │   ├── WebhookRepeatedError            200: the same message has been handled
+    │   └── WebhookUnavailableError         503: messages cannot be remembered now
     ├── StoreError
     │   ├── StoreUnavailableError           full, read-only, locked: may pass
     │   ├── StoreCorruptError
@@ -53,7 +75,7 @@ Each carries its facts twice: as attributes in snake_case, and in `details` unde
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _LONGEST_MESSAGE: Final = 2000
@@ -453,6 +475,26 @@ class ScheduleNotFoundError(ScheduleError):
         return type(self), (self.kind, self.sought)
 
 
+class DocumentConflictError(NoonbellError):
+    """A document is not of the version that was expected. `version` is what it has, 0 where there is none."""
+
+    kind: str
+    sought: str
+    version: int | None
+
+    def __init__(self, kind: str, sought: str, version: int | None) -> None:
+        if version is None:
+            told = f'The {kind} "{sought}" is taken; choose another id'
+        elif version == 0:
+            told = f'There is no {kind} "{sought}" any more; it was deleted meanwhile'
+        else:
+            told = f'The {kind} "{sought}" is there in version {version}; look at it again before you change it'
+        super().__init__(told, kind=kind, sought=sought, version=version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.sought, self.version)
+
+
 class ScheduleExistsError(ScheduleError):
     field: str
     value: str
@@ -492,14 +534,276 @@ class ScheduleBusyError(ScheduleError):
         return type(self), (self.schedule_id,)
 
 
-class SchedulesNotRunningError(ScheduleError):
-    def __init__(self, wanted: str) -> None:
-        super().__init__(f"{wanted} needs a running engine: call start() first", wanted=wanted)
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+class SecretError(NoonbellError):
+    """Something about a secret. No message here ever holds a value, or a part of one."""
+
+
+class SecretInvalidError(SecretError):
+    """A secret that cannot be stored. `field` says whether its team, name, version or value is the reason."""
+
+    field: str
+    reason: str
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"Invalid secret: {field} {reason}", field=field, reason=reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.wanted,)
+        return type(self), (self.field, self.reason)
 
-    wanted: str
+
+class SecretReferenceError(SecretError):
+    """A reference cannot be understood or followed. `place` says where it stands."""
+
+    place: str
+    reason: str
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"Invalid reference in {place}: {reason}", place=place, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.place, self.reason)
+
+
+class SecretUnknownError(SecretError):
+    """A reference names a secret that does not exist; nothing was sent."""
+
+    name: str
+    place: str
+
+    def __init__(self, name: str, place: str) -> None:
+        super().__init__(
+            f'There is no secret "{name}", which {place} refers to; store it, or correct the name',
+            name=name,
+            place=place,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.place)
+
+
+class SecretUnreadableError(SecretError):
+    """A sealed record does not open: it was changed, belongs to another secret, or its master key is not here."""
+
+    team: str
+    name: str
+    reason: str
+
+    def __init__(self, team: str, name: str, reason: str) -> None:
+        super().__init__(
+            f'The secret "{name}" of team "{team}" cannot be opened: {reason}', team=team, name=name, reason=reason
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.team, self.name, self.reason)
+
+
+class MasterKeyError(SecretError):
+    """Master keys cannot be read or written. `source` is the file or the variable."""
+
+    source: str
+    reason: str
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"Master keys in {source}: {reason}", source=source, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.reason)
+
+
+class MasterKeyMissingError(MasterKeyError):
+    """There is no master key, so no secret is stored or read."""
+
+
+# --- signed messages --------------------------------------------------------------------------------------------------
+
+
+class SigningKeyError(NoonbellError):
+    """A key for signatures is malformed. The message never holds the key."""
+
+    reason: str
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid signing key: {reason}", reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class ReceiveError(NoonbellError):
+    """A received message is not to be handled. `status` is the answer to its sender."""
+
+    status: int = 400
+    reason: str
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class WebhookMalformedError(ReceiveError):
+    """A header of the signature is missing or cannot be understood."""
+
+    status = 400
+
+
+class WebhookRefusedError(ReceiveError):
+    """No signature fits any of the keys, or the message is too old or from the future."""
+
+    status = 401
+
+
+class WebhookTooLargeError(ReceiveError):
+    status = 413
+
+
+class WebhookInProgressError(ReceiveError):
+    """The same message is being handled at this moment; its sender should ask again a little later."""
+
+    status = 409
+
+
+class WebhookRepeatedError(ReceiveError):
+    """The same message has been handled; its sender is told so, with success."""
+
+    status = 200
+
+
+class WebhookUnavailableError(ReceiveError):
+    """The memory of messages is full of such that are being handled, or cannot be written."""
+
+    status = 503
+
+
+# --- the way out ------------------------------------------------------------------------------------------------------
+
+
+class EgressError(NoonbellError):
+    """Something that was to leave this machine did not, or got no answer.
+
+    Messages name host and port at most: no user, no path, no query, no header and no text of the other side.
+    """
+
+    kind: str
+    where: str
+    reason: str
+
+    def __init__(self, kind: str, where: str, reason: str) -> None:
+        super().__init__(f"{kind}: {where}: {reason}", kind=kind, where=where, reason=reason)
+
+
+class EgressRefusedError(EgressError):
+    """The host, the address or the request is not let out; nothing was sent to it."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__("refused-by-egress", where, reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.reason)
+
+
+class EgressFailedError(EgressError):
+    """It was let out, and failed on the way; `kind` is one of those in the drawing above."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.where, self.reason)
+
+
+class EgressPolicyInvalidError(EgressError):
+    """The operator's rules cannot be understood."""
+
+    field: str
+    value: object
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__("policy", f"{field} {value!r:.200}", reason)
+        self.field = field
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+
+class ActionError(NoonbellError):
+    """What a run was to do could not be done."""
+
+
+class CommandsOffError(ActionError):
+    """Commands are off, or this program is not among those that the operator allows."""
+
+    program: str
+    reason: str
+
+    def __init__(self, program: str, reason: str) -> None:
+        super().__init__(f"The command {program!r:.200} is not allowed: {reason}", program=program, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.program, self.reason)
+
+
+class CommandFailedError(ActionError):
+    """A program could not be started, or did not end with exit code 0. `detail` is JSON: how it ended, its output."""
+
+    program: str
+    reason: str
+    detail: str
+
+    def __init__(self, program: str, reason: str, detail: str) -> None:
+        super().__init__(f"The command {program!r:.200} {reason}", program=program, reason=reason, detail=detail)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.program, self.reason, self.detail)
+
+
+class DeliveryError(ActionError):
+    """A message did not reach its target."""
+
+    target: str
+    reason: str
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"The message did not reach {target}: {reason}", target=target, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.target, self.reason)
+
+
+class ScheduleFileInvalidError(ScheduleError):
+    """Everything that is wrong in a file of schedules. Each problem has a `text` with its line and column."""
+
+    problems: Sequence[Any]
+
+    def __init__(self, problems: Sequence[Any]) -> None:
+        super().__init__("\n".join(problem.text for problem in problems), problems=problems)
+
+
+class PlanOutdatedError(ScheduleError):
+    """Something else has changed the schedules since the plan was made; nothing was applied."""
+
+    schedule_id: str
+
+    def __init__(self, schedule_id: str, reason: str) -> None:
+        super().__init__(
+            f'The schedule "{schedule_id}" {reason} since the plan was made; nothing was applied, make a new plan',
+            scheduleId=schedule_id,
+            reason=reason,
+        )
+
+
+class DeletionRefusedError(ScheduleError):
+    """The plan deletes schedules or quiet hours; whoever applies it must say that this is meant."""
+
+    deleted: Sequence[str]
+
+    def __init__(self, deleted: Sequence[str]) -> None:
+        super().__init__(f"The plan deletes {', '.join(deleted)}; allow that, or declare them", deleted=deleted)
 
 
 # --- stores -----------------------------------------------------------------------------------------------------------

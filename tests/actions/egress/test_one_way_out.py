@@ -1,0 +1,127 @@
+"""No other part of the package opens a connection: what could is imported and called in `actions/egress` only.
+
+The exceptions are named with their reason. They speak to places that the operator's own configuration names, never to
+one that came with a schedule.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import noonbell
+
+PACKAGE = Path(noonbell.__file__).parent
+GATE = "actions/egress/"
+
+# Modules that open connections by themselves, and what the standard library offers for it.
+CONNECTING = {
+    "aiohttp", "aiosmtplib", "apprise", "asyncpg", "ftplib", "http.client", "httpx", "imaplib", "nntplib", "poplib",
+    "psycopg", "pycurl", "redis", "requests", "smtplib", "socket", "socketserver", "telnetlib", "urllib.request",
+    "urllib3", "valkey", "xmlrpc.client",
+}  # fmt: skip
+CALLS = {
+    "create_connection", "create_datagram_endpoint", "create_unix_connection", "getaddrinfo", "gethostbyname",
+    "open_connection", "open_unix_connection", "sock_connect", "urlopen",
+}  # fmt: skip
+
+ALLOWED = {
+    ("store/postgres/", "asyncpg"): "the store, whose address is the operator's",
+    ("actions/targets.py", "redis"): "the Redis stream, whose address is the operator's",
+    ("declarative/scheduler.py", "socket"): "the name of this host",
+    ("periodic/scheduler.py", "socket"): "the name of this host",
+    ("periodic/tenure.py", "socket"): "the name of this host",
+    ("schedules/lane.py", "socket"): "the name of this host",
+}
+HOST_NAME_ONLY = {path for (path, name), reason in ALLOWED.items() if name == "socket"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def connecting(tree: ast.Module) -> set[str]:
+    return {one for name in imported(tree) for one in CONNECTING if name == one or name.startswith(one + ".")}
+
+
+def called(tree: ast.Module) -> set[str]:
+    names = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {
+        name.attr if isinstance(name, ast.Attribute) else name.id
+        for name in names
+        if isinstance(name, ast.Attribute | ast.Name)
+    }
+
+
+def test_only_the_gate_imports_what_connects() -> None:
+    strays = {
+        (path, name)
+        for path, tree in modules()
+        if not path.startswith(GATE)
+        for name in connecting(tree)
+        if not any(path.startswith(where) and name == what for where, what in ALLOWED)
+    }
+    assert strays == set()
+
+
+def test_only_the_gate_connects_and_looks_names_up() -> None:
+    # `egress.open_connection` is the gate's own; who calls it has the gate in hand
+    strays = {(path, name) for path, tree in modules() if not path.startswith(GATE) for name in called(tree) & CALLS}
+    assert {(path, name) for path, name in strays if name != "open_connection" or not mentions_the_gate(path)} == set()
+
+
+def mentions_the_gate(path: str) -> bool:
+    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    direct = any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "open_connection"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "asyncio"
+        for node in ast.walk(tree)
+    )
+    return any(name.startswith("noonbell.actions.egress") for name in imported(tree)) and not direct
+
+
+@pytest.mark.parametrize("path", sorted(HOST_NAME_ONLY))
+def test_who_imports_socket_asks_it_for_the_name_of_this_host_only(path: str) -> None:
+    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    asked = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "socket"
+    }
+    assert asked <= {"gethostname"}
+
+
+def test_names_are_looked_up_in_one_place() -> None:
+    assert [path for path, tree in modules() if "getaddrinfo" in called(tree)] == ["actions/egress/gate.py"]
+
+
+def test_the_rules_would_find_a_stray() -> None:
+    tree = ast.parse(
+        "from urllib import request\nimport http.client as c\nasync def f(): await loop.getaddrinfo('x', 1)"
+    )
+    assert connecting(tree) == {"urllib.request", "http.client"}
+    assert called(tree) == {"getaddrinfo"}
+
+
+def test_the_gate_loads_the_http_client_when_it_is_used() -> None:
+    program = (
+        "import sys, noonbell.actions.egress as e; e.Egress(e.EgressPolicy(allow=('10.0.0.0/8',)));"
+        "print({'aiohttp', 'yarl', 'cryptography', 'idna'} & set(sys.modules))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.strip() == "set()"
