@@ -27,7 +27,6 @@
     ├── ScheduleDriftError
     ├── InitializationError                 anything unexpected during initialize
     ├── TaskNotFoundError
-    ├── NotExplainedError                   why, asked about a durable schedule
     ├── ScheduleError
     │   ├── ScheduleInvalidError            a field of a durable schedule
     │   ├── ScheduleNotFoundError
@@ -416,20 +415,6 @@ class TaskNotFoundError(NoonbellError):
     def __init__(self, task_name: str, known: list[str]) -> None:
         listed = ", ".join(sorted(known)[:10]) or "none"
         super().__init__(f'No task named "{task_name}"; known: {listed}', taskName=task_name, known=known)
-
-
-class NotExplainedError(NoonbellError):
-    """`why` knows the policies of declared tasks only; a guess about another schedule would be worse than none."""
-
-    task_name: str
-
-    def __init__(self, task_name: str, managed_by: str) -> None:
-        super().__init__(
-            f'"{task_name}" is a durable schedule of {managed_by}, which why cannot explain yet; '
-            "Schedules.occurrences() lists what became of each occurrence",
-            taskName=task_name,
-            managedBy=managed_by,
-        )
 
 
 class DailyTasksUnavailable(NoonbellError):  # noqa: N818 - the name is the specification's

@@ -1,0 +1,202 @@
+"""The ways in which a value may be written, as patterns.
+
+Three kinds of pattern for each value:
+
+- *signs*: the value sign by sign, each sign plain or escaped on its own (percent-encoded, JSON, Python, HTML). So it
+  does not matter which signs an encoder left alone.
+- *base64* of the value at each of the three places where it may begin within a group of three bytes, as in
+  `base64("user:" + value)`. The signs at its edges hold bits of the value too and belong to it. Also of its encoded
+  forms.
+- *hex*, either case, with or without separators between the bytes.
+
+A sign that is itself the beginning of an escape (`%`, a backslash, `&`) can be read in two ways, and a pattern that
+tried both for each could be made to take forever by a hostile text. So each sign is read in one way, the longer, and
+the whole forms (plain, encoded once, encoded twice) stand beside as fixed texts.
+
+A pattern is a row of tokens, each with the ways to write it as regular expressions. They hold no character class with a
+sign outside ASCII: encoded, they are patterns for bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import quote, quote_plus
+
+# Beyond this many signs only whole forms are looked for, not every mixture.
+_LONGEST_BY_SIGNS: Final = 256
+# So many signs of base64, or bytes in hex, are no chance; what follows them belongs to them by its length alone.
+_ENOUGH_TOKENS: Final = 64
+# By so many tokens a form is found; see `finding`.
+LURE_TOKENS: Final = 5
+# A line of a value with several lines counts as a value from this length on: logs are written line by line.
+_SHORTEST_LINE: Final = 16
+
+# Lines of base64 are broken anywhere, and the break may itself be escaped.
+_BREAKS: Final = (r"[\r\n][\r\n]?+", r"\\(?:r\\)?+n")
+_BASE64_END: Final = r"(?:={1,2}|(?:%3[dD]){1,2})?+"
+_SHORT_ESCAPES: Final = {
+    '"': [r"\\\""],
+    "'": [r"\\'"],
+    "/": [r"\\/"],
+    "\b": [r"\\b"],
+    "\f": [r"\\f"],
+    "\n": [r"\\n"],
+    "\r": [r"\\r"],
+    "\t": [r"\\t"],
+    "\\": [r"\\\\"],
+}
+
+
+class Token(NamedTuple):
+    """One sign, or one byte. Each way begins with a literal or with a class, so that a search can leap over it."""
+
+    ways: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return self.ways[0] if len(self.ways) == 1 else f"(?>{'|'.join(self.ways)})"
+
+
+class Pattern(NamedTuple):
+    """A form of a value. The ways of its first token begin with literals."""
+
+    tokens: tuple[Token, ...]
+    size: int  # signs of the value: of two values that fit at one place, the longer has to be tried first
+    end: str = ""
+    end_reach: int = 4  # how many signs `end` may take
+    shares_edge: bool = False  # the sign before it holds bits of the value
+
+    @property
+    def source(self) -> str:
+        return "".join([*(token.source for token in self.tokens), self.end])
+
+
+def patterns(value: str) -> Iterator[Pattern]:
+    """Every pattern of a value; some may come twice."""
+    yield from _patterns_of(value, by_signs=len(value) <= _LONGEST_BY_SIGNS)
+    lines = value.splitlines()
+    if len(lines) > 1:
+        for line in lines:
+            if len(line.strip()) >= _SHORTEST_LINE:
+                yield from _patterns_of(line.strip(), by_signs=False)
+
+
+def whole_forms(value: str) -> set[str]:
+    """The fixed texts: what the usual encoders make of the value, once and twice over."""
+    once = _encoded(value)
+    if len(value) > _LONGEST_BY_SIGNS:
+        return once
+    return once.union(*map(_encoded, once))
+
+
+def beginnings(value: str) -> set[str]:
+    """The forms in which a cut text may end with the first part of the value."""
+    found = whole_forms(value)
+    data = value.encode()
+    for lead in range(3):
+        core = _base64_core(data, lead)
+        found |= {core, core.replace("+", "-").replace("/", "_")}
+    return found | {data.hex(), data.hex().upper()}
+
+
+def _patterns_of(value: str, *, by_signs: bool) -> Iterator[Pattern]:
+    size = len(value)
+    whole = whole_forms(value)
+    if by_signs:
+        yield Pattern(tuple(_sign(char) for char in value), size)
+    if not by_signs or len(whole) > 1:
+        yield from (Pattern(_fixed(form), size) for form in whole)
+    for form in _encoded(value) if by_signs else {value}:
+        yield from _base64(form.encode(), size)
+    yield _hex(value.encode(), size)
+
+
+def _fixed(form: str) -> tuple[Token, ...]:
+    """A text as it stands: a few tokens by which it is found, and the rest in one."""
+    pieces = [*form[:LURE_TOKENS], form[LURE_TOKENS:]]
+    return tuple(Token((re.escape(piece),)) for piece in pieces if piece)
+
+
+def _encoded(value: str) -> set[str]:
+    percent = {quote(value, safe=""), quote(value), quote_plus(value)}
+    lower = {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in percent}
+    in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    in_python = {repr(value)[1:-1], repr(value.encode())[2:-1]}
+    in_html = {html.escape(value), html.escape(value, quote=False)}
+    return {value} | percent | lower | in_json | in_python | in_html
+
+
+@lru_cache(maxsize=1024)
+def _sign(char: str) -> Token:
+    """The ways to write one sign, as expressions, the longer first."""
+    data = char.encode()
+    utf16 = char.encode("utf-16-be").hex()
+    ways = [
+        "".join(r"\\u" + _either_case(utf16[at : at + 4]) for at in range(0, len(utf16), 4)),
+        "".join(r"\\x" + _either_case(f"{byte:02x}") for byte in data),
+        "".join("%" + _either_case(f"{byte:02x}") for byte in data),
+        *_SHORT_ESCAPES.get(char, []),
+    ]
+    if not char.isalnum():
+        escaped = {html.escape(char), "&apos;" if char == "'" else char} - {char}
+        ways += [re.escape(form) for form in sorted(escaped)]
+        ways += [f"&#0{{0,4}}{ord(char)};", f"&#[xX]0{{0,4}}{_either_case(f'{ord(char):x}')};"]
+    if ord(char) > 127:
+        # UTF-8 that was read as Latin-1, as header values are; and Latin-1 itself among bytes
+        ways.append("".join(re.escape(latin) for latin in data.decode("latin-1")))
+        if ord(char) < 256:
+            ways += [r"\\x" + _either_case(f"{ord(char):02x}"), f"\\x{ord(char):02x}"]
+    if char == " ":
+        ways.append(r"\+")
+    ways.append(re.escape(char))
+    return Token(tuple(dict.fromkeys(ways)))
+
+
+def _base64(data: bytes, size: int) -> Iterator[Pattern]:
+    for lead in range(3):
+        core = _base64_core(data, lead)
+        first, *others = (_base64_ways(char) for char in core[:_ENOUGH_TOKENS])
+        tokens = (Token(first), *(_breakable(ways) for ways in others))
+        edge = r"[A-Za-z0-9+/_-]?+" if (lead + len(data)) % 3 else ""
+        # breaks and escapes make it longer, but not twice as long
+        rest = 2 * max(0, len(core) - _ENOUGH_TOKENS)
+        loose = rf"[A-Za-z0-9+/_%\\\r\n-]{{0,{rest}}}+" if rest else ""
+        yield Pattern(tokens, size, loose + edge + _BASE64_END, rest + 7, shares_edge=lead > 0)
+
+
+def _base64_core(data: bytes, lead: int) -> str:
+    """The signs that depend on the data alone where it begins `lead` bytes after the start of a group of three."""
+    text = base64.b64encode(bytes(lead) + data).decode()
+    return text[-(-8 * lead // 6) : 8 * (lead + len(data)) // 6]
+
+
+def _base64_ways(char: str) -> tuple[str, ...]:
+    if char == "+":
+        return (r"\+", "-", "%2[bB]", r"\\u002[bB]")
+    if char == "/":
+        return ("/", "_", "%2[fF]", r"\\/", r"\\u002[fF]")
+    return (char,)
+
+
+@lru_cache(maxsize=128)
+def _breakable(ways: tuple[str, ...]) -> Token:
+    return Token((*ways, *(f"{broken}(?>{'|'.join(ways)})" for broken in _BREAKS)))
+
+
+def _hex(data: bytes, size: int) -> Pattern:
+    first, *others = (f"{byte:02x}" for byte in data[:_ENOUGH_TOKENS])
+    second = _either_case(first[1])
+    begin = Token(tuple(digit + second for digit in sorted({first[0], first[0].upper()})))
+    tokens = (begin, *(Token((_either_case(pair), f"[ :-]{_either_case(pair)}")) for pair in others))
+    rest = 3 * max(0, len(data) - _ENOUGH_TOKENS)
+    return Pattern(tokens, size, f"[0-9a-fA-F :-]{{0,{rest}}}+" if rest else "", rest)
+
+
+def _either_case(digits: str) -> str:
+    return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)

@@ -1,0 +1,51 @@
+"""`noonbell keys`: makes the file of master keys, and puts another key on top of it. No key is ever printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from noonbell.actions.secrets.keys import VARIABLE, add_key, create_key_file
+from noonbell.cli.complaints import Complaint
+from noonbell.errors import MasterKeyError
+
+_EXAMPLES: Final = """\b
+noonbell keys new master.keys
+noonbell keys add master.keys
+"""
+_file = click.argument("file", type=click.Path(path_type=Path))
+
+
+@click.group("keys", epilog=_EXAMPLES)
+def command() -> None:
+    """Make the master keys that secrets are sealed with.
+
+    Whoever has the keys and the database can read the secrets; without the keys nobody can. Keep a copy of the file
+    apart
+    from the database.
+    """
+
+
+@command.command("new")
+@_file
+def new(file: Path) -> None:
+    """Make FILE with a fresh master key, readable by its owner alone. A file that exists is left alone."""
+    try:
+        create_key_file(file)
+    except MasterKeyError as error:
+        raise Complaint(str(error), {"file": str(file)}, as_json=False) from error
+    click.echo(f"Master key 1 is in {file}, which only its owner can read.")
+    click.echo(f"Keep a copy apart from the database. Where a file does not fit, its lines may stand in {VARIABLE}.")
+
+
+@command.command("add")
+@_file
+def add(file: Path) -> None:
+    """Put a fresh master key on top of those in FILE. It seals new secrets; the older keys still open theirs."""
+    try:
+        ring = add_key(file)
+    except MasterKeyError as error:
+        raise Complaint(str(error), {"file": str(file)}, as_json=False) from error
+    click.echo(f"Master key {ring.newest} is in {file}, above {len(ring.versions) - 1} older.")

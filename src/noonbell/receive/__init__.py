@@ -1,0 +1,19 @@
+"""The other end of a signed HTTP job: is it genuine, is it recent, was it handled before?
+
+    receiver = Receiver("whsec_…")
+
+    app = receiver.guard(app)                          # any ASGI application
+
+    @api.post("/hook")                                 # FastAPI
+    async def hook(message: Annotated[Received, Depends(received(receiver))]) -> None: ...
+
+where `received` comes from `noonbell.receive.fastapi`. Needs nothing but the standard library, and knows nothing of the
+scheduler: it takes messages of anybody who follows Standard Webhooks (https://www.standardwebhooks.com).
+"""
+
+from noonbell.receive.asgi import GuardedApp
+from noonbell.receive.receiver import Received, Receiver
+from noonbell.receive.seen import Claim, MemorySeen, Seen
+from noonbell.receive.seen_file import SqliteSeen
+
+__all__ = ["Claim", "GuardedApp", "MemorySeen", "Received", "Receiver", "Seen", "SqliteSeen"]

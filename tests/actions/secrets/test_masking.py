@@ -1,0 +1,398 @@
+"""No secret survives masking, whatever form it was written in, and nothing else is lost."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import html
+import json
+import logging
+import pickle
+import urllib.parse
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noonbell.actions.secrets.logs import MaskingFilter
+from noonbell.actions.secrets.masking import MASK, Masker
+from noonbell.errors import SecretInvalidError
+
+AWKWARD = "pa$$/w+rd é\"\\%&'\n\U0001f511"
+PLAIN = "hunter2hunter"
+
+
+def lowered(text: str) -> str:
+    """Percent signs with small digits, made without the code under test."""
+    parts = text.split("%")
+    return parts[0] + "".join("%" + part[:2].lower() + part[2:] for part in parts[1:])
+
+
+# Each turns a secret into what an encoder of the standard library makes of it, with something of its own around it.
+ENCODERS: dict[str, Callable[[str], str]] = {
+    "raw": lambda s: s,
+    "quote": urllib.parse.quote,
+    "quote all": lambda s: urllib.parse.quote(s, safe=""),
+    "quote lower": lambda s: lowered(urllib.parse.quote(s, safe="")),
+    "quote plus": urllib.parse.quote_plus,
+    "quote every byte": lambda s: "".join(f"%{byte:02X}" for byte in s.encode()),
+    "query": lambda s: urllib.parse.urlencode({"token": s}),
+    "json": lambda s: json.dumps({"token": s}),
+    "json utf-8": lambda s: json.dumps({"token": s}, ensure_ascii=False),
+    "json in json": lambda s: json.dumps({"body": json.dumps({"token": s})}),
+    "json, every sign escaped": lambda s: "".join(
+        f"\\u{s.encode('utf-16-be').hex()[at : at + 4].upper()}" for at in range(0, len(s.encode("utf-16-be").hex()), 4)
+    ),
+    "html": html.escape,
+    "repr": repr,
+    "repr of bytes": lambda s: repr(s.encode()),
+    "hex": lambda s: s.encode().hex(),
+    "HEX": lambda s: s.encode().hex().upper(),
+    "hex with colons": lambda s: s.encode().hex(":"),
+    "base64": lambda s: base64.b64encode(s.encode()).decode(),
+    "base64 urlsafe": lambda s: base64.urlsafe_b64encode(s.encode()).decode(),
+    "base64 bare": lambda s: base64.b64encode(s.encode()).decode().rstrip("="),
+    "base64 in a query": lambda s: urllib.parse.quote(base64.b64encode(s.encode()).decode(), safe=""),
+    "basic auth u": lambda s: "Basic " + base64.b64encode(f"u:{s}".encode()).decode(),
+    "basic auth us": lambda s: "Basic " + base64.b64encode(f"us:{s}".encode()).decode(),
+    "basic auth use": lambda s: "Basic " + base64.urlsafe_b64encode(f"use:{s}".encode()).decode(),
+    "base64 of text around": lambda s: base64.b64encode(f"ab{s}cdefg".encode()).decode(),
+    "base64 in lines": lambda s: base64.encodebytes(b"x" * 50 + s.encode() + b"y" * 60).decode(),
+    "base64 of json": lambda s: base64.b64encode(json.dumps({"p": s}).encode()).decode(),
+}
+
+# A small alphabet makes overlaps and repeats likely, a wide one makes escapes.
+small = st.text("ab/%", min_size=6, max_size=12)
+wide = st.text(st.characters(exclude_categories=["Cs"]), min_size=6, max_size=40)
+usual = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~+/=!@#$", min_size=6, max_size=64)
+secrets = st.one_of(wide, usual).filter(lambda s: len(set(s.strip())) >= 3 and len(s.strip()) >= 6)
+
+
+def readings(text: str) -> set[str]:
+    """The oracle: what somebody who has the text can make of it by decoding, once or twice, all of it or any word."""
+    found = {text}
+    for _ in range(2):
+        found |= {reading for known in tuple(found) for reading in decodings(known)}
+    return found
+
+
+def decodings(text: str) -> set[str]:
+    found = {urllib.parse.unquote(text), urllib.parse.unquote_plus(text), html.unescape(text)}
+    for quoted in (text, f'"{text}"'):
+        with suppress(ValueError):
+            found.add(str(json.loads(quoted)))
+    words = "".join(
+        char if char.isalnum() or char in "+/-_" else " " for char in text.replace("\n", "").replace(":", "")
+    ).split()
+    for word in words:
+        # Latin-1, so that what comes before and after the secret does not have to be text
+        for start in range(4):
+            part = word[start:].replace("-", "+").replace("_", "/")
+            with suppress(ValueError):
+                found.add(base64.b64decode(part + "A" * (-len(part) % 4)).decode("latin-1"))
+        with suppress(ValueError):
+            found.add(bytes.fromhex(word).decode("latin-1"))
+    return found
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_oracle_reads_what_was_not_masked(name: str) -> None:
+    assert any(PLAIN in reading for reading in readings("before " + ENCODERS[name](PLAIN) + " after"))
+
+
+@pytest.mark.parametrize(
+    "secret", [AWKWARD, PLAIN, "abcdef", "%41%41%42", "\\u0041\\\\n", "a b c d e", "&amp;&lt;&#39;"]
+)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_form_is_masked(secret: str, name: str) -> None:
+    masker = Masker([secret])
+    around = "before " + ENCODERS[name](secret) + " after"
+    for masked in (masker.text(around), masker.data(around.encode()).decode()):
+        assert MASK in masked
+        assert masked.startswith("before ")
+        assert masked.endswith(" after")
+        assert not any(secret in reading or secret in latin(reading) for reading in readings(masked))
+
+
+def latin(text: str) -> str:
+    return text.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+@given(
+    secrets,
+    st.sampled_from(sorted(ENCODERS)),
+    st.text(max_size=20),
+    st.text(max_size=20),
+)
+@settings(max_examples=150, deadline=None)
+def test_random_secrets_never_survive(secret: str, name: str, before: str, after: str) -> None:
+    around = before + ENCODERS[name](secret) + after
+    masker = Masker([secret])
+    assert ENCODERS[name](secret.strip()) not in masker.text(around)
+    assert not any(secret.strip() in reading for reading in readings(masker.text(around)))
+    try:
+        data = around.encode()
+    except UnicodeEncodeError:
+        return
+    assert not any(secret.strip() in reading for reading in readings(masker.data(data).decode("utf-8", "replace")))
+
+
+def test_all_of_what_overlapping_secrets_cover_goes() -> None:
+    masker = Masker(["abcdef1", "def1ghi", "hij-klm"])
+    assert masker.text("<abcdef1ghij-klm>") == "<***>"
+    assert masker.text("<abcdef1ghi> <def1ghij-klm>") == "<***> <***>"
+    assert masker.text("<abcdef1def1ghi>") == "<******>"
+
+
+@given(st.text("abcdefgh/%", min_size=12, max_size=30).filter(lambda s: len(set(s)) > 5), st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_place_under_a_secret_shows_through_where_secrets_overlap(base: str, data: st.DataObject) -> None:
+    # secrets that are parts of one text overlap wherever that text stands
+    starts = data.draw(st.lists(st.integers(0, len(base) - 6), min_size=1, max_size=4))
+    values = [base[start : start + data.draw(st.integers(6, 12))] for start in starts]
+    values = [value for value in values if len(set(value)) >= 3]
+    text = "".join(data.draw(st.lists(st.one_of(st.just(base), st.text("xyz", max_size=3)), max_size=5)))
+    covered = [False] * len(text)
+    for value in values:
+        at = text.find(value)
+        while at >= 0:
+            covered[at : at + len(value)] = [True] * len(value)
+            at = text.find(value, at + 1)
+    kept = "".join(char for char, hidden in zip(text, covered, strict=True) if not hidden)
+    shown = Masker(values).text(text).replace(MASK, "")
+    # encoded forms may hide a little more than the plain ones; never less
+    assert is_subsequence(shown, kept)
+
+
+def is_subsequence(part: str, whole: str) -> bool:
+    rest = iter(whole)
+    return all(char in rest for char in part)
+
+
+@given(st.text(), st.binary())
+@settings(max_examples=100, deadline=None)
+def test_what_holds_no_secret_stays_as_it_is(text: str, data: bytes) -> None:
+    masker = Masker(["correct horse battery", "Tr0ub4dor&3"])
+    assert masker.text(text) == text
+    assert masker.data(data) == data
+
+
+@given(
+    st.lists(st.one_of(usual, small).filter(lambda s: len(set(s)) >= 3), min_size=1, max_size=3),
+    st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_stream_is_masked_as_if_it_had_come_whole(values: list[str], data: st.DataObject) -> None:
+    forms = [
+        ENCODERS[name](value) for value in values for name in ("raw", "quote all", "base64", "basic auth u", "hex")
+    ]
+    pieces = st.one_of(st.sampled_from(forms), st.text("ab/%", max_size=30), st.text(max_size=5))
+    whole = "".join(data.draw(st.lists(pieces, max_size=10)))
+    masker = Masker(values)
+    stream = masker.text_stream()
+    out, at = "", 0
+    while at < len(whole):
+        size = data.draw(st.integers(1, 40))
+        out += stream.feed(whole[at : at + size])
+        at += size
+    assert out + stream.finish() == masker.text(whole)
+
+
+def test_a_stream_hands_out_what_cannot_belong_to_a_secret() -> None:
+    stream = Masker([PLAIN]).stream()
+    handed = sum(len(stream.feed(b"." * 1000)) for _ in range(100))
+    assert handed > 90_000
+    assert handed + len(stream.finish()) == 100_000
+
+
+def test_bytes_in_other_alphabets() -> None:
+    masker = Masker(["é-paßwort"])
+    assert masker.data("x é-paßwort y".encode("latin-1")) == b"x *** y"
+    assert masker.data("x é-paßwort y".encode()) == b"x *** y"
+    # as a server shows a header that came in UTF-8
+    assert masker.text("x é-paßwort y".encode().decode("latin-1")) == "x *** y"
+
+
+def test_the_signs_at_the_edges_of_base64_go_too() -> None:
+    masker = Masker(["secret"])
+    for user in ("u", "us", "use"):
+        encoded = base64.b64encode(f"{user}:secret".encode()).decode()
+        same_user = base64.b64encode(f"{user}:".encode()).decode().rstrip("=")
+        masked = masker.text(encoded)
+        assert masked.endswith(MASK)
+        # nothing is left but signs that the user name alone decides
+        assert same_user.startswith(masked.removesuffix(MASK))
+
+
+@pytest.mark.parametrize("kept", range(3, len(PLAIN)))
+def test_a_cut_text_does_not_end_with_half_a_secret(kept: int) -> None:
+    masker = Masker([PLAIN])
+    for form in (PLAIN, base64.b64encode(PLAIN.encode()).decode(), PLAIN.encode().hex()):
+        assert masker.text("token: " + form[:kept], cut=True) == "token: ***"
+        assert masker.data(b"token: " + form[:kept].encode(), cut=True) == b"token: ***"
+    assert masker.text("token: " + PLAIN[:kept]) == "token: " + PLAIN[:kept]
+    assert masker.text("nothing here", cut=True) == "nothing here"
+
+
+def test_a_cut_text_may_end_with_a_secret_that_looks_like_the_beginning_of_one() -> None:
+    masker = Masker(["abc-xyz-abc", "c-xyzzy-42"])
+    assert masker.text("<abc-xyz-abc", cut=True) == "<***"
+    assert masker.text("<abc-xyz-abc-xyz", cut=True) == "<***"
+    assert masker.text("<abc-xyz-abc>ab", cut=True) == "<***>ab"
+
+
+def test_a_longer_secret_is_taken_before_its_own_beginning() -> None:
+    masker = Masker(["abc/def", "abc/def1"])
+    assert masker.text("<abc%2Fdef1>") == "<***>"
+    assert masker.text("<abc/def1> <abc/def>") == "<***> <***>"
+
+
+def test_lines_of_a_long_secret_are_secrets() -> None:
+    lines = [f"{number:02}" + "kF3x/9+Qm" * 6 for number in range(40)]
+    key = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(lines) + "\n-----END PRIVATE KEY-----\n"
+    masker = Masker([key])
+    assert masker.text(f"<{key.strip()}>") == "<***>"
+    assert masker.text(json.dumps({"key": key})) == '{"key": "***\\n"}'
+    assert masker.text(f"log: {lines[7]}") == "log: ***"
+    for name in (
+        "base64",
+        "base64 in lines",
+        "base64 urlsafe",
+        "hex",
+        "hex with colons",
+        "quote lower",
+        "json in json",
+    ):
+        form = ENCODERS[name](key)
+        masked = masker.text(f"<{form}>")
+        assert MASK in masked
+        # what is left is what the encoder put around it, and line ends
+        assert len(masked) < 300
+        stream = masker.text_stream()
+        pieces = [stream.feed(f"<{form}>"[at : at + 999]) for at in range(0, len(form) + 2, 999)]
+        assert "".join(pieces) + stream.finish() == masked
+
+
+class Held(msgspec.Struct):
+    name: str
+    token: str
+
+
+@dataclasses.dataclass
+class Kept:
+    token: bytes
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return f"Opaque({PLAIN})"
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise RuntimeError(PLAIN)
+
+    __str__ = __repr__
+
+
+def test_structures_keep_their_shape() -> None:
+    masker = Masker([PLAIN, "123456"])
+    thing: dict[Any, Any] = {
+        PLAIN: [1, 2.5, None, True, (PLAIN, b"x" + PLAIN.encode())],
+        "struct": Held("n", PLAIN),
+        "dataclass": Kept(PLAIN.encode()),
+        "number": 91234567,
+        "set": {PLAIN},
+        (PLAIN, 1): frozenset({(PLAIN,)}),
+        "error": ValueError(PLAIN),
+    }
+    assert masker.value(thing) == {
+        MASK: [1, 2.5, None, True, (MASK, b"x***")],
+        "struct": {"name": "n", "token": MASK},
+        "dataclass": {"token": b"***"},
+        "number": "9***7",
+        "set": [MASK],
+        "('***', 1)": [(MASK,)],
+        "error": "ValueError: ***",
+    }
+    assert masker.value(Opaque()) == "Opaque(***)"
+    broken = Broken()
+    assert masker.value(broken) is broken
+    loop: list[Any] = []
+    loop.append(loop)
+    assert PLAIN not in repr(masker.value(loop))
+
+
+def test_errors_are_masked_before_they_are_cut() -> None:
+    masker = Masker([PLAIN])
+    cause = OSError(f"cannot reach https://u:{PLAIN}@example.org")
+    error = RuntimeError("x" * 1970 + PLAIN)
+    error.__cause__ = cause
+    shown = masker.error(error)
+    assert PLAIN[:5] not in shown
+    assert shown.startswith("RuntimeError: xxx")
+    noted = ValueError("short")
+    noted.add_note(f"with {PLAIN}")
+    noted.__cause__ = cause
+    assert (
+        masker.error(noted) == "ValueError: short\nwith ***; caused by OSError: cannot reach https://u:***@example.org"
+    )
+    assert masker.error(KeyError()) == "KeyError"
+
+
+def test_log_records_are_masked(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("noonbell.test.masking")
+    watch = MaskingFilter(Masker([PLAIN]))
+    caplog.handler.addFilter(watch)
+    try:
+        with caplog.at_level(logging.INFO, logger=log.name):
+            log.info("sent %s with %d", PLAIN, 5, extra={"headers": {"authorization": PLAIN}})
+            try:
+                raise ValueError(PLAIN)
+            except ValueError:
+                log.exception("failed")
+    finally:
+        caplog.handler.removeFilter(watch)
+    assert "sent *** with 5" in caplog.text
+    assert "ValueError: ***" in caplog.text
+    assert PLAIN not in caplog.text
+    assert caplog.records[0].__dict__["headers"] == {"authorization": MASK}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "at least 6"),
+        ("Zq9!x", "at least 6"),
+        ("aaaaaaaaaa", "3 different"),
+        ("a\ud800bcdefg", "UTF-8"),
+        ("abc" * 9999, "at most"),
+    ],
+)
+def test_values_that_cannot_be_masked_are_refused(value: str, reason: str) -> None:
+    with pytest.raises(SecretInvalidError, match=reason) as caught:
+        Masker([value])
+    assert not value or value not in str(caught.value)
+
+
+def test_hostile_text_does_not_hold_up_a_masker() -> None:
+    # every token of a form may be written in several ways; a pattern that tried all of them would never end
+    secret = "%25\\\\&amp;" * 20 + "end"
+    masker = Masker([secret])
+    hostile = ("%25" * 50 + "\\" * 50 + "&amp;" * 50 + secret[:-1]) * 200
+    assert masker.text(hostile).count("*") == 0
+    assert masker.text(hostile + secret) == hostile[: -len(secret[:-1])] + secret[:-1] + MASK
+
+
+def test_a_masker_shows_nothing_of_itself() -> None:
+    masker = Masker([PLAIN])
+    assert repr(masker) == "Masker(1 secrets)"
+    assert not Masker([])
+    assert Masker([]).value({"a": PLAIN}) == {"a": PLAIN}
+    assert Masker([]).text(PLAIN, cut=True) == PLAIN
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(masker)
