@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from noonbell.core.records import (
     Attempt,
     AuditEvent,
+    DeadLetter,
     Decision,
     Declaration,
+    Delivery,
+    Document,
+    DocumentWrite,
     Due,
     DurableSchedule,
     Edit,
@@ -22,18 +26,20 @@ from noonbell.core.records import (
     Kind,
     LifecycleEvent,
     LiveRun,
+    PrunedDay,
     QuietHoursPolicy,
     Run,
     Settlement,
     Span,
     Start,
     StoredSchedule,
+    Stream,
     Turn,
 )
 
 Decide = Callable[[Due], Decision]
 
-LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "lifecycle"]
+LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "pruned", "lifecycle"]
 
 
 class TableShape(NamedTuple):
@@ -58,6 +64,7 @@ LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
     "runs": TableShape(Run.__struct_fields__, ("run_for", "sid", "kind")),
     "spans": TableShape(Span.__struct_fields__, ("sid", "from_at")),
     "attempts": TableShape(Attempt.__struct_fields__, ("sid", "run_for", "kind", "attempt")),
+    "pruned": TableShape(PrunedDay.__struct_fields__, ("sid", "epoch", "day")),
     "lifecycle": TableShape(("id", *LifecycleEvent.__struct_fields__), ("id",)),
 }  # fmt: skip
 
@@ -137,7 +144,10 @@ class Store(Protocol):
         ...
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
-        """Put claimed runs whose action was never called back to `queued`, to wake at `now`; the attempt is undone."""
+        """Put claimed runs whose action was never called back to `queued`, to wake at `now`; the attempt is undone.
+
+        A manual run that was claimed by `trigger` is forgotten instead.
+        """
         ...
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
@@ -223,6 +233,34 @@ class LaneClaim(NamedTuple):
     stored: Mapping[int, StoredSchedule]
 
 
+class StreamClaim(NamedTuple):
+    """Streams that are to be delivered now, and when the next one is."""
+
+    streams: list[Stream]
+    full: bool
+    next_wake_at: int | None
+
+
+class Pruned(NamedTuple):
+    """How much of a day was dropped."""
+
+    day: int
+    runs: int
+    spans: int
+    attempts: int
+    audits: int
+    dead_letters: int
+
+
+class QuietChanges(NamedTuple):
+    """Quiet hours that are put or dropped together with schedules, each with the event that tells of it."""
+
+    put: Sequence[tuple[QuietHoursPolicy, AuditEvent]] = ()
+    dropped: Sequence[tuple[str, AuditEvent]] = ()
+
+
+NO_QUIET_CHANGES: Final = QuietChanges()
+
 TakeTurn = Callable[[StoredSchedule], Turn]
 MakeEdit = Callable[[StoredSchedule], Edit | None]
 
@@ -249,6 +287,24 @@ class ScheduleStore(Store, Protocol):
         """
         ...
 
+    async def apply_schedules(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        *,
+        quiet: QuietChanges = NO_QUIET_CHANGES,
+    ) -> list[int]:
+        """Edit as `edit_schedules` does and then create as `create_schedules` does, all of it or nothing.
+
+        Other schedules that refer to quiet hours in `quiet.put` are edited too. Edits see the quiet hours as they were;
+        then they are put, and after the creations those in `quiet.dropped` go (QuietHoursInUseError where a schedule
+        still refers to them; one that is not there is passed over).
+        """
+        ...
+
     async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
         """Those that exist, by sid."""
         ...
@@ -261,10 +317,19 @@ class ScheduleStore(Store, Protocol):
         """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs."""
         ...
 
+    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+        """Queue a run that a person asks for, with a `schedule.triggered`; returns the instant that it is for.
+
+        None where a run of the schedule is executing or queued, unless its overlap is `allow`. Whichever engine holds
+        the lane starts it. Raises ScheduleNotFoundError.
+        """
+        ...
+
     async def take_over(self, lane: str, at: int) -> int:
         """The lane's last engine is dead: what it left running is queued again, as `orphan`; returns how many.
 
-        A run of an at-most-once schedule and one that a person asked for end as `unknown` instead.
+        A run of an at-most-once schedule and one that a person asked for end as `unknown` instead. A run whose engine
+        has died MOST_CRASHES times ends as `abandoned`, with a `schedule.quarantined`; its schedule goes on.
         """
         ...
 
@@ -290,4 +355,87 @@ class ScheduleStore(Store, Protocol):
 
     async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
         """A page in the order in which they were written, past `after_id`."""
+        ...
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+        """Up to `limit` streams of the lane that are due, each with its oldest messages; they are the owner's now.
+
+        A stream belongs to one owner until its `Delivery` is written; `take_over` frees those of a dead one.
+        """
+        ...
+
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        """Drop what was delivered, bury what is dead, and free the streams; one that is not the owner's is left."""
+        ...
+
+    async def owned_streams(self, owner: str) -> list[int]:
+        """The sids of the streams that `owner` has claimed: what it must account for after a failed claim."""
+        ...
+
+    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+        """A page by number, past `after`."""
+        ...
+
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+        """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
+        ...
+
+    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+        """Forget them; returns how many there were."""
+        ...
+
+    # --- pruning --------------------------------------------------------------------------------------------------
+
+    async def prune_day(self, before: int) -> Pruned | None:
+        """Drop the oldest day of the ledger if it ended by `before`; None where there is none.
+
+        Runs and attempts of the day, spans that end in it, audit events, dead letters: a PrunedDay for each schedule
+        and epoch keeps the counts. Live runs, epochs and undecided time are not touched.
+        """
+        ...
+
+    # --- zone rules -----------------------------------------------------------------------------------------------
+
+    async def zone_rules(self) -> dict[str, str]:
+        """For each zone that a durable schedule uses: the hash of the rules that its schedules were computed with."""
+        ...
+
+    async def put_zone_rules(self, rules: Mapping[str, str]) -> None: ...
+
+    async def schedules_in_zone(self, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
+        """A page of the durable schedules of a zone, by sid."""
+        ...
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+class DocumentStore(Protocol):
+    """Small things that people put in and take out, by kind and id."""
+
+    async def put_documents(
+        self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()
+    ) -> list[Document]:
+        """Put them, all or none, with what the audit is told; returns them as they are now, in order.
+
+        Raises DocumentConflictError where one is not of the expected version, or is another team's.
+        """
+        ...
+
+    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+        """Those that exist, by id."""
+        ...
+
+    async def list_documents(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
+        """A page by id, past `after`; of one team or of all."""
+        ...
+
+    async def drop_documents(self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = ()) -> int:
+        """Take them out; returns how many there were. The audit is told only where there was one."""
+        ...
+
+    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+        """Those whose wake_at has come, the earliest first, and when the next one comes that was not given."""
         ...

@@ -253,16 +253,24 @@ def test_a_password_in_an_address_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(("kind", "spec"), [("cron", "0 9 * * *"), ("interval", "60")])
-def test_why_does_not_guess_about_durable_schedules(
+def test_why_explains_durable_schedules_by_name_and_id(
     tmp_path: Path, kind: Literal["cron", "interval"], spec: str
 ) -> None:
-    async def life() -> None:
+    async def life() -> str:
         async with Schedules(f"sqlite:///{tmp_path}/c.db") as schedules:
             action = {"kind": "callback", "name": "r"}
             made = await schedules.create(name="daily", type=kind, spec=spec, action=action)
             await schedules.pause(made.schedule_id)
+            return made.schedule_id
 
-    asyncio.run(life())
-    result = run("why", "--db", f"sqlite:///{tmp_path}/c.db", "daily")
-    assert result.exit_code == 2
-    assert "durable schedule of api, which why cannot explain yet" in result.stderr
+    key = asyncio.run(life())
+    for asked in ("daily", key):
+        result = run("why", "--db", f"sqlite:///{tmp_path}/c.db", asked)
+        assert result.exit_code == 0
+        assert "daily has not been due since it was created at " in result.stdout
+        assert result.stdout.rstrip().endswith("Nothing comes next: it is paused.")
+    later = run("why", "--db", f"sqlite:///{tmp_path}/c.db", key, "2999-01-01T09:00", "--json")
+    told = json.loads(later.stdout)
+    assert told["verdict"] == "paused"
+    assert "because it was paused: since " in told["text"]
+    assert told["text"].endswith(" by api, and it still is.")

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from noonbell.cli.complaints import Complaint
-from noonbell.errors import NoonbellError, NotExplainedError, StoreError, TaskNotFoundError
+from noonbell.errors import NoonbellError, StoreError, TaskNotFoundError
 from noonbell.ports import Store
 from noonbell.store.opening import open_store, require_ledger
 
@@ -31,12 +31,12 @@ def owner_named(scheduler: str | None) -> str | None:
     return f"scheduler:{scheduler}"
 
 
-def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
+def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool, read_only: bool = True) -> T:
     """Open the ledger, ask, and close it; what goes wrong becomes a complaint."""
 
     async def session() -> T:
         require_ledger(url)
-        store = open_store(url, read_only=True)
+        store = open_store(url, read_only=read_only)
         await store.open()
         try:
             return await ask(store)
@@ -52,8 +52,6 @@ def ask_ledger(url: str, ask: Callable[[Store], Awaitable[T]], *, as_json: bool)
     except TaskNotFoundError as error:
         facts = {"argument": "TASK", "value": error.task_name, "known": error.details["known"]}
         raise Complaint(str(error), facts, as_json=as_json) from error
-    except NotExplainedError as error:
-        raise Complaint(str(error), dict(error.details), as_json=as_json) from error
     except NoonbellError as error:
         raise Complaint(str(error), dict(error.details), ("Name one with --scheduler",), as_json=as_json) from error
     except OverflowError as error:

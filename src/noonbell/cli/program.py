@@ -15,8 +15,13 @@ from noonbell import __version__
 
 # name -> (module, the line shown in --help). The line stands here so that --help loads no command.
 _COMMANDS: Final = {
+    "apply": ("noonbell.cli.apply_command", "Bring the schedules of a store to what a file says."),
     "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
+    "keys": ("noonbell.cli.keys_command", "Make the master keys that secrets are sealed with."),
+    "import": ("noonbell.cli.import_command", "Translate a crontab into a file of schedules."),
     "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
+    "plan": ("noonbell.cli.plan_command", "Show what a file of schedules would change, and what that means."),
+    "prune": ("noonbell.cli.prune_command", "Forget old days of a ledger, and keep their counts."),
     "verify": ("noonbell.cli.verify_command", "Prove that a ledger is whole, or tell what is wrong with it."),
     "why": ("noonbell.cli.why_command", "Say why a task did, or did not, run at a time."),
 }

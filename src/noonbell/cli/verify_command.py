@@ -67,6 +67,8 @@ def _print_report(report: Report) -> None:
         f"{counted(report.schedules, 'schedule')}, {counted(report.occurrences, 'occurrence')}, "
         f"{counted(report.runs, 'run')}, {counted(report.spans, 'span')}"
     )
+    if report.pruned:
+        looked += f", counts of {counted(report.pruned, 'pruned day')}"
     if report.clean:
         console.print(Text.assemble(("whole", "bold green"), f"  {looked}"))
     else:
@@ -87,6 +89,7 @@ def _report_data(report: Report) -> dict[str, Any]:
         "occurrences": report.occurrences,
         "runs": report.runs,
         "spans": report.spans,
+        "pruned_days": report.pruned,
         "problems": [
             {
                 "kind": problem.kind,

@@ -1,0 +1,107 @@
+"""`noonbell apply`: bring the schedules of a store to what a file says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime, timedelta
+from typing import Final
+
+import click
+
+from noonbell.cli.declared_files import (
+    WOULD_CHANGE,
+    WRONG,
+    PlanningCommand,
+    complaint,
+    in_store,
+    options,
+    print_plan,
+    read_file,
+)
+from noonbell.ledger.reading import instant
+from noonbell.planning import Format, Plan, apply, plan
+
+_EXAMPLES: Final = """\b
+noonbell apply schedules.toml --store sqlite:///app.db
+noonbell apply schedules.toml --yes --allow-delete --actor deploy
+"""
+
+
+@click.command("apply", cls=PlanningCommand, epilog=_EXAMPLES)
+@options
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--allow-delete", is_flag=True, help="Delete what the file declares no more, without asking.")
+@click.option("--create", is_flag=True, help="Create the ledger where there is none.")
+@click.option("--actor", metavar="NAME", help="Who does it, for the audit. Default: file:NAME.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    file: str,
+    url: str,
+    form: Format | None,
+    check: bool,
+    yes: bool,
+    allow_delete: bool,
+    create: bool,
+    actor: str | None,
+    as_json: bool,
+) -> None:
+    """Bring the schedules that belong to FILE to what it says, all of them or none; the plan is shown first.
+
+    A store that has changed since the plan was shown is left alone. An engine that runs on it sees the changes at its
+    next look. Exit status: 0 done; 2 with --check where something would change; 1 where something is wrong, or the
+    answer was no.
+    """
+    started: datetime = ctx.obj
+    begun = time.monotonic()
+    declared = read_file(file, form, as_json=as_json)
+    made = in_store(
+        url,
+        lambda store: plan(store, declared, now=instant(started)),
+        read_only=not create,
+        create=create,
+        as_json=as_json,
+    )
+    if not as_json:
+        print_plan(made, url)
+    if made.empty or check:
+        if as_json:
+            click.echo(json.dumps({**made.to_json(), "applied": False}, ensure_ascii=False))
+        ctx.exit(WOULD_CHANGE if check and not made.empty else 0)
+    _confirm(ctx, made, yes=yes, allow_delete=allow_delete, as_json=as_json)
+    # whoever was asked may have taken his time; what is new counts from now
+    now = started + timedelta(seconds=time.monotonic() - begun)
+    in_store(
+        url,
+        lambda store: apply(store, made, now=instant(now), actor=actor, allow_delete=True),
+        read_only=False,
+        as_json=as_json,
+    )
+    if as_json:
+        click.echo(json.dumps({**made.to_json(), "applied": True}, ensure_ascii=False))
+    else:
+        click.echo("Applied.")
+
+
+def _confirm(ctx: click.Context, made: Plan, *, yes: bool, allow_delete: bool, as_json: bool) -> None:
+    """Ask for what was not allowed on the command line; without a terminal that is an error."""
+    asks = sys.stdin.isatty() and not yes and not as_json  # a question would spoil the JSON
+    named = ", ".join(made.deleted)
+    if made.deleted and not allow_delete:
+        if not asks:
+            message = f"The plan deletes {named}; nothing was applied"
+            hint = "Say --allow-delete if that is meant"
+            raise complaint(message, {"deleted": made.deleted}, (hint,), as_json=as_json)
+        if not click.confirm(f"Delete {named}?"):
+            click.echo("Nothing was applied.")
+            ctx.exit(WRONG)
+    if yes:
+        return
+    if not asks:
+        raise complaint("There is nobody to ask; nothing was applied", {}, ("Say --yes",), as_json=as_json)
+    if not click.confirm("Apply?"):
+        click.echo("Nothing was applied.")
+        ctx.exit(WRONG)

@@ -1,0 +1,92 @@
+"""`noonbell import`: files of schedules made from what other programs have."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from noonbell.cli.complaints import Complaint, printable
+from noonbell.cli.instants import find_zone
+
+_EXAMPLES: Final = """\b
+crontab -l | noonbell import crontab - -o schedules.toml
+noonbell import crontab /etc/crontab --user-field
+"""
+_LARGEST: Final = 4 * 1024 * 1024
+
+
+@click.group("import")
+def command() -> None:
+    """Make a file of schedules from what another program has."""
+
+
+@command.command("crontab", epilog=_EXAMPLES)
+@click.argument("file", metavar="FILE")
+@click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not be there yet.")
+@click.option("--user-field", is_flag=True, help="Lines name a user before the command, as in /etc/crontab.")
+@click.option("--tz", metavar="ZONE", help="IANA zone of the machine it comes from. Default: the host's.")
+@click.option("--name", metavar="NAME", help="Who owns the schedules. Default: from the file's name.")
+@click.pass_context
+def crontab(
+    ctx: click.Context, *, file: str, out: str | None, user_field: bool, tz: str | None, name: str | None
+) -> None:
+    """Translate the crontab FILE (- for stdin) into a file that `noonbell plan` and `noonbell apply` take.
+
+    Lines that cannot be said exactly are refused: they are told on stderr and stand as comments in the result. Exit
+    status: 0 all was translated, 1 some lines were not, 2 bad input.
+    """
+    from noonbell.planning.crontab import import_crontab  # noqa: PLC0415 - the help of the group needs none of it
+
+    zone = str(find_zone(tz, as_json=False))
+    source = "stdin" if file == "-" else file
+    found = import_crontab(
+        _read(file), source=source, name=name or _named(out or file), timezone=zone, user_field=user_field
+    )
+    if out is None:
+        click.echo(found.toml, nl=False)
+    else:
+        _write(out, found.toml)
+    for note in found.notes:
+        click.echo(f"note: {printable(note.said)}", err=True)
+    for refused in found.refused:
+        click.echo(f"not translated: {printable(refused.said)}\n    {printable(refused.text)}", err=True)
+    lines = "line" if found.taken == 1 else "lines"
+    click.echo(f"{found.taken} {lines} translated, {len(found.refused)} not", err=True)
+    ctx.exit(1 if found.refused else 0)
+
+
+def _read(file: str) -> str:
+    try:
+        if file == "-":
+            raw = sys.stdin.buffer.read(_LARGEST + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                raw = opened.read(_LARGEST + 1)
+    except OSError as error:
+        raise Complaint(f"{file} cannot be read: {error.strerror}", {"file": file}, as_json=False) from error
+    if len(raw) > _LARGEST:
+        raise Complaint(f"{file} is larger than any crontab", {"file": file}, as_json=False)
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise Complaint(f"{file}:{line}: is not UTF-8", {"file": file, "line": line}, as_json=False) from error
+
+
+def _write(out: str, text: str) -> None:
+    try:
+        with Path(out).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise Complaint(f"{out} is there already; nothing was written", {"file": out}, as_json=False) from error
+    except OSError as error:
+        raise Complaint(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=False) from error
+
+
+def _named(file: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")
+    return stem[:100] or "crontab"

@@ -1,0 +1,130 @@
+"""Applying a plan: one transaction, or nothing.
+
+Inside the transaction every schedule of the file's owner is looked at again. Where one has been edited, paused or
+deleted since the plan was made, nothing is written: what was shown is what is done. Every change is audited.
+
+An engine that runs on the same store, here or in another process, sees the changes at its next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
+from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
+from noonbell.planning.plans import Plan, owned
+from noonbell.ports import QuietChanges, ScheduleStore
+from noonbell.schedules import changes
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done. `wake_at` is the earliest wake-up that it left: an engine may be told."""
+
+    created: int
+    changed: int
+    deleted: int
+    wake_at: int | None
+
+
+async def apply(
+    store: ScheduleStore,
+    plan: Plan,
+    *,
+    now: int,
+    actor: str | None = None,
+    allow_delete: bool = False,
+    lane: str = "default",
+    up_since: int | None = None,
+) -> Applied:
+    """Do what a plan says. `up_since` is for those who run the lane's engine themselves, as `Schedules` does.
+
+    Raises DeletionRefusedError where the plan deletes and that is not allowed, PlanOutdatedError where the store has
+    changed; nothing is written then.
+    """
+    if plan.deleted and not allow_delete:
+        raise DeletionRefusedError(plan.deleted)
+    if plan.empty:
+        return Applied(0, 0, 0, None)
+    who = plan.file.owner if actor is None else actor
+    for one in await owned(store, plan.file.owner):
+        if one.schedule_id not in plan.seen:
+            raise PlanOutdatedError(one.schedule_id, "was created")
+    edits = _Edits(plan, now, up_since, who)
+    created = _created(plan, now, lane)
+    try:
+        await store.apply_schedules(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
+    except ScheduleNotFoundError as error:
+        raise PlanOutdatedError(error.sought, "was deleted") from error
+    wakes = [new.next_run_at for new in created] + edits.wakes
+    wake_at = min((wake for wake in wakes if wake is not None), default=None)
+    return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at)
+
+
+class _Edits:
+    """What becomes of each stored schedule; called inside the transaction."""
+
+    def __init__(self, plan: Plan, now: int, up_since: int | None, actor: str) -> None:
+        self._plan = plan
+        self._now = now
+        self._actor = actor
+        self._change = changes.Change({}, now, up_since, actor)
+        self._new_spec = changes.Change({"spec": ""}, now, up_since, actor)
+        self._does: dict[str, Callable[[StoredSchedule], Edit]] = {
+            **dict.fromkeys(plan.ids("change"), self._changed),
+            **dict.fromkeys(plan.ids("delete"), self._deleted),
+        }
+
+    @property
+    def wakes(self) -> list[int | None]:
+        return [self._change.wake_at, self._new_spec.wake_at]
+
+    def __call__(self, stored: StoredSchedule) -> Edit | None:
+        seen = self._plan.seen.get(stored.schedule_id)
+        if seen is None:  # another owner's, which uses quiet hours of this file
+            return self._change.reopen(stored)
+        if stored.epoch != seen.epoch:
+            raise PlanOutdatedError(stored.schedule_id, "was changed")
+        does = self._does.get(stored.schedule_id)
+        if does is None:
+            return None
+        if stored.enabled != seen.enabled:
+            raise PlanOutdatedError(stored.schedule_id, "has had its time")
+        return does(stored)
+
+    def _changed(self, stored: StoredSchedule) -> Edit:
+        columns = self._plan.file.schedules[stored.schedule_id].columns
+        change = self._change if columns.spec == stored.columns.spec else self._new_spec
+        return change.edit(stored, columns, enabled=self._plan.enabled[stored.schedule_id])
+
+    def _deleted(self, stored: StoredSchedule) -> Edit:
+        return changes.deleted(stored, self._now, self._actor)
+
+
+def _created(plan: Plan, now: int, lane: str) -> list[DurableSchedule]:
+    found = (plan.file.schedules[key] for key in plan.ids("create"))
+    return [
+        changes.created(one.schedule_id, one.columns, now, enabled=one.enabled, managed_by=plan.file.owner, lane=lane)
+        for one in found
+    ]
+
+
+def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
+    put: list[tuple[QuietHoursPolicy, AuditEvent]] = []
+    dropped: list[tuple[str, AuditEvent]] = []
+    for item in plan.quiet_hours:
+        if item.kind == "delete":
+            dropped.append((item.id, AuditEvent(now, "quiet_hours.deleted", item.id, actor, "{}")))
+            continue
+        declared = plan.file.quiet_hours[item.id]
+        policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now)
+        event = "quiet_hours.created" if item.kind == "create" else "quiet_hours.updated"
+        detail: dict[str, Any] = {"name": declared.name, **msgspec.json.decode(declared.document)}
+        put.append((policy, AuditEvent(now, event, item.id, actor, _encode(detail).decode())))
+    return QuietChanges(put, dropped)

@@ -1,0 +1,106 @@
+"""Where a value stands in a file, and what is wrong with it.
+
+A path is the way to a value from the top of a document: keys, and numbers for the elements of a list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+Path = tuple[str | int, ...]
+
+# An error is one line; a whole payload in it would hide the rest.
+_LONGEST_VALUE: Final = 80
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_PART: Final = re.compile(r"\[(\d+)\]|([^.\[]+)")
+
+
+class Place(NamedTuple):
+    """Counted from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+START: Final = Place(1, 1)
+NOTHING: Final[Any] = object()  # no value is to blame: something is missing, or the place says it all
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a file. `value` is the offending one as text, None where it is missing."""
+
+    source: str
+    line: int
+    column: int
+    field: str
+    value: str | None
+    reason: str
+
+    @property
+    def text(self) -> str:
+        value = "" if self.value is None else f" {self.value}"
+        what = f"{self.field}{value} " if self.field else f"{value.strip()} " if value else ""
+        return f"{self.source}:{self.line}:{self.column}: {what}{self.reason}"
+
+
+@dataclass(slots=True)
+class Document:
+    """The plain values of a file with the places of its keys and values, and the problems found so far."""
+
+    source: str
+    values: dict[str, Any] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
+    places: dict[Path, Place] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def place(self, path: Path, *, key: bool = False) -> Place:
+        """Where a value begins, or its key; of a value that is not in the file, where its owner stands."""
+        known: Mapping[Path, Place] = self.keys if key else self.places
+        if path in known:
+            return known[path]
+        while path:
+            if path in self.keys:
+                return self.keys[path]
+            if path in self.places:
+                return self.places[path]
+            path = path[:-1]
+        return START
+
+    def problem(self, path: Path, value: Any, reason: str, *, key: bool = False) -> Problem:
+        line, column = self.place(path, key=key)
+        shown = None if value is NOTHING else shortened(value)
+        return Problem(self.source, line, column, _printable(dotted(path)), shown, _printable(reason))
+
+    def complain(self, path: Path, value: Any, reason: str, *, key: bool = False) -> None:
+        """Note a problem; what is said already is not said again."""
+        found = self.problem(path, value, reason, key=key)
+        if found not in self.problems:
+            self.problems.append(found)
+
+
+def _printable(text: str) -> str:
+    """Without halves of characters, which no terminal and no file takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def dotted(path: Path) -> str:
+    """A path as people write it: `quiet_hours.nights.windows[0].from`."""
+    said = ""
+    for part in path:
+        key = part if isinstance(part, int) or _BARE.fullmatch(part) else f'"{part}"'
+        said += f"[{key}]" if isinstance(part, int) else f".{key}" if said else str(key)
+    return said
+
+
+def undotted(text: str) -> Path:
+    """The path of a field that an error names; keys with a dot in them do not come up there."""
+    return tuple(int(number) if number else key for number, key in _PART.findall(text))
+
+
+def shortened(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= _LONGEST_VALUE else said[:_LONGEST_VALUE] + "…"
