@@ -37,9 +37,15 @@
     │   ├── PlanOutdatedError               the store has changed since the plan was made
     │   └── DeletionRefusedError            a plan that deletes, where that was not allowed
     ├── DocumentConflictError               changed by somebody else meanwhile, or taken
+    ├── MonitorError
+    │   ├── MonitorInvalidError             a field of a heartbeat monitor, or of a ping
+    │   ├── MonitorNotFoundError
+    │   └── PingUnknownError                a ping URL that no monitor has
     ├── ActionError
     │   ├── CommandsOffError                the operator has not enabled commands, or not this one
     │   ├── CommandFailedError              a program ended badly, or could not be started
+    │   ├── HttpJobFailedError              a request was not sent, not answered, or not answered as expected
+    │   ├── NotStartedError                 a stop came before the action was called
     │   └── DeliveryError                   a message did not reach its target
     ├── DailyTasksUnavailable
     ├── SecretError
@@ -74,18 +80,23 @@ Each carries its facts twice: as attributes in snake_case, and in `details` unde
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 _LONGEST_MESSAGE: Final = 2000
 
 
-def describe_error(error: BaseException) -> str:
-    """Any error as type and message, cut to a sane length; safe where its text cannot be made or encoded."""
+def describe_error(error: BaseException, mask: Callable[[str], str] | None = None) -> str:
+    """Any error as type and message, cut to a sane length; safe where its text cannot be made or encoded.
+
+    `mask` takes secrets out of the message, before it is cut: half a secret would not be known as one.
+    """
     try:
         message = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception as second:  # noqa: BLE001 - a broken message must not hide the error it belongs to
         message = f"(its message could not be made: {type(second).__name__})"
+    if mask is not None:
+        message = mask(message)
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -519,6 +530,47 @@ class ScheduleBusyError(ScheduleError):
         return type(self), (self.schedule_id,)
 
 
+# --- heartbeat monitors -----------------------------------------------------------------------------------------------
+
+
+class MonitorError(NoonbellError):
+    """Something about a heartbeat monitor; nothing was changed."""
+
+
+class MonitorInvalidError(MonitorError):
+    """A field of a monitor or of a ping cannot be accepted. `reason` says what would be right."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid monitor: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class MonitorNotFoundError(MonitorError):
+    sought: str
+
+    def __init__(self, sought: str) -> None:
+        super().__init__(f'There is no monitor with the id "{sought}"', sought=sought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sought,)
+
+
+class PingUnknownError(MonitorError):
+    """No monitor has the token of a ping. The message does not repeat it: a mistyped one is nearly a right one."""
+
+    def __init__(self) -> None:
+        super().__init__("No monitor has this ping URL: it is mistyped, or its monitor was deleted or given a new one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
@@ -745,6 +797,33 @@ class CommandFailedError(ActionError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.program, self.reason, self.detail)
+
+
+class HttpJobFailedError(ActionError):
+    """A request failed. `kind` is that of egress (`dns`, `tls`, `timeout`, …), or `status`, `assertion` or `secret`.
+
+    `detail` is the record of the attempt, and `retry_after_us` is when the other side asked to be tried again. Nothing
+    here holds a secret.
+    """
+
+    kind: str
+    reason: str
+    detail: str
+    retry_after_us: int | None
+
+    def __init__(self, kind: str, reason: str, detail: str, *, retry_after_us: int | None = None) -> None:
+        super().__init__(f"{kind}: {reason}", kind=kind, reason=reason, retryAfterUs=retry_after_us)
+        self.detail = detail  # not among the details: it may be a megabyte
+
+
+class NotStartedError(ActionError):
+    """The engine stops, and the action was never called: its run is handed back with its attempt unchanged."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine stopped before the action was called")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class DeliveryError(ActionError):

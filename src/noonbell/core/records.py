@@ -13,9 +13,12 @@ import msgspec
 # The wake-up of a run that is to start at the next look, whatever the clock says by then: it may be set back.
 AT_ONCE: Final = 0
 
+# A durable schedule's run that was executing so many times when its engine died is not started again.
+MOST_CRASHES: Final = 3
+
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
-Cause = Literal["cron", "retry", "orphan", "manual"]
+Cause = Literal["cron", "retry", "orphan", "manual", "api"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 Verdict = Literal["skipped", "missed", "coalesced"]
 
@@ -108,6 +111,74 @@ class Settlement(msgspec.Struct, gc=False):
     ended_at: int
     wake_at: int | None = None
     error: str | None = None
+    detail: str | None = None  # what the action has to tell, as JSON: output, a response
+    message: OutboxMessage | None = None  # put into the outbox with the end
+
+
+class OutboxMessage(msgspec.Struct, gc=False):
+    """A message on its way. Those of one schedule are delivered in the order in which they were written."""
+
+    sid: int
+    lane: str
+    message_id: str  # the id of the run
+    target: str  # the name of a registered target
+    body: str  # a CloudEvent, as JSON
+    created_at: int
+
+
+class Stream(msgspec.Struct, gc=False):
+    """The messages of one schedule that were claimed for delivery, oldest first, each with its number.
+
+    `attempt` is how often the first of them has been tried before.
+    """
+
+    sid: int
+    attempt: int
+    messages: list[tuple[int, OutboxMessage]]
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """What became of a claimed stream; it is free again once this is written.
+
+    All up to `delivered` have arrived. With `dead` the next one is a dead letter, for the reason in `error`; with
+    `wake_at` it is tried again then.
+    """
+
+    sid: int
+    owner: str
+    at: int
+    delivered: int | None
+    dead: int | None = None
+    wake_at: int | None = None
+    error: str | None = None
+
+
+class DeadLetter(msgspec.Struct, gc=False):
+    """A message that could not be delivered. `number` is its place in the outbox."""
+
+    number: int
+    message: OutboxMessage
+    died_at: int
+    attempts: int
+    error: str
+
+
+class PrunedDay(msgspec.Struct, gc=False):
+    """What is kept of a day of a schedule's ledger, in one epoch, when its runs and spans have been dropped.
+
+    They reached from `first_at` to `to_at`: of a span that came from an earlier day, all of it. `last_for` and
+    `last_started_at` are of the latest scheduled run among them.
+    """
+
+    sid: int
+    epoch: int
+    day: int  # its first instant, UTC
+    first_at: int
+    to_at: int
+    fired: int
+    passed: int  # skipped, missed and coalesced
+    last_for: int | None
+    last_started_at: int | None
 
 
 class Attempt(msgspec.Struct, gc=False):
@@ -123,6 +194,7 @@ class Attempt(msgspec.Struct, gc=False):
     ended_at: int
     owner: str
     error: str | None
+    detail: str | None = None
 
 
 class Epoch(msgspec.Struct, gc=False):
@@ -317,7 +389,8 @@ class Turn(msgspec.Struct):
     """What is written for one durable schedule: by a look at it, or when its epoch is closed.
 
     `starts` are executing from now on; `queued` are fired and wait for an engine to start them. `preempted` end as
-    failed. `put_off` are live runs with a new wake_at.
+    failed. `put_off` are live runs with a new wake_at. `finished` are runs that began and ended with the claim itself:
+    their messages are in the outbox.
     """
 
     sid: int
@@ -334,6 +407,8 @@ class Turn(msgspec.Struct):
     put_off: list[LiveRun] = []
     spans: list[Span] = []
     audits: list[AuditEvent] = []
+    finished: list[Run] = []
+    messages: list[OutboxMessage] = []
 
 
 class Edit(msgspec.Struct):
@@ -346,3 +421,33 @@ class Edit(msgspec.Struct):
     turn: Turn
     columns: ScheduleColumns
     epoch: Epoch | None
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+class Document(msgspec.Struct, gc=False):
+    """A small thing that people put in and take out: a secret, a channel, a monitor. `body` is JSON.
+
+    An id is taken once for each kind. The version counts its writes, from 1. With `wake_at` somebody looks at it then.
+    """
+
+    kind: str
+    id: str
+    team: str
+    version: int
+    body: str
+    created_at: int
+    updated_at: int
+    wake_at: int | None = None
+
+
+class DocumentWrite(msgspec.Struct, gc=False):
+    """A document to be put. It is refused unless its version is `expected`: 0 for one that must be new, None for any."""
+
+    kind: str
+    id: str
+    team: str
+    body: str
+    expected: int | None = None
+    wake_at: int | None = None

@@ -9,25 +9,28 @@ instant would give it. What is fired waits as `queued`, because whoever edits ne
 and jitter end with the epoch as far as verdicts go; when the queued run starts is for the terms that hold by then.
 
 An interval counts from its anchor: the start of the last run that was fired by a look, or the instant of the edit that
-left one queued. While a capped catch-up is under way the anchor stays, so that its occurrences do.
+left one queued. While a capped catch-up is under way the anchor stays, so that its occurrences do. Whatever has come by
+the start that moves the anchor has its verdict with it: the ledger of an interval has no holes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec.structs import replace
 
-from noonbell.core.policies import Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
+from noonbell.core.policies import GRACE_US, Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
 from noonbell.core.records import (
     AT_ONCE,
     AuditEvent,
     Definition,
     LiveRun,
+    OutboxMessage,
+    Run,
     ScheduleColumns,
     Span,
     Start,
@@ -42,9 +45,11 @@ from noonbell.timing.one_shot import OneShotTiming, parse_one_shot
 from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import Phase, QuietHours, split
 
-# A stretch of more missed slots than this is told as one range.
+# A stretch of more missed slots than this is told as one range, also to readers.
 MOST_SLOTS: Final = 1_000
 ENGINE: Final = "engine"
+
+MessageOf = Callable[[StoredSchedule, Start], OutboxMessage]
 
 _encode = msgspec.json.Encoder().encode
 _NEVER_QUIET: Final = QuietHours()
@@ -70,17 +75,26 @@ def snapshot(columns: ScheduleColumns) -> str:
 
 def timing_of(columns: ScheduleColumns, anchor_at: int | None) -> Timing:
     """The occurrences of a schedule; raises the errors of its kind where the spec cannot be read."""
-    definition = definition_of(columns.definition)
-    timing: Timing
-    if columns.type == "cron":
-        timing = cron_timing(columns.spec, ZoneInfo(columns.timezone), definition.dst)
-    elif columns.type == "interval":
+    kind, definition = columns.type, columns.definition
+    if kind == "interval":
         timing = IntervalTiming(anchor_at or 0, parse_interval(columns.spec) * SECOND)
-    else:
-        timing = OneShotTiming(parse_one_shot(columns.spec, ZoneInfo(columns.timezone)))
-    if definition.start_at is not None or definition.end_at is not None:
-        timing = Bounded(timing, definition.start_at, definition.end_at)
-    return timing
+        return _bounded(timing, definition_of(definition))
+    return _lasting_timing(kind, columns.spec, ZoneInfo(columns.timezone), definition)
+
+
+@lru_cache(maxsize=65_536)
+def _lasting_timing(kind: str, spec: str, zone: ZoneInfo, text: str) -> Timing:
+    """A timing that depends on nothing but what was written; schedules that say the same share it."""
+    definition = definition_of(text)
+    if kind == "cron":
+        return _bounded(cron_timing(spec, zone, definition.dst), definition)
+    return _bounded(OneShotTiming(parse_one_shot(spec, zone)), definition)
+
+
+def _bounded(timing: Timing, definition: Definition) -> Timing:
+    if definition.start_at is None and definition.end_at is None:
+        return timing
+    return Bounded(timing, definition.start_at, definition.end_at)
 
 
 def terms_of(stored: StoredSchedule) -> Terms:
@@ -103,9 +117,60 @@ def terms_of(stored: StoredSchedule) -> Terms:
 
 def look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
     """What becomes of the schedule now, if something has been up without a break since `up_since`."""
+    return ordinary_look(stored, now, up_since) or whole_look(stored, now, up_since)
+
+
+def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | None:
+    """The same for the many: one occurrence is due and late by little, or none; None where there is more to it.
+
+    In a burst thousands of schedules come here with the same spec at the same instant, so one look at their timing
+    answers for all of them.
+    """
+    cursor = stored.cursor_at
+    if stored.lives or stored.quiet is not None or stored.backlog_left is not None or not stored.enabled:
+        return None
+    columns = stored.columns
+    definition = definition_of(columns.definition)
+    due, before, following = timing_of(columns, stored.anchor_at).look(now)
+    jitter = definition.jitter_us
+    if cursor > now or (before is not None and before > cursor):
+        return None
+    turn = _unchanged(stored)
+    if due is not None and due > cursor:
+        due_at = due + jitter_us(stored.schedule_id, due, jitter) if jitter else due
+        if due_at > now:
+            turn.next_run_at = due_at
+            return turn
+        ran, overlap = stored.ran, definition.overlap
+        if due <= up_since and due <= now - GRACE_US:
+            return None
+        if overlap == "skip" and ran is not None and ran[0] < due <= ran[1]:
+            return None
+        if columns.type == "interval":
+            following = now + parse_interval(columns.spec) * SECOND
+            turn.anchor_at = now
+        elif following is not None and jitter:
+            following += jitter_us(stored.schedule_id, following, jitter)
+        turn.starts.append(
+            Start(stored.sid, "scheduled", due, 1, 1, "cron", stored.epoch, now, due_at, following),
+        )
+        turn.cursor_at = turn.last_run_for = due
+        if overlap == "allow":
+            turn.next_run_at = following
+    elif following is not None:
+        turn.next_run_at = following + jitter_us(stored.schedule_id, following, jitter) if jitter else following
+    if columns.type == "one_shot" and following is None:
+        turn.enabled, turn.next_run_at = False, None
+    return turn
+
+
+def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
+    """The same for all: with live runs, quiet hours, catch-up and the rest."""
     turn = _unchanged(stored)
     terms = terms_of(stored)
     lives = sorted((live for live in stored.lives if live.kind == "scheduled"), key=lambda live: live.run_for)
+    if len(lives) != len(stored.lives):
+        _start_asked(turn, stored, terms, now)
     if terms.policies.overlap == "allow":
         for live in lives:
             if live.state != "running" and live.wake_at is not None and live.wake_at <= now:
@@ -114,6 +179,10 @@ def look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
                 _write(turn, stored, terms, now, _live_only(stored, terms, live, now), live=live)
         if stored.enabled:
             _write(turn, stored, terms, now, decide_by_policy(_position(stored, None), terms, now, up_since))
+            # the end of a run that was started again brings the schedule's wake-up back, too
+            turn.starts = [
+                replace(start, following=turn.next_run_at) if start.fence > 1 else start for start in turn.starts
+            ]
         return turn
     if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
         return turn
@@ -126,6 +195,23 @@ def look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
         verdicts = decide_by_policy(_position(stored, oldest), terms, now, up_since)
         _write(turn, stored, terms, now, verdicts, live=oldest)
     return turn
+
+
+def _start_asked(turn: Turn, stored: StoredSchedule, terms: Terms, now: int) -> None:
+    """Start what a person asked for: beside anything under overlap `allow`, else when nothing executes."""
+    if terms.policies.overlap != "allow" and any(live.state == "running" for live in stored.lives):
+        return
+    following = terms.timing.following(stored.cursor_at) if stored.enabled else None
+    if following is not None:
+        following += terms.jitter(following)
+    for live in stored.lives:
+        if live.kind == "manual" and live.state == "queued" and live.wake_at is not None and live.wake_at <= now:
+            turn.starts.append(
+                Start(
+                    live.sid, "manual", live.run_for, live.fence + 1, live.attempt + 1, "manual", live.epoch, now,
+                    live.run_for, following,
+                )
+            )  # fmt: skip
 
 
 def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
@@ -149,13 +235,15 @@ def _write(
     turn: Turn, stored: StoredSchedule, terms: Terms, now: int, verdicts: Verdicts, *, live: LiveRun | None = None
 ) -> None:
     """Add a decision to what is written."""
+    if terms.every_us is not None:
+        verdicts = _counting_anew(stored, terms, verdicts)
     turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
     backlog, start = verdicts.backlog, verdicts.start
     turn.backlog_left = None if backlog is None else backlog.left
     turn.backlog_until = None if backlog is None else backlog.until
     turn.spans.extend(verdicts.spans)
     if verdicts.spans:
-        turn.audits.extend(_told(stored, terms, verdicts, now))
+        turn.audits.extend(_told(stored, verdicts, now))
     if live is not None and verdicts.live_wake_at is not None:
         turn.put_off.append(replace(live, wake_at=verdicts.live_wake_at))
     if start is not None:
@@ -174,6 +262,19 @@ def _write(
         turn.enabled, turn.next_run_at = False, None
 
 
+def _counting_anew(stored: StoredSchedule, terms: Terms, verdicts: Verdicts) -> Verdicts:
+    """An interval counts from the start of its run: what came before that start and is still open is over with it."""
+    start = verdicts.start
+    if start is None or start.fence > 1 or verdicts.backlog is not None:
+        return verdicts
+    cursor, spans = verdicts.cursor_at, list(verdicts.spans)
+    for quiet, first, last, n in split(terms.timing, terms.quiet, cursor, start.started_at):
+        given = ("skipped", "quiet hours") if quiet else ("coalesced", "the interval counts from this start")
+        spans.append(Span(stored.sid, first, last, n, *given, stored.epoch))  # type: ignore[arg-type]  # two literals
+        cursor = last
+    return replace(verdicts, cursor_at=cursor, spans=tuple(spans))
+
+
 def _position(stored: StoredSchedule, live: LiveRun | None) -> Position:
     return Position(stored.sid, stored.epoch, stored.cursor_at, stored.ran, live, _backlog(stored))
 
@@ -189,6 +290,35 @@ def _unchanged(stored: StoredSchedule) -> Turn:
         stored.sid, stored.cursor_at, None, stored.enabled, stored.anchor_at, stored.last_run_for, stored.backlog_left,
         stored.backlog_until,
     )  # fmt: skip
+
+
+# --- runs that end with the claim -------------------------------------------------------------------------------------
+
+
+def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of: MessageOf) -> None:
+    """Let first attempts that only send a message end with the claim: what they do is write the message.
+
+    A start that is tried again stays one, and so does one whose message cannot be made: running it tells why, and its
+    failure is recorded as that of any other run.
+    """
+    if definition_of(stored.columns.definition).action.get("kind") != "message":
+        return
+    left = []
+    for start in turn.starts:
+        if start.fence > 1 or start.kind != "scheduled":
+            left.append(start)
+            continue
+        try:
+            message = message_of(stored, start)
+        except Exception:  # noqa: BLE001 - it is met again by the run, and recorded there
+            left.append(start)
+            continue
+        turn.messages.append(message)
+        turn.finished.append(
+            Run(start.sid, start.run_for, start.kind, "succeeded", 1, now, now, owner, start.epoch),
+        )
+        turn.next_run_at = start.following
+    turn.starts = left
 
 
 # --- the end of an epoch ----------------------------------------------------------------------------------------------
@@ -218,7 +348,7 @@ def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
         # one microsecond later, when the quiet hours are over and nothing else can have become due
         verdicts = decide_by_policy(position, last, at + 1, up_since)
         turn.spans.extend(verdicts.spans)
-        turn.audits.extend(_told(stored, terms, verdicts, at))
+        turn.audits.extend(_told(stored, verdicts, at))
         if verdicts.start is None:
             break
         start = verdicts.start
@@ -244,7 +374,7 @@ def drop(stored: StoredSchedule, now: int) -> Turn:
             given = ("skipped", "quiet hours") if quiet else ("missed", "deleted")
             turn.spans.append(Span(stored.sid, first, last, n, *given, stored.epoch))  # type: ignore[arg-type]  # two literals
         told = Verdicts(turn.cursor_at, None, tuple(turn.spans))
-        turn.audits.extend(_told(stored, terms, told, turn.cursor_at))
+        turn.audits.extend(_told(stored, told, turn.cursor_at))
     return turn
 
 
@@ -279,17 +409,38 @@ def _ended(quiet: QuietHours, end: int) -> QuietHours:
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
-def _told(stored: StoredSchedule, terms: Terms, verdicts: Verdicts, at: int) -> Iterator[AuditEvent]:
-    """The unusual among a decision: what was missed, slot by slot up to a limit, skipped or coalesced."""
+class Slots(msgspec.Struct, frozen=True):
+    """What the slots of a missed stretch follow from, kept with the audit event that stands for them."""
+
+    type: str
+    spec: str
+    timezone: str
+    dst: Literal["literal", "once"]
+
+    def timing(self, first: int) -> Timing:
+        """The occurrences of the stretch; an interval's anchor did not move within it."""
+        definition = _encode(Definition(dst=self.dst)).decode()
+        columns = ScheduleColumns("", self.type, self.spec, self.timezone, None, "skip", None, definition)
+        return timing_of(columns, first)
+
+
+def _told(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[AuditEvent]:
+    """The unusual among a decision: what was missed, skipped or coalesced.
+
+    A missed stretch is one event; up to a limit it says what its slots follow from, and is told slot by slot when it is
+    read. A schedule that was down for a day costs one row then, not one for each minute.
+    """
     coalesced = [span for span in verdicts.spans if span.verdict == "coalesced"]
     for span in verdicts.spans:
-        if span.verdict == "missed" and span.n <= MOST_SLOTS:
-            slot: int | None = span.from_at
-            while slot is not None and slot <= span.to_at:
-                yield _event(stored, at, "missed", {"scheduled_for": slot, "count": 1, "reason": span.reason})
-                slot = terms.timing.following(slot)
+        detail: dict[str, Any]
+        if span.verdict == "missed" and span.n == 1:
+            yield _event(stored, at, "missed", {"scheduled_for": span.from_at, "count": 1, "reason": span.reason})
         elif span.verdict != "coalesced":
             detail = {"from": span.from_at, "to": span.to_at, "count": span.n, "reason": span.reason}
+            if span.verdict == "missed" and span.n <= MOST_SLOTS:
+                columns = stored.columns
+                dst = definition_of(columns.definition).dst
+                detail["slots_of"] = Slots(columns.type, columns.spec, columns.timezone, dst)
             yield _event(stored, at, span.verdict, detail)
     if coalesced and verdicts.start is not None:
         folded = sum(span.n for span in coalesced)

@@ -32,8 +32,8 @@ from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import Plan, plan
 from noonbell.declarative.registrations import Registration, validate
 from noonbell.declarative.state import read_stored
-from noonbell.declarative.telling import TaskTeller, moment
-from noonbell.engine import Engine, SystemClock, Task
+from noonbell.declarative.telling import TaskTeller, moment, tell_moved
+from noonbell.engine import DeclaredWork, Engine, SystemClock, Task
 from noonbell.errors import (
     InitializationError,
     NoonbellError,
@@ -89,7 +89,7 @@ class Scheduler:
         self._state: State = "uninitialized"
         self._instance = ""
         self._registrations: list[Registration] = []
-        self._engine: Engine | None = None
+        self._engine: Engine[DeclaredWork] | None = None
         self._hold: Hold | None = None
         self._initializing: asyncio.Task[None] | None = None
         self._abandoning: asyncio.Task[None] | None = None
@@ -164,13 +164,16 @@ class Scheduler:
         self._engine = Engine(
             self._store,
             self._clock,
-            managed_by=self._managed_by,
-            instance=self._instance,
+            DeclaredWork(
+                self._store,
+                managed_by=self._managed_by,
+                owner=self._instance,
+                observer=TaskTeller(self._sink, self._name, self._instance, lambda: self._zone),
+            ),
             longest_wait_us=self._poll_interval // _MICROSECOND,
-            observer=TaskTeller(self._sink, self._name, self._instance, lambda: self._zone),
             before_look=None if self._host is None else self._follow_host_zone,
         )
-        self._engine.tasks.update(made)
+        self._engine.work.tasks.update(made)
         if registrations:
             self._engine.start()
             self._emit(told.PollingStarted)
@@ -239,7 +242,9 @@ class Scheduler:
         )
         await self._store.declare(made.declaration)
         self._zone, self._zone_name = self._host.zone, self._host.name
-        self._engine.tasks.update(self._tasks_of(self._registrations, made, iter(())))
+        tasks = self._tasks_of(self._registrations, made, iter(()))
+        tell_moved(logger, self._engine.work.tasks, tasks, now)
+        self._engine.work.tasks.update(tasks)
 
     # --- stop -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +270,7 @@ class Scheduler:
             self._emit(told.SchedulerStopRequested)
             await self._record("stop-start")
             if engine is not None:
-                polling = bool(engine.tasks)
+                polling = bool(engine.work.tasks)
                 if polling:
                     self._emit(told.PollingStopRequested)
                 await engine.stop()

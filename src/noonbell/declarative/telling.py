@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from noonbell.engine import Task
 from noonbell.errors import describe_error
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_SHOWN: Final = 10
 
 
 class TaskTeller:
@@ -61,6 +63,19 @@ class TaskTeller:
                 **more,
             )
         )
+
+
+def tell_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mapping[int, Task], now: int) -> None:
+    """Log which tasks come at another time than before, now that they go by another zone."""
+    moved = []
+    for sid, task in after.items():
+        old = before.get(sid)
+        was, comes = None if old is None else old.timing.following(now), task.timing.following(now)
+        if was is not None and comes is not None and was != comes:
+            moved.append(f"{task.name} at {moment(comes, UTC):%F %H:%M} instead of {moment(was, UTC):%F %H:%M} UTC")
+    if moved:
+        shown = "; ".join(moved[:_MOST_SHOWN]) + ("; ..." if len(moved) > _MOST_SHOWN else "")
+        logger.warning("%d of %d tasks come at another time: %s", len(moved), len(after), shown)
 
 
 def run_id(schedule_id: str, run_for: int) -> str:

@@ -1,12 +1,12 @@
-"""The loop: look at what is due, claim it, start it, record its end.
+"""The loop: look at what is due, claim it, start it, record its end. One for every kind of work (see `work`).
 
 A look is one transaction. It claims what is due by now and commits; only then are the actions called. The loop then
 sleeps until the earliest thing that is not due yet, or until an ended run brings an earlier one, but never longer than
 the longest wait: so a lost wake-up or a clock that was set costs at most that.
 
-`tasks` may change while the engine runs, but only between two looks (`between_looks`). A schedule that has no task
-there is left alone: its row loses its wake-up, and whoever adds the task puts it back. A run that was started before
-its task went away ends as any other.
+`up_since` is since when this engine has looked without a gap. A gap is longer than the longest wait and the grace
+together, by a clock that runs through suspend: a machine that slept was not up, a clock that was set is no gap, and
+neither is a store that fails.
 
 Stopping: no further look is begun, a claim that was under way is handed back unstarted, running actions are waited
 for, and their ends are recorded.
@@ -17,103 +17,81 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from noonbell.core.decide import decide
-from noonbell.core.records import AT_ONCE, Decision, Due, LiveRun, Settlement, Start
+from noonbell.actions.results import Finished
+from noonbell.core.policies import GRACE_US
+from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Settlement, Start
 from noonbell.engine.clock import ClockWatch
-from noonbell.engine.metrics import Metrics
 from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
-from noonbell.errors import StoreError, describe_error
+from noonbell.engine.work import NEVER, Job, Work
+from noonbell.errors import NotStartedError, StoreError, describe_error
 from noonbell.ports import Claimed, Clock, Store
-from noonbell.timing import CronTiming
 
 logger = logging.getLogger("noonbell.engine")
 
-BATCH: Final = 4096
 THREAD_SLOTS: Final = 128
-LEAST_RETRY: Final = 1_000_000
 _STORE_PAUSE: Final = 500_000
 _DOUBT_PAUSE: Final = 250_000
-_NEVER: Final = 1 << 62
+
+W = TypeVar("W", bound=Work)
 
 
-class Task(msgspec.Struct, gc=False):
-    """What the engine needs to know of a schedule to run it."""
-
-    sid: int
-    schedule_id: str
-    name: str
-    timing: CronTiming
-    retry_delay_us: int
-    callback: Callable[[], Any]
-    is_async: bool
-    ended_at: int = 0  # when its last run ended, in this life
-
-
-class Observer(Protocol):
-    """Whoever wants to know. Called on the event loop, in the order in which things happen."""
-
-    def started(self, task: Task, start: Start, at: int) -> None: ...
-
-    def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None: ...
-
-
-class Engine:
-    """Runs the tasks of one owner."""
+class Engine(Generic[W]):
+    """Runs one kind of work, until it is stopped."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
+        work: W,
         *,
-        managed_by: str,
-        instance: str,
         longest_wait_us: int,
-        observer: Observer,
         before_look: Callable[[int], Awaitable[None]] | None = None,
+        on_messages: Callable[[], None] | None = None,
     ) -> None:
-        self.tasks: dict[int, Task] = {}
-        self.metrics = Metrics()
+        self.work = work
+        self.metrics = work.metrics
+        self.up_since = clock.now()
+        self.between_looks = asyncio.Lock()  # held during a look
         self._store = store
         self._clock = clock
-        self._managed_by = managed_by
-        self._instance = instance
         self._longest_wait = longest_wait_us
-        self._observer = observer
         self._before_look = before_look
+        self._on_messages = on_messages
         self._watch = ClockWatch(clock)
         self._settler = Settler(store, clock, self.metrics, self._on_written)
-        self._threads: ThreadSlots[tuple[Task, Start]] = ThreadSlots(THREAD_SLOTS, self._on_thread_end)
-        self._running: dict[int, Start] = {}  # by sid: claimed and not yet recorded as ended
-        self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when its run is recorded
-        self.between_looks = asyncio.Lock()  # held during a look
+        self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS, self._end)
+        self._running: dict[int, Job[Any]] = {}  # by sid: claimed and not yet recorded as ended, the latest first
+        self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when no run of it is in hand
         self._unstarted: list[Start] = []  # claimed, but a stop came first
-        self._coroutines: dict[int, asyncio.Task[None]] = {}  # by sid: the loop itself holds them only weakly
-        self._triggers: set[asyncio.Task[bool]] = set()
+        self._never_called: list[Start] = []  # started, but the action says that a stop came first
+        self._coroutines: set[asyncio.Task[None]] = set()  # the event loop itself holds them only weakly
+        self._asked: set[asyncio.Task[bool]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
-        self._began = clock.now()
+        self._looked: float | None = None
+        self._began = self.up_since
         self._planned = 0
-        self._poked = _NEVER
+        self._poked = NEVER
         self._stopping = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to look."""
-        self._began = self._clock.now()
+        self._began = self.up_since = self._clock.now()
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
 
     def request_stop(self) -> None:
         """From now on nothing begins, not even what is claimed already; `stop` does the rest."""
         self._stopping = True
         self._wakeup.set()
-        self._unstarted.extend(start for _, start in self._threads.take_back())
+        self._unstarted.extend(job.start for job in self._threads.take_back())
 
     async def stop(self) -> None:
         """Begin nothing new; return when all that runs has ended and is recorded."""
@@ -133,35 +111,35 @@ class Engine:
                 logger.error(told, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
         self._threads.close()
 
-    async def trigger(self, sid: int) -> bool:
-        """Run a task now because a person asked for it; False where a run of it is under way."""
+    async def run_now(self, claim: Callable[[int], Awaitable[Job[Any] | None]]) -> bool:
+        """Start what `claim` brings, because a person asked for it; False where it brings nothing, or a stop came."""
         # In a task of its own: a caller that gives up must not leave a claimed run that nobody starts.
-        task = asyncio.get_running_loop().create_task(self._trigger(sid), name="noonbell-trigger")
-        self._triggers.add(task)
-        task.add_done_callback(self._triggers.discard)
+        task = asyncio.get_running_loop().create_task(self._run_now(claim), name="noonbell-trigger")
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
         return await asyncio.shield(task)
 
-    async def _trigger(self, sid: int) -> bool:
+    async def _run_now(self, claim: Callable[[int], Awaitable[Job[Any] | None]]) -> bool:
         try:
-            start = await self._store.trigger(sid, self._instance, self._clock.now())
+            job = await claim(self._clock.now())
         except BaseException:
             self._doubtful = True
             self.wake(AT_ONCE)
             raise
-        if start is None:
+        if job is None:
             return False
         if self._stopping:
-            await self._hand_back([start])
+            await self._hand_back([job.start])
             return False
-        self._launch([start])
+        self._launch([job])
         return True
 
     def is_own_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether this asyncio task executes one of our runs."""
-        return task is not None and any(task is ours for ours in self._coroutines.values())
+        return task in self._coroutines
 
     def running(self, sid: int) -> bool:
-        """Whether a run of the task has begun whose end is not recorded yet."""
+        """Whether a run of the schedule has begun whose end is not recorded yet."""
         return sid in self._running
 
     async def recorded(self, sid: int) -> None:
@@ -180,7 +158,7 @@ class Engine:
     async def _run(self) -> None:
         while not self._stopping:
             self._wakeup.clear()
-            self._poked = _NEVER
+            self._poked = NEVER
             self._planned = 0
             try:
                 async with self.between_looks:
@@ -202,6 +180,7 @@ class Engine:
     async def _look(self) -> int:
         """One look; returns when the next one is needed."""
         now = self._clock.now()
+        self._notice_gap(now)
         if not self._watch.trusted(now):
             return now + _DOUBT_PAUSE
         if self._before_look is not None:
@@ -209,45 +188,45 @@ class Engine:
         if self._doubtful:
             await self._account_for_claims()
             self._doubtful = False
-        tasks = self.tasks
-
-        def decide_one(due: Due) -> Decision:
-            task = tasks.get(due.sid)
-            if task is None:
-                logger.debug("The schedule with sid %d is due, but has no task here; it is left alone", due.sid)
-                return Decision(due.sid, due.cursor_at, None)
-            return decide(due, task.timing, now)
-
-        claimed = await self._store.claim_due(self._managed_by, self._instance, now, BATCH, decide_one)
+        jobs, claimed = await self.work.claim(now, self.up_since)
         self._tell(claimed)
         if self._stopping:
             await self._hand_back(claimed.starts)
         else:
-            self._launch(claimed.starts)
+            self._launch(jobs)
         if claimed.full:
             return now
-        return claimed.next_wake_at or _NEVER
+        return claimed.next_wake_at or NEVER
+
+    def _notice_gap(self, now: int) -> None:
+        elapsed = self._clock.elapsed()
+        longest = (self._longest_wait + GRACE_US) / 1_000_000
+        if self._looked is not None and elapsed - self._looked > longest:
+            logger.warning("Nothing was looked at for %.0f s", elapsed - self._looked)
+            self.up_since = now
+        self._looked = elapsed
 
     async def _account_for_claims(self) -> None:
         """Give back what a failed claim has claimed all the same: nobody would ever start it."""
-        lost = [live for live in await self._store.owned(self._instance) if not self._holds(live)]
+        lost = [live for live in await self._store.owned(self.work.owner) if not self._holds(live)]
         if lost:
             logger.warning("%d runs were claimed by a look that failed; they start now", len(lost))
-            await self._store.hand_back([_as_start(live) for live in lost], self._instance, AT_ONCE)
+            await self._store.hand_back([_as_start(live) for live in lost], self.work.owner, AT_ONCE)
 
     def _holds(self, live: LiveRun) -> bool:
         """Whether this very run is in hand; an earlier one of the same schedule may be, its end still on the way."""
-        start = self._running.get(live.sid)
-        return start is not None and (start.kind, start.run_for, start.fence) == (live.kind, live.run_for, live.fence)
+        job = self._running.get(live.sid)
+        while job is not None:
+            start = job.start
+            if (start.kind, start.run_for, start.fence) == (live.kind, live.run_for, live.fence):
+                return True
+            job = job.beside
+        return False
 
     def _tell(self, claimed: Claimed) -> None:
         metrics = self.metrics
         metrics.polls += 1
         metrics.looked += claimed.looked
-        for sid, error in claimed.quarantined:
-            task = self.tasks.get(sid)
-            name = repr(task.name) if task is not None else f"with sid {sid}"
-            logger.error("Task %s could not be decided and is put off for a minute: %r", name, error)
         if logger.isEnabledFor(logging.DEBUG):
             skipped = claimed.looked - len(claimed.starts) - len(claimed.quarantined)
             logger.debug(
@@ -260,7 +239,7 @@ class Engine:
         if not starts:
             return
         try:
-            await self._store.hand_back(starts, self._instance, AT_ONCE)
+            await self._store.hand_back(starts, self.work.owner, AT_ONCE)
         except Exception as error:
             expected = isinstance(error, StoreError)
             told = "%d unstarted runs stay claimed until the next start: %s"
@@ -271,89 +250,122 @@ class Engine:
             self._idle.set()
 
     def _forget(self, start: Start) -> None:
-        if self._running.get(start.sid) is not start:
-            return  # its end was recorded without our knowing, and the next run of the schedule is in hand
-        del self._running[start.sid]
-        awaited = self._awaited.pop(start.sid, None)
-        if awaited is not None:
-            awaited.set()
+        """By identity: the end may have been recorded without our knowing, and the schedule's next run be in hand."""
+        sid = start.sid
+        job = self._running.get(sid)
+        if job is None:
+            return
+        if job.start is not start:
+            while job.beside is not None and job.beside.start is not start:
+                job = job.beside
+            if job.beside is not None:
+                job.beside = job.beside.beside
+        elif job.beside is not None:
+            self._running[sid] = job.beside
+        else:
+            del self._running[sid]
+            awaited = self._awaited.pop(sid, None)
+            if awaited is not None:
+                awaited.set()
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    def _launch(self, starts: Sequence[Start]) -> None:
-        if not starts:
+    def _launch(self, jobs: Sequence[Job[Any]]) -> None:
+        if not jobs:
             return
         self._idle.clear()
         create_task = asyncio.get_running_loop().create_task
-        for start in starts:
-            task = self.tasks[start.sid]
-            self._running[start.sid] = start
-            if task.is_async:
-                self._coroutines[start.sid] = create_task(self._execute(task, start))
+        running, coroutines = self._running, self._coroutines
+        for job in jobs:
+            sid = job.start.sid
+            if sid in running:
+                job.beside = running[sid]
+            running[sid] = job
+            if job.is_async:
+                coroutines.add(create_task(self._execute(job)))
             else:
-                self._threads.submit((task, start), task.callback, self._on_thread_start)
+                self._threads.submit(job, job.call, self._on_start)
 
-    def _on_start(self, task: Task, start: Start) -> None:
-        now = self._clock.now()
-        self.metrics.started += 1
+    def _on_start(self, job: Job[Any]) -> None:
+        now, start, metrics = self._clock.now(), job.start, self.metrics
+        metrics.started += 1
         start.started_at = now  # a plain function may have waited for a thread since the claim
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
-        due = max(start.due_at, self._began, task.ended_at)
-        lateness = self.metrics.recovery if start.cause == "orphan" else self.metrics.start_lateness
-        lateness.observe(max(now - due, 0) / 1_000_000, task.name)
-        self._observer.started(task, start, now)
+        due = max(self.work.due_at(job), self._began)
+        lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
+        lateness.observe(max(now - due, 0) / 1_000_000, job.name)
+        self.work.started(job, now)
 
-    async def _execute(self, task: Task, start: Start) -> None:
-        if self._stopping:
-            self._unstarted.append(start)
-            self._coroutines.pop(start.sid, None)
-            return
+    async def _execute(self, job: Job[Any]) -> None:
+        result: object = None
         error: BaseException | None = None
+        if self._stopping:
+            self._unstarted.append(job.start)
+            self._coroutines.discard(asyncio.current_task())
+            return
         try:
-            self._on_start(task, start)
-            await task.callback()
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - whatever a task raises is its failure, not ours
+            self._on_start(job)
+            result = await job.call()
+        except NotStartedError:
+            self._coroutines.discard(asyncio.current_task())
+            self._take_back(job.start)
+            return
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - whatever an action raises is its failure, not ours
             error = raised
-        self._coroutines.pop(start.sid, None)
-        self._end(task, start, error)
+        self._coroutines.discard(asyncio.current_task())
+        self._end(job, result, error)
 
-    def _on_thread_start(self, run: tuple[Task, Start]) -> None:
-        self._on_start(*run)
+    def _take_back(self, start: Start) -> None:
+        """Hand back a run whose action waited and was never called, together with all others that end so now."""
 
-    def _on_thread_end(self, run: tuple[Task, Start], error: BaseException | None) -> None:
-        self._end(*run, error)
+        async def hand_back() -> None:
+            await asyncio.sleep(0)
+            never_called, self._never_called = self._never_called, []
+            self._coroutines.discard(asyncio.current_task())
+            await self._hand_back(never_called)
 
-    def _end(self, task: Task, start: Start, error: BaseException | None) -> None:
-        now = self._clock.now()
-        task.ended_at = now
-        retry_at = None
+        self._never_called.append(start)
+        if len(self._never_called) == 1:
+            self._coroutines.add(asyncio.get_running_loop().create_task(hand_back(), name="noonbell-hand-back"))
+
+    def _end(self, job: Job[Any], result: object, error: BaseException | None) -> None:
+        now, start, owner = self._clock.now(), job.start, self.work.owner
+        settlement = Settlement(start, owner, "succeeded" if error is None else "failed", now)
         try:
             if error is None:
                 self.metrics.succeeded += 1
+                if type(result) is Finished:
+                    settlement.detail, settlement.message = result.detail, result.message
             else:
                 self.metrics.failed += 1
-                retry_at = now + max(task.retry_delay_us, LEAST_RETRY) if start.kind == "scheduled" else None
-            self._observer.ended(task, start, now, error, retry_at)
+                settlement.error, settlement.detail = describe_error(error), _detail_of(error)
+                settlement.wake_at = self.work.retry_at(job, now, error)
+            self.work.ended(job, now, error, settlement.wake_at)
         finally:  # a listener or log handler that raises must not keep the end from being recorded
-            if error is None:
-                self._settler.add(Settlement(start, self._instance, "succeeded", now))
-            else:
-                self._settler.add(Settlement(start, self._instance, "failed", now, retry_at, describe_error(error)))
+            self._settler.add(settlement)
 
     def _on_written(self, settlements: Sequence[Settlement]) -> None:
-        earliest = _NEVER
+        message: OutboxMessage | None = None
         for settlement in settlements:
-            start = settlement.start
-            self._forget(start)
-            if start.kind == "manual":  # a retry that waited beside it may be due by now
-                earliest = AT_ONCE
-            if start.following is not None and start.following < earliest:
-                earliest = start.following
-            if settlement.wake_at is not None and settlement.wake_at < earliest:
-                earliest = settlement.wake_at
+            self._forget(settlement.start)
+            message = message or settlement.message
         if not self._running:
             self._idle.set()
-        self.wake(earliest)
+        if message is not None and self._on_messages is not None:
+            self._on_messages()
+        self.wake(self.work.wakes_at(settlements))
+
+
+def _detail_of(error: BaseException) -> str | None:
+    """What an action's error has to tell beside its text: JSON in `detail`, a name that others use otherwise."""
+    detail = getattr(error, "detail", None)
+    if not isinstance(detail, str):
+        return None
+    try:
+        msgspec.json.decode(detail)
+    except msgspec.DecodeError:
+        return None
+    return detail
 
 
 def _as_start(live: LiveRun) -> Start:

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class ThreadSlots(Generic[T]):
-    """Runs plain functions, each tagged with a value that comes back with its end."""
+    """Runs plain functions, each tagged with a value that comes back with its result or error."""
 
-    def __init__(self, slots: int, finished: Callable[[T, BaseException | None], None]) -> None:
+    def __init__(self, slots: int, finished: Callable[[T, object, BaseException | None], None]) -> None:
         self._slots = slots
         self._finished = finished
         self._waiting: deque[tuple[T, Callable[[], object], Callable[[T], None]]] = deque()
@@ -63,18 +63,19 @@ class ThreadSlots(Generic[T]):
     def _work(self) -> None:
         while (job := self._handoff.get()) is not None:
             tag, function = job
+            result: object = None
             error: BaseException | None = None
             assert self._loop is not None  # noqa: S101 - set before anything was handed over
             try:
                 result = function()
                 if inspect.iscoroutine(result):  # a plain callable that wraps an async one
-                    asyncio.run_coroutine_threadsafe(result, self._loop).result()
+                    result = asyncio.run_coroutine_threadsafe(result, self._loop).result()
             except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the end belongs to the run
                 error = raised
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                self._loop.call_soon_threadsafe(self._done, tag, error)
+                self._loop.call_soon_threadsafe(self._done, tag, result, error)
 
-    def _done(self, tag: T, error: BaseException | None) -> None:
+    def _done(self, tag: T, result: object, error: BaseException | None) -> None:
         self._busy -= 1
-        self._finished(tag, error)
+        self._finished(tag, result, error)
         self._fill()

@@ -3,29 +3,26 @@
 An account is a chain. Runs and spans come in the order of time, each has to begin at the very occurrence that follows
 the end of the one before, and the last has to reach the cursor. A link that begins later leaves occurrences without a
 verdict, one that begins earlier gives some a second one; either way the first wrong occurrence is known at once, and
-nothing between two links is enumerated. At the end the whole is counted once more by other arithmetic.
+nothing between two links is enumerated. Of an interval each link follows from the start of the last run, so one that is
+gone or moved breaks it. At the end the whole is counted once more by other arithmetic.
+
+Days that were pruned are links, too: each reaches from its first occurrence to its last and says how many were in it. A
+run that was live when its day went lies inside such a link, and is counted with it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from noonbell.ledger.reading import (
-    EARLIEST,
-    LATEST,
-    Rhythm,
-    dst_policy,
-    durable_bounds,
-    is_instant,
-    iso,
-    rhythm,
-    zone_named,
-)
-from noonbell.timing import rules_hash
+from noonbell.ledger.pruned import PrunedPart, PrunedParts
+from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
+from noonbell.ledger.rhythms import Steps
+from noonbell.ledger.stretches import Stretch, Stretches
+from noonbell.timing import QuietHours
 
-_FIRST_MINUTE: Final = 61_000_000  # a schedule's account begins within the minute in which it was created
+_SKEW: Final = SECOND  # how far two clocks may be apart before runs count as overlapping
 
 
 class Tell(Protocol):
@@ -34,23 +31,13 @@ class Tell(Protocol):
     def __call__(self, kind: str, text: str, *, account: Account, at: object, remark: bool) -> None: ...
 
 
-class Stretch(NamedTuple):
-    """An epoch as far as it is decided: occurrences in (from_at, limit]."""
-
-    number: int
-    from_at: int
-    limit: int
-    rhythm: Rhythm
-    outdated: bool  # the zone's rules have changed since, so today's arithmetic proves nothing
-
-
 class Account:
     """What is known of one schedule while its ledger streams by."""
 
     __slots__ = (
-        "_at_stretch", "_attempts", "_covered_by", "_covered_to", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_spans", "_tell", "_to_at", "_troubled", "accounted", "cursor_at", "managed_by", "name", "row",
-        "sid", "stretches",
+        "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
+        "_next_span", "_part", "_pruned", "_spans", "_tell", "_to_at", "_troubled", "accounted",
+        "cursor_at", "managed_by", "name", "quiet", "quiet_since", "row", "sid", "stretches",
     )  # fmt: skip
 
     def __init__(self, row: Mapping[str, Any], tell: Tell, from_at: int | None, to_at: int | None) -> None:
@@ -58,22 +45,27 @@ class Account:
         self.sid: int = row["sid"]
         self.name = row["name"] if isinstance(row["name"], str) else f"schedule {self.sid}"
         self.managed_by = row["managed_by"]
-        self.stretches: list[Stretch] = []
         self.accounted = 0
         self.cursor_at: int | None = row["cursor_at"] if is_instant(row["cursor_at"]) else None
+        self.quiet: QuietHours | None = None  # as they stand now, and have stood
+        self.quiet_since = LATEST
+        self.stretches = Stretches(row, self.tell, self.cursor_at, whole=from_at is None)
         self._tell = tell
         self._from_at = EARLIEST if from_at is None else from_at
         self._to_at = LATEST if to_at is None else to_at
-        self._at_stretch = 0
         self._expected: int | None = None
         self._covered_to = EARLIEST
         self._covered_by = ""
         self._spans = array("q")  # from, to, from, to, …: two whole numbers a span, however many there are
         self._next_span = 0
-        self._live: list[tuple[int, str, object]] = []  # run_for, state, epoch
+        self._live: list[tuple[int, str, object, object]] = []  # run_for, state, epoch, started_at
         self._next_live = 0
+        self._pruned = PrunedParts()
+        self._part: PrunedPart | None = None  # the pruned part that was covered last
         self._attempts: dict[str, tuple[array[int], int]] = {}  # kind -> (run_for of recorded attempts, how many met)
         self._troubled = False
+        self._ended = EARLIEST  # of the runs that have come by
+        self._began: int | None = None  # the latest of them
         for column in ("name", "spec", "timezone", "managed_by"):
             if not isinstance(row[column], str):
                 self.tell("damaged", f"its stored {column} is {row[column]!r}, which is no text")
@@ -84,127 +76,47 @@ class Account:
     def tell(self, kind: str, text: str, *, at: object = None, remark: bool = False) -> None:
         self._troubled = self._troubled or not remark
         if not remark and is_instant(at):
-            stretch = self._stretch_of(at)
+            stretch = self.stretches.holding(at)
             if stretch is not None and stretch.outdated:
                 text += " (by today's rules of its time zone, which are not those it was decided by)"
                 remark = True
         self._tell(kind, text, account=self, at=at, remark=remark)
-
-    # --- epochs -------------------------------------------------------------------------------------------------------
 
     def open_epochs(self, epochs: list[Mapping[str, Any]]) -> None:
         """Take the schedule's epochs, in order, and stand before the first occurrence to be accounted for."""
         if not epochs:
             self.tell("epoch", "it has no epoch, so nothing says when it was to run")
             return
-        before: Mapping[str, Any] | None = None
-        for epoch in epochs:
-            self._check_epoch(epoch, before)
-            self._add_stretch(epoch)
-            before = epoch
-        self._check_last_epoch(epochs[-1])
+        self.stretches.take(epochs, self._to_at)
         if self.stretches:
-            self._expected = self._following(self._from_at - 1)
+            self._expected = self.stretches.following(self._from_at - 1)
 
-    def _check_epoch(self, epoch: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
-        number, from_at, to_at = epoch["epoch"], epoch["from_at"], epoch["to_at"]
-        if not is_instant(from_at) or not (to_at is None or is_instant(to_at)):
-            self.tell("damaged", f"its epoch {number} reaches from {from_at!r} to {to_at!r}, which are no instants")
+    # --- what is gathered before the runs come by ---------------------------------------------------------------------
+
+    def add_live(self, run_for: int, state: str, epoch: object, started: object) -> None:
+        self._live.append((run_for, state, epoch, started))
+
+    def add_pruned(self, part: PrunedPart) -> None:
+        """A pruned day, in order."""
+        stretch = self.stretches.numbered(part.epoch)
+        if stretch is None:
+            if self.stretches:
+                self.tell("pruned", f"{part} belongs to epoch {part.epoch}, which has no occurrences", at=part.first_at)
             return
-        if to_at is not None and to_at < from_at:
-            self.tell(
-                "epoch", f"its epoch {number} ends at {iso(to_at)}, before it begins at {iso(from_at)}", at=from_at
-            )
-        if before is None:
-            created = self.row["created_at"]
-            if number != 1:
-                self.tell("epoch", f"its first epoch is number {number}: those before it are gone", at=from_at)
-            elif is_instant(created) and not created - _FIRST_MINUTE <= from_at <= created:
-                text = f"its first epoch begins at {iso(from_at)}, but it was created at {iso(created)}"
-                self.tell("epoch", text, at=from_at)
+        wrong = part.wrong()
+        if wrong is None and not stretch.from_at < part.first_at <= part.to_at <= stretch.limit <= LATEST:
+            wrong = "lies outside of what its epoch has decided" if part.to_at <= self._to_at else None
+        ends = (part.first_at, part.to_at)
+        if wrong is None and not isinstance(stretch.rhythm, Steps) and not all(map(stretch.rhythm.has, ends)):
+            wrong = f"reaches from {iso(part.first_at)} to {iso(part.to_at)}, which are no occurrences"
+        if wrong is not None:
+            self.tell("pruned", f"{part} {wrong}", at=part.first_at)
             return
-        if number != before["epoch"] + 1:
-            self.tell("epoch", f"epoch {number} follows epoch {before['epoch']}: those between are gone", at=from_at)
-        elif before["to_at"] != from_at:
-            ended = "has no end" if before["to_at"] is None else f"ends at {iso(before['to_at'])}"
-            text = f"epoch {number} begins at {iso(from_at)}, but epoch {before['epoch']} {ended}"
-            self.tell("epoch", text, at=from_at)
+        self._pruned.add(part, stretch.rhythm)
 
-    def _add_stretch(self, epoch: Mapping[str, Any]) -> None:
-        number, spec, zone_name = epoch["epoch"], epoch["spec"], epoch["timezone"]
-        if not isinstance(spec, str) or not isinstance(zone_name, str):
-            self.tell("damaged", f"epoch {number} has the spec {spec!r} in the zone {zone_name!r}")
-            return
-        found = rhythm(spec, zone_name, dst_policy(epoch["policies"]))
-        if isinstance(found, str):
-            self.tell("damaged", f"epoch {number} cannot be checked: {found}")
-            return
-        if not is_instant(epoch["from_at"]) or self.cursor_at is None:
-            return
-        if epoch["enabled"] == 0:
-            return  # a pause: nothing comes in it
-        end = epoch["to_at"] if is_instant(epoch["to_at"]) else self.cursor_at
-        zone = zone_named(zone_name)
-        outdated = zone is not None and epoch["zone_hash"] != rules_hash(zone)
-        from_at, limit = epoch["from_at"], min(end, self.cursor_at, self._to_at)
-        bounds = durable_bounds(epoch["policies"])
-        if bounds is not None:
-            from_at = from_at if bounds.start_at is None else max(from_at, bounds.start_at - 1)
-            limit = limit if bounds.end_at is None else min(limit, bounds.end_at)
-        self.stretches.append(Stretch(number, from_at, limit, found, outdated))
-
-    def _check_last_epoch(self, epoch: Mapping[str, Any]) -> None:
-        row, number = self.row, epoch["epoch"]
-        removed = row["removed_at"] is not None
-        if row["epoch"] != number:
-            self.tell("epoch", f"it stands in epoch {row['epoch']!r}, but its last epoch is {number}")
-        if row["spec"] != epoch["spec"] or row["timezone"] != epoch["timezone"]:
-            text = (
-                f"it is stored as {row['spec']!r} in {row['timezone']!r}, but its epoch {number} says "
-                f"{epoch['spec']!r} in {epoch['timezone']!r}"
-            )
-            self.tell("epoch", text)
-        if (epoch["to_at"] is not None) != removed:
-            state = (
-                "was removed, but its epoch has no end" if removed else f"is in use, but its epoch {number} has ended"
-            )
-            self.tell("epoch", f"it {state}")
-        if removed and is_instant(epoch["to_at"]) and epoch["to_at"] != self.cursor_at:
-            text = f"its last epoch ends at {iso(epoch['to_at'])}, but its cursor stands at {iso(self.cursor_at)}"
-            self.tell("epoch", text, at=self.cursor_at)
-        if self.cursor_at is not None and is_instant(epoch["from_at"]) and self.cursor_at < epoch["from_at"]:
-            text = f"its cursor stands at {iso(self.cursor_at)}, before its epoch {number} begins"
-            self.tell("epoch", text, at=self.cursor_at)
-
-    def _stretch_of(self, at: int) -> Stretch | None:
-        return next((stretch for stretch in self.stretches if stretch.from_at < at <= stretch.limit), None)
-
-    def _following(self, at: int) -> int | None:
-        """The first occurrence after `at` that has to have a verdict."""
-        stretches = self.stretches
-        while self._at_stretch < len(stretches):
-            stretch = stretches[self._at_stretch]
-            if at < stretch.limit:
-                found = stretch.rhythm.after(max(at, stretch.from_at))
-                if found is not None and found <= stretch.limit:
-                    return found
-            self._at_stretch += 1
-        return None
-
-    def _count(self, first: int, last: int) -> int:
-        return sum(
-            stretch.rhythm.count(max(first, stretch.from_at + 1), min(last, stretch.limit))
-            for stretch in self.stretches
-        )
-
-    # --- the chain ----------------------------------------------------------------------------------------------------
-
-    def add_live(self, run_for: int, state: str, epoch: object) -> None:
-        self._live.append((run_for, state, epoch))
-
-    def add_span(self, from_at: int, to_at: int, n: object, epoch: object) -> None:
+    def add_span(self, from_at: int, to_at: int, n: object, epoch: object, reason: object = "") -> None:
         """Check a span by itself and keep its ends for the chain."""
-        stretch = next((stretch for stretch in self.stretches if stretch.number == epoch), None)
+        stretch = self.stretches.numbered(epoch)
         if stretch is None:
             if self.stretches:
                 text = (
@@ -215,34 +127,76 @@ class Account:
         if to_at < from_at:
             self.tell("span", f"the span from {iso(from_at)} ends before it begins, at {iso(to_at)}", at=from_at)
             return
-        for end in (from_at, to_at):
+        rhythm = stretch.rhythm
+        for end in (from_at,) if from_at == to_at else (from_at, to_at):
             inside = stretch.from_at < end <= (stretch.limit if end <= self._to_at else end)
-            if not inside or not stretch.rhythm.has(end):
+            if not inside or not (isinstance(rhythm, Steps) or rhythm.has(end)):
                 text = (
                     f"the span from {iso(from_at)} to {iso(to_at)} ends on {iso(end)}, which is no decided occurrence"
                 )
                 self.tell("span", text, at=end)
-        counted = stretch.rhythm.count(from_at, to_at)
+            if reason == "quiet hours" and self._known_quiet(stretch) and not self._is_quiet(end):
+                text = f"the span from {iso(from_at)} to {iso(to_at)} tells of quiet hours, but {iso(end)} is in none"
+                self.tell("quiet", text, at=end)
+        if isinstance(rhythm, Steps) and (to_at - from_at) % rhythm.every:
+            text = f"the span from {iso(from_at)} to {iso(to_at)} does not end on a step of its interval"
+            self.tell("span", text, at=from_at)
+        counted = _counted(stretch, from_at, to_at)
         if counted != n:
             text = f"the span from {iso(from_at)} to {iso(to_at)} says {n!r} occurrences, but there are {counted}"
             self.tell("span", text, at=from_at)
         self._spans.extend((from_at, to_at))
 
-    def run(self, run_for: int, epoch: object) -> None:
+    def _known_quiet(self, stretch: Stretch) -> bool:
+        """Whether the quiet hours of an epoch are those of today: a change of them opens an epoch."""
+        named: object = self.row["quiet_hours_policy_id"]
+        stands = stretch.from_at >= self.quiet_since and stretch.terms.quiet_hours_policy_id == named
+        return self.quiet is not None and stands
+
+    def _is_quiet(self, at: int) -> bool:
+        return self.quiet is not None and self.quiet.is_quiet(at)
+
+    # --- the chain ----------------------------------------------------------------------------------------------------
+
+    def run(self, run_for: int, epoch: object, started: object, ended: object) -> None:
         """An ended run, in the order of time."""
         self._catch_up(run_for)
-        if run_for == self._expected and self.stretches[self._at_stretch].number == epoch:
+        stretch = self.stretches.numbered(epoch)
+        if stretch is not None and stretch.terms.durable:
+            self._check_durable_run(run_for, stretch, started, ended)
+        if (
+            run_for == self._expected
+            and stretch is not None
+            and self._part is None
+            and self.stretches.current is stretch
+        ):
             self.accounted += 1
             self._covered_to, self._covered_by = run_for, "a run"
-            self._expected = self._following(run_for)
+            stretch.fired(started)
+            self._expected = self.stretches.following(run_for)
             return
-        self._cover_one(run_for, epoch, "a run")
+        self._cover_one(run_for, epoch, "a run", started)
 
-    def _cover_one(self, run_for: int, epoch: object, what: str) -> None:
+    def _check_durable_run(self, run_for: int, stretch: Stretch, started: object, ended: object) -> None:
+        if not is_instant(started) or not is_instant(ended):
+            return
+        within = stretch.to_at is None or started < stretch.to_at
+        if stretch.terms.overlap != "allow" and within and started < self._ended - _SKEW:
+            text = (
+                f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to {iso(self._ended)}"
+            )
+            self.tell("overlap", text, at=run_for)
+        self._ended = max(self._ended, ended)
+        if started != self.row["removed_at"]:  # else it was queued, and given up without a start
+            self._began = started
+        if self._known_quiet(stretch) and self._is_quiet(run_for):
+            self.tell("quiet", f"a run was fired for {iso(run_for)}, which lies in quiet hours", at=run_for)
+
+    def _cover_one(self, run_for: int, epoch: object, what: str, started: object) -> None:
         if not self.stretches:
             return
-        stretch = self._stretch_of(run_for)
-        if stretch is None or not stretch.rhythm.has(run_for):
+        stretch = self.stretches.holding(run_for)
+        if stretch is None or not (isinstance(stretch.rhythm, Steps) or stretch.rhythm.has(run_for)):
             where = "" if stretch is not None else ", and lies outside what its epochs have decided"
             self.tell(
                 "stray", f"{what} for {iso(run_for)} answers for nothing: that is no occurrence{where}", at=run_for
@@ -251,41 +205,71 @@ class Account:
         if stretch.number != epoch:
             text = f"{what} for {iso(run_for)} names epoch {epoch!r}, but it belongs to epoch {stretch.number}"
             self.tell("epoch", text, at=run_for)
-        self._cover(run_for, run_for, what)
+        self._cover(run_for, run_for, what, stretch, started=started)
 
     def _catch_up(self, at: int) -> None:
-        """Let the spans and live runs up to `at` take their places."""
+        """Let the pruned days, spans and live runs up to `at` take their places."""
         while True:
-            span_from = self._spans[self._next_span] if self._next_span < len(self._spans) else None
-            live_for = self._live[self._next_live][0] if self._next_live < len(self._live) else None
-            if span_from is not None and span_from <= at and (live_for is None or span_from <= live_for):
+            part_from = self._pruned.next_at
+            span_from = self._spans[self._next_span] if self._next_span < len(self._spans) else LATEST + 1
+            live_for = self._live[self._next_live][0] if self._next_live < len(self._live) else LATEST + 1
+            first = min(part_from, span_from, live_for)
+            if first > at:
+                return
+            if first == part_from:
+                self._cover_part(self._pruned.take())
+            elif first == span_from:
                 span_to = self._spans[self._next_span + 1]
                 self._next_span += 2
-                self._cover(span_from, span_to, f"a span from {iso(span_from)} to {iso(span_to)}")
-            elif live_for is not None and live_for <= at:
-                _, state, epoch = self._live[self._next_live]
-                self._next_live += 1
-                self._cover_one(live_for, epoch, f"a live run ({state})")
+                what = f"a span from {iso(span_from)} to {iso(span_to)}"
+                self._cover(span_from, span_to, what, self.stretches.holding(min(span_to, self._to_at)))
             else:
-                return
+                _, state, epoch, started = self._live[self._next_live]
+                self._next_live += 1
+                self._cover_one(live_for, epoch, f"a live run ({state})", started)
 
-    def _cover(self, first: int, last: int, what: str) -> None:
+    def _cover(self, first: int, last: int, what: str, stretch: Stretch | None, *, started: object = EARLIEST) -> None:
+        """`started` is given for a run: None where it has not begun."""
         first, last = max(first, self._from_at), min(last, self._to_at)
         if last < first:
             return
+        if self._part is not None and first <= self._part.to_at:
+            self._cover_within(self._part, first, last, what, stretch, started=started)
+            return
+        self._close_part()
+        self._check_link(first, what, stretch)
+        self.accounted += 0 if stretch is None else _counted(stretch, first, last)
+        if last >= self._covered_to:
+            self._covered_to, self._covered_by = last, what
+        if stretch is not None and started != EARLIEST:
+            stretch.fired(started)
+        elif stretch is not None and isinstance(stretch.rhythm, Steps) and last > (stretch.rhythm.moves_at or LATEST):
+            stretch.rhythm.moves_at = None  # deleted in the midst of a catch-up, as above
+        self._expected = self.stretches.following(self._covered_to)
+
+    def _check_link(self, first: int, what: str, stretch: Stretch | None) -> None:
+        """Whether a link begins where the one before has left off."""
         expected = self._expected
+        steps = stretch.rhythm if stretch is not None and isinstance(stretch.rhythm, Steps) else None
+        if steps is not None and steps.in_doubt:
+            steps.goes_through(first)
+            return
+        deleted = self.row["removed_at"] is not None and first > self._covered_to
+        if steps is not None and deleted and first != expected and steps.has_not_moved(first):
+            return  # it was deleted in the midst of a catch-up, whose anchor stays to its end
         if self._covered_by and first <= self._covered_to:
             text = f"the occurrence {iso(first)} has two verdicts: {self._covered_by}, and {what}"
             self.tell("double", text, at=first)
         elif expected is not None and expected < first:
             self._missing(expected, first - 1)
-        self.accounted += self._count(first, last)
-        if last >= self._covered_to:
-            self._covered_to, self._covered_by = last, what
-        self._expected = self._following(self._covered_to)
+        elif steps is not None and first != expected:
+            right = "nothing more comes" if expected is None else f"the next is {iso(expected)}"
+            self.tell("chain", f"{what} begins at {iso(first)}, but counted from its last start {right}", at=first)
+        if steps is not None and first != expected:
+            steps.goes_through(first)  # one break is told once
 
     def _missing(self, first: int, before: int) -> None:
-        n = self._count(first, before)
+        n = self.stretches.count(first, before)
         if n <= 1:
             text = f"the occurrence {iso(first)} has no verdict: no run and no span answers for it"
         else:
@@ -293,6 +277,62 @@ class Account:
                 f"{n} occurrences, the first of them {iso(first)}, have no verdict: no run and no span answers for them"
             )
         self.tell("missing", text, at=first)
+
+    # --- pruned days --------------------------------------------------------------------------------------------------
+
+    def _cover_part(self, part: PrunedPart) -> None:
+        stretch = self.stretches.numbered(part.epoch)
+        if stretch is None:
+            return
+        self._close_part()
+        cut = part.first_at < self._from_at or part.to_at > self._to_at
+        if not cut:
+            self._check_link(part.first_at, str(part), stretch)
+        self._part = None if cut else part
+        self.accounted += part.n if not cut else _counted(stretch, max(part.first_at, self._from_at),
+                                                         min(part.to_at, self._to_at))  # fmt: skip
+        if part.to_at >= self._covered_to:
+            self._covered_to, self._covered_by = part.to_at, str(part)
+        self._go_on_from(stretch, part)
+
+    def _go_on_from(self, stretch: Stretch, part: PrunedPart) -> None:
+        if isinstance(stretch.rhythm, Steps):
+            stretch.rhythm.goes_through(part.to_at)
+        if part.last_for is not None:
+            stretch.fired(part.last_started_at)
+        self._expected = self.stretches.following(self._covered_to)
+
+    def _cover_within(
+        self, part: PrunedPart, first: int, last: int, what: str, stretch: Stretch | None, *, started: object
+    ) -> None:
+        """What stayed when its day was pruned: a run that was live then."""
+        if first <= part.kept_to:
+            self.tell("double", f"the occurrence {iso(first)} has two verdicts: one before, and {what}", at=first)
+        n = 0 if stretch is None else _counted(stretch, first, last)
+        part.kept_to = max(part.kept_to, last)
+        part.kept += n
+        self.accounted += n
+        if stretch is not None and started != EARLIEST and (part.last_for is None or first > part.last_for):
+            part.last_for, part.last_started_at = first, started if is_instant(started) else None
+            self._go_on_from(stretch, part)
+
+    def _close_part(self) -> None:
+        """All that stayed of a pruned part has come by: its count has to be right."""
+        part, self._part = self._part, None
+        if part is None:
+            return
+        stretch = self.stretches.numbered(part.epoch)
+        if stretch is None:
+            return
+        counted, said = _counted(stretch, part.first_at, part.to_at), part.n + part.kept
+        if isinstance(stretch.rhythm, Steps):
+            if said > counted:  # each start puts off what follows it, so there may be fewer
+                text = f"{part} counts {part.n} occurrences, but no more than {counted - part.kept} fit"
+                self.tell("pruned", text, at=part.first_at)
+        elif counted != said:
+            kept = f" beside {part.kept} that stayed" if part.kept else ""
+            text = f"{part} counts {part.n} occurrences{kept}, but there were {counted}"
+            self.tell("pruned", text, at=part.first_at)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -323,13 +363,30 @@ class Account:
     def close(self) -> None:
         """All has come by: see what is left over, and count the whole once more."""
         self._catch_up(LATEST)
+        self._close_part()
         for kind in list(self._attempts):
             self.meet_attempts(LATEST, kind)
         if not self.stretches:
             return
         if self._expected is not None:
             self._missing(self._expected, LATEST)
-        counted = self._count(self._from_at, self._to_at)
+        whole = self.stretches.whole and self._to_at == LATEST
+        last = self.row["last_run_at"]
+        if self._began is not None and not (is_instant(last) and last >= self._began):
+            self.tell("times", f"its last_run_at is {iso(last)}, but a run began at {iso(self._began)}")
+        if self.row["type"] == "interval":
+            if whole and not self._troubled:
+                self.stretches.check_anchors()
+            return
+        counted = self.stretches.count(self._from_at, self._to_at)
         if counted != self.accounted and not self._troubled:
             text = f"{counted} occurrences lie up to its cursor, but runs and spans answer for {self.accounted}"
             self.tell("count", text, at=self.cursor_at)
+
+
+def _counted(stretch: Stretch, first: int, last: int) -> int:
+    """How many occurrences lie between two that are known to be some."""
+    rhythm = stretch.rhythm
+    if first == last:
+        return 1
+    return (last - first) // rhythm.every + 1 if isinstance(rhythm, Steps) else rhythm.count(first, last)

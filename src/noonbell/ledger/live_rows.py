@@ -1,8 +1,8 @@
 """What must hold of a schedule's row and its live runs at any committed moment.
 
 A running run has an owner and no wake-up; one that waits or is queued has a wake-up and no owner. A schedule with a
-running run has no wake-up of its own; any other wakes at the first occurrence after its cursor. Of a durable schedule
-only the last is asked, and not when: its policies may put it off.
+running run has no wake-up of its own, unless its runs may overlap; any other wakes at the first occurrence after its
+cursor. A durable schedule may wake earlier, to look, and later by its jitter or to the end of quiet hours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ledger.account import Account
-from noonbell.ledger.reading import Bounds, dst_policy, durable_bounds, is_instant, iso, rhythm
+from noonbell.ledger.reading import is_instant, iso
+from noonbell.ledger.rhythms import Steps, by_clock
+from noonbell.ledger.terms import Terms, terms_of
+from noonbell.timing import jitter_us
 
 KINDS: Final = ("scheduled", "manual")
 _STATES: Final = ("queued", "running", "waiting")
@@ -58,12 +61,13 @@ def _check_holding(account: Account, live: Mapping[str, Any], what: str) -> None
 
 
 def check_wake_up(account: Account, last_epoch: Mapping[str, Any], live: list[Mapping[str, Any]]) -> None:
-    """The schedule's own wake-up against its cursor."""
-    bounds = durable_bounds(last_epoch["policies"])
-    if bounds is None:
+    """The schedule's own wake-up against its cursor; asked when the account is closed."""
+    terms = terms_of(last_epoch["policies"])
+    if not terms.durable:
         _check_declared(account, last_epoch, live)
-    else:
-        _check_durable(account, last_epoch, bounds, live)
+    elif account.row["removed_at"] is None:
+        _check_in_use(account, last_epoch, terms)
+        _check_durable(account, terms, live)
 
 
 def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[Mapping[str, Any]]) -> None:
@@ -81,7 +85,7 @@ def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[
         return  # the run wakes by itself and brings the schedule's wake-up with it
     if not isinstance(last_epoch["spec"], str) or not isinstance(last_epoch["timezone"], str):
         return
-    found = rhythm(last_epoch["spec"], last_epoch["timezone"], dst_policy(last_epoch["policies"]))
+    found = by_clock(last_epoch["spec"], last_epoch["timezone"], terms_of(last_epoch["policies"]).dst)
     if isinstance(found, str):
         return
     expected = found.after(cursor)
@@ -98,20 +102,59 @@ def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[
     account.tell("wake-up", f"it {wakes}, but after its cursor ({iso(cursor)}) {right}", at=expected)
 
 
-def _check_durable(
-    account: Account, last_epoch: Mapping[str, Any], bounds: Bounds, live: list[Mapping[str, Any]]
-) -> None:
-    """A durable schedule may wake later than its next occurrence (jitter, quiet hours), but wake it must."""
-    row, cursor = account.row, account.cursor_at
-    if live or row["next_run_at"] is not None or row["removed_at"] is not None or row["enabled"] == 0:
+def _check_in_use(account: Account, last_epoch: Mapping[str, Any], terms: Terms) -> None:
+    """Whether it is enabled as its last epoch says; a one-shot is not once it has come."""
+    enabled, said = account.row["enabled"] == 1, last_epoch["enabled"] == 1
+    if terms.kind == "one_shot" and said:
+        stretch = account.stretches.numbered(last_epoch["epoch"])
+        if stretch is None or account.cursor_at is None or stretch.outdated:
+            return
+        over = _to_come(account, terms) is None
+        if enabled == over:
+            text = (
+                "its only occurrence has come, and yet it is enabled" if over else "it has yet to come, and is disabled"
+            )
+            account.tell("enabled", text, at=account.cursor_at)
+    elif enabled != said:
+        text = f"it is {'enabled' if enabled else 'disabled'}, but its last epoch says otherwise"
+        account.tell("enabled", text, at=account.cursor_at)
+
+
+def _to_come(account: Account, terms: Terms) -> int | None:
+    """The first occurrence after the cursor."""
+    cursor, stretch = account.cursor_at, account.stretches.numbered(account.row["epoch"])
+    if cursor is None or stretch is None or (isinstance(stretch.rhythm, Steps) and stretch.rhythm.in_doubt):
+        return None
+    found = stretch.rhythm.after(max(cursor, stretch.from_at))
+    return None if found is None or (terms.end_at is not None and found > terms.end_at) else found
+
+
+def _check_durable(account: Account, terms: Terms, live: list[Mapping[str, Any]]) -> None:
+    row, next_run_at = account.row, account.row["next_run_at"]
+    running = [run for run in live if run["state"] == "running" and run["kind"] == "scheduled"]
+    if running and terms.overlap != "allow":
+        if next_run_at is not None:
+            account.tell("wake-up", f"a run of it is running, and yet it wakes at {iso(next_run_at)}", at=next_run_at)
+        if sum(run["epoch"] == row["epoch"] for run in running) > 1:
+            account.tell("overlap", f"{len(running)} runs of it are running at once, though none may overlap")
+    stretch = account.stretches.numbered(row["epoch"])
+    if live or row["enabled"] == 0 or stretch is None or stretch.outdated:
         return
-    if cursor is None or not isinstance(last_epoch["spec"], str) or not isinstance(last_epoch["timezone"], str):
+    expected = _to_come(account, terms)
+    if expected is None:
         return
-    found = rhythm(last_epoch["spec"], last_epoch["timezone"], dst_policy(last_epoch["policies"]))
-    if isinstance(found, str):
-        return
-    after = cursor if bounds.start_at is None else max(cursor, bounds.start_at - 1)
-    expected = found.after(after)
-    if expected is not None and (bounds.end_at is None or expected <= bounds.end_at):
-        text = f"it has no wake-up, but after its cursor ({iso(cursor)}) the next occurrence is {iso(expected)}"
+    if not is_instant(next_run_at):
+        text = (
+            f"it has no wake-up, but after its cursor ({iso(account.cursor_at)}) the next occurrence is {iso(expected)}"
+        )
         account.tell("wake-up", text, at=expected)
+        return
+    latest = expected + jitter_us(str(row["schedule_id"]), expected, terms.jitter_us)
+    if next_run_at <= latest:
+        return
+    if row["quiet_hours_policy_id"] is not None:
+        quiet = account.quiet
+        if quiet is None or quiet.quiet_until(next_run_at - 1) == next_run_at:
+            return  # it sleeps to the end of quiet hours
+    text = f"it wakes at {iso(next_run_at)}, but its next occurrence after its cursor starts at {iso(latest)}"
+    account.tell("wake-up", text, at=expected)

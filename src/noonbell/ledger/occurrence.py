@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from noonbell.core.records import Attempt, Epoch, LifecycleEvent, LiveRun, Run, Span
+from noonbell.core.records import Attempt, Epoch, LifecycleEvent, LiveRun, PrunedDay, Run, Span
 from noonbell.ledger.presence import Absence, absence_at, absences
-from noonbell.ledger.reading import SECOND, Rhythm, is_instant, moment
+from noonbell.ledger.pruned import pruned_day
+from noonbell.ledger.reading import SECOND, is_instant, moment
+from noonbell.ledger.rhythms import Rhythm
 from noonbell.ledger.wording import Times, counted, length
 from noonbell.ports import Store
 
@@ -37,12 +39,13 @@ class Explainer:
         self._rhythm = rhythm
         self._times = times
         self._now = now
+        self._keeper: str = row["managed_by"]  # whose lifecycle tells when something was up
 
     async def explain(self, at: int) -> Story:
         """The story of the occurrence `at`."""
         ended = await self._store.runs(self._sid, at, at, "scheduled")
         live = [run for run in await self._store.live(self._sid) if run.kind == "scheduled"]
-        events = await self._store.lifecycle(self._row["managed_by"])
+        events = await self._store.lifecycle(self._keeper)
         alive = next((run for run in live if run.run_for == at), None)
         if ended:
             return await self._fired(ended[0], live, events)
@@ -53,9 +56,20 @@ class Explainer:
             return await self._folded(at, spans[0], live, events)
         cursor = self._row["cursor_at"]
         if is_instant(cursor) and at <= cursor:
+            if (kept := await pruned_day(self._store, self._sid, at)) is not None:
+                return self._forgotten(at, kept)
             text = f"The ledger has no verdict on {self._said(at)}, though it should; noonbell verify tells more."
             return Story(text, {"verdict": "lost"})
         return self._undecided(at, live, events)
+
+    def _forgotten(self, at: int, kept: PrunedDay) -> Story:
+        """Its day was pruned."""
+        day = moment(kept.day).date()
+        text = (
+            f"What became of {self._said(at)} is pruned: only the counts of that day are kept. On {day} (UTC) "
+            f"{self._name} fired {kept.fired} times, and {counted(kept.passed, 'occurrence')} passed without a run."
+        )
+        return Story(text, {"verdict": "pruned", "day": str(day), "fired": kept.fired, "passed": kept.passed})
 
     # --- fired --------------------------------------------------------------------------------------------------------
 
@@ -76,7 +90,7 @@ class Explainer:
             text += await self._gave_way(run, live)
         elif run.outcome == "abandoned":
             text += " It was given up because the task was removed."
-        if late > _LATE:
+        if late - self._delay(at) > _LATE:
             text += f" It started late because {await self._not_at_once(at, run.started_at, events)}."
         text += await self._stands_for(at)
         facts = {
@@ -90,6 +104,10 @@ class Explainer:
             "errors": [attempt.error for attempt in attempts if attempt.error],
         }
         return Story(text, facts)
+
+    def _delay(self, at: int) -> int:  # noqa: ARG002 - for those who have one
+        """How long the start of an occurrence is put off on purpose."""
+        return 0
 
     async def _attempts(self, at: int) -> list[Attempt]:
         return [attempt for attempt in await self._store.attempts(self._sid, at, at) if attempt.kind == "scheduled"]

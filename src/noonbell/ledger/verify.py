@@ -26,8 +26,11 @@ import msgspec
 from noonbell.ledger.account import Account
 from noonbell.ledger.lifecycles import Lifecycles
 from noonbell.ledger.live_rows import KINDS, check_live, check_wake_up
+from noonbell.ledger.pruned import pruned_part
+from noonbell.ledger.quiet import quiet_hours
 from noonbell.ledger.reading import is_instant, iso, rows
 from noonbell.ports import LEDGER_TABLES, LedgerTable, Store
+from noonbell.timing import QuietHours
 
 MOST_PROBLEMS: Final = 1_000
 _GROUP: Final = 50_000
@@ -59,6 +62,7 @@ class Report(msgspec.Struct):
     occurrences: int = 0
     runs: int = 0
     spans: int = 0
+    pruned: int = 0
 
     @property
     def clean(self) -> bool:
@@ -99,6 +103,7 @@ class _Pass:
         self._report = Report([], [])
         self._accounts: dict[int, Account] = {}
         self._known: set[int] = set()
+        self._quiet: dict[str | None, tuple[QuietHours | None, int]] = {}
         self._bounds: tuple[int | None, int | None] = (None, None)
         self._lifecycles = Lifecycles(self._tell_owner)
 
@@ -107,6 +112,7 @@ class _Pass:
             for row in page:
                 if self._managed_by in (None, row[1]):
                     self._lifecycles.take(row)
+        self._quiet = await quiet_hours(self._store)
         above: int | None = None
         while True:
             page = await self._store.read_ledger("schedules", None if above is None else (above,), _GROUP)
@@ -124,22 +130,20 @@ class _Pass:
         for values in page:
             row = dict(zip(columns, values, strict=True))
             mine = self._managed_by in (None, row["managed_by"])
-            if mine and row["type"] in ("interval", "one_shot"):
-                self._remark(
-                    f"{row['name']} ({row['managed_by']}): it is of type {row['type']}, which is not verified yet."
-                )
-            elif mine and (self._only is None or row["sid"] in self._only):
-                self._accounts[row["sid"]] = Account(row, self._tell, self._from_at, self._to_at)
+            if mine and (self._only is None or row["sid"] in self._only):
+                account = self._accounts[row["sid"]] = Account(row, self._tell, self._from_at, self._to_at)
+                account.quiet, account.quiet_since = self._quiet.get(row["quiet_hours_policy_id"], (None, 0))
         self._report.schedules += len(self._accounts)
         last_epochs = await self._take_epochs()
         live = await self._take_live()
-        for sid, epoch in last_epochs.items():
-            check_wake_up(self._accounts[sid], epoch, live.get(sid, []))
+        await self._take_pruned()
         await self._take_spans()
         await self._take_attempts(live)
         await self._take_runs(live)
-        for account in self._accounts.values():
+        for sid, account in self._accounts.items():
             account.close()
+            if sid in last_epochs:
+                check_wake_up(account, last_epochs[sid], live.get(sid, []))
             self._report.occurrences += account.accounted
 
     # --- tables -------------------------------------------------------------------------------------------------------
@@ -173,8 +177,18 @@ class _Pass:
                 found.setdefault(account.sid, []).append(row)
                 run_for = row["run_for"]
                 if row["kind"] == "scheduled" and is_instant(run_for) and self._in_window(run_for, run_for):
-                    account.add_live(row["run_for"], str(row["state"]), row["epoch"])
+                    account.add_live(row["run_for"], str(row["state"]), row["epoch"], row["started_at"])
         return found
+
+    async def _take_pruned(self) -> None:
+        async for page in self._pages("pruned"):
+            for account, row in self._owned(page, "pruned"):
+                part = pruned_part(row)
+                if part is None:
+                    account.tell("damaged", f"what is kept of a pruned day cannot be: {dict(row)}")
+                elif self._in_window(part.first_at, part.to_at):
+                    self._report.pruned += 1
+                    account.add_pruned(part)
 
     async def _take_spans(self) -> None:
         async for page in self._pages("spans"):
@@ -184,7 +198,7 @@ class _Pass:
                     account.tell("damaged", f"it has a span from {from_at!r} to {to_at!r}, which are no instants")
                 elif self._in_window(from_at, to_at):
                     self._report.spans += 1
-                    account.add_span(from_at, to_at, row["n"], row["epoch"])
+                    account.add_span(from_at, to_at, row["n"], row["epoch"], row["reason"])
 
     async def _take_attempts(self, live: Mapping[int, list[Mapping[str, Any]]]) -> None:
         async for page in self._pages("attempts"):
@@ -216,7 +230,7 @@ class _Pass:
                 if kind == "scheduled":
                     # one that started after the cursor was read belongs to the next look
                     if account.cursor_at is not None and run_for <= account.cursor_at:
-                        account.run(run_for, epoch)
+                        account.run(run_for, epoch, started, ended)
                     else:
                         account.tell("stray", f"a run for {iso(run_for)} lies after its cursor", at=run_for)
                 elif _has(live.get(sid, []), run_for, kind):

@@ -16,7 +16,7 @@ from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import plan
 from noonbell.declarative.registrations import Registration
 from noonbell.declarative.state import StoredTask, read_stored
-from noonbell.engine import Engine, Task
+from noonbell.engine import DeclaredWork, Engine, Task
 from noonbell.periodic.tenure import Tenure
 from noonbell.ports import Clock
 from noonbell.timing import rules_hash
@@ -61,7 +61,7 @@ class Registry:
         return read_stored(declared.rows, registrations).tasks
 
     async def add(
-        self, engine: Engine, registrations: Sequence[Registration], events: Sequence[LifecycleEvent] = ()
+        self, engine: Engine[DeclaredWork], registrations: Sequence[Registration], events: Sequence[LifecycleEvent] = ()
     ) -> None:
         """Store tasks, new ones and such as were left, and give them to the engine."""
         await self._reread_if_doubtful()
@@ -73,7 +73,7 @@ class Registry:
         if returning:
             await self._redeclare(engine, returning)
 
-    async def take_out(self, engine: Engine | None, names: Sequence[str]) -> tuple[int, list[Entry]]:
+    async def take_out(self, engine: Engine[DeclaredWork] | None, names: Sequence[str]) -> tuple[int, list[Entry]]:
         """Remove tasks that do not run now; returns how many were found, and those that have yet to end a run."""
         await self._reread_if_doubtful()
         entries = {name: self.scheduled[name] for name in names if name in self.scheduled}
@@ -86,7 +86,7 @@ class Registry:
         for name, entry in entries.items():
             del self.scheduled[name]
             if engine is not None:
-                engine.tasks.pop(entry.sid, None)
+                engine.work.tasks.pop(entry.sid, None)
         ending = {name: entries[name] for name in staying}
         self.leaving.update(ending)
         return len(entries) + len(left), list(ending.values())
@@ -97,7 +97,7 @@ class Registry:
         self.leaving.clear()
         self.left.clear()
 
-    async def follow_host_zone(self, engine: Engine) -> str | None:
+    async def follow_host_zone(self, engine: Engine[DeclaredWork]) -> str | None:
         """If the host's zone was changed, take every task into the new one, from its cursor; returns the old one."""
         host = self._host
         if host is None:
@@ -116,7 +116,7 @@ class Registry:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    async def _redeclare(self, engine: Engine, registrations: Sequence[Registration]) -> None:
+    async def _redeclare(self, engine: Engine[DeclaredWork], registrations: Sequence[Registration]) -> None:
         """Bring tasks that are ours already up to their registrations; runs that are under way go on."""
         declared = await self._tenure.store.read_declared(self._managed_by)
         names = {registration.name for registration in registrations}
@@ -125,7 +125,7 @@ class Registry:
 
     async def _declare(
         self,
-        engine: Engine,
+        engine: Engine[DeclaredWork],
         registrations: Sequence[Registration],
         rows: Sequence[Row],
         events: Sequence[LifecycleEvent],
@@ -153,7 +153,7 @@ class Registry:
         for registration, known, schedule_id, timing in planned:
             sid = next(created) if known is None else known
             name = registration.name
-            engine.tasks[sid] = Task(
+            engine.work.tasks[sid] = Task(
                 sid, schedule_id, name, timing, registration.retry_delay_us, registration.callback,
                 registration.is_async,
             )  # fmt: skip

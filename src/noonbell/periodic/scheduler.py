@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta, tzinfo
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,8 +32,8 @@ from noonbell.declarative import events as told
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.registrations import Callback, Registration
 from noonbell.declarative.registrations import validate as validate_registrations
-from noonbell.declarative.telling import moment
-from noonbell.engine import Engine
+from noonbell.declarative.telling import moment, tell_moved
+from noonbell.engine import DeclaredWork, Engine
 from noonbell.errors import (
     InvalidCronExpressionError,
     NoonbellError,
@@ -116,7 +117,7 @@ class PeriodicScheduler:
         self._sink = EventSink(on_event, self._logger)
         self._observer = PeriodicObserver(self._sink, name, self._instance, lambda: self._tasks.zone)
         self._lock = asyncio.Lock()  # one change at a time; taken before the engine's own
-        self._engine: Engine | None = None
+        self._engine: Engine[DeclaredWork] | None = None
         self._hurry = asyncio.Event()  # set when closing: nobody pauses any more
         self._background: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -172,7 +173,7 @@ class PeriodicScheduler:
                 await self._tasks.add(self._engine, valid)
             self._engine.wake(self._clock.now())
 
-    async def _begin(self, valid: list[Registration]) -> Engine:
+    async def _begin(self, valid: list[Registration]) -> Engine[DeclaredWork]:
         """Open the store, store the first tasks and start the poller."""
         declared = await self._tenure.begin()
         try:
@@ -180,13 +181,13 @@ class PeriodicScheduler:
             engine = Engine(
                 self._tenure.store,
                 self._clock,
-                managed_by=self._managed_by,
-                instance=self._instance,
+                DeclaredWork(
+                    self._tenure.store, managed_by=self._managed_by, owner=self._instance, observer=self._observer
+                ),
                 longest_wait_us=self._poll_interval // _MICROSECOND,
-                observer=self._observer,
                 before_look=self._before_look,
             )
-            self._observer.scheduled = engine.tasks
+            self._observer.scheduled = engine.work.tasks
             await self._tasks.add(engine, valid, self._tenure.beginning(declared))
         except BaseException:
             await self._tenure.end()
@@ -199,17 +200,18 @@ class PeriodicScheduler:
         return engine
 
     async def _before_look(self, now: int) -> None:
-        del now
         engine = self._engine
+        tasks = {} if engine is None else dict(engine.work.tasks)
         before = None if engine is None else await self._tasks.follow_host_zone(engine)
         if engine is None or before is None:
             return
         self._logger.warning("The host's time zone changed from %s to %s", before, self._tasks.zone_name)
+        tell_moved(self._logger, tasks, engine.work.tasks, now)
         for entry in self._tasks.scheduled.values():
             if engine.running(entry.sid):
                 self._spawn(self._look_when_ended(engine, entry))
 
-    async def _look_when_ended(self, engine: Engine, entry: Entry) -> None:
+    async def _look_when_ended(self, engine: Engine[DeclaredWork], entry: Entry) -> None:
         """The engine expects what follows the run in the old zone; in the new one it may be sooner."""
         await engine.recorded(entry.sid)
         engine.wake(self._clock.now())
@@ -250,7 +252,7 @@ class PeriodicScheduler:
     def _known(self) -> list[str]:
         return [*self._tasks.scheduled, *self._tasks.left]
 
-    async def _remove_when_ended(self, engine: Engine, entry: Entry) -> None:
+    async def _remove_when_ended(self, engine: Engine[DeclaredWork], entry: Entry) -> None:
         name = entry.registration.name
         await engine.recorded(entry.sid)
         while True:
@@ -290,7 +292,7 @@ class PeriodicScheduler:
             asked = self._observer.asked[entry.sid] = AskedRun()
             begun = False
             try:
-                begun = await engine.trigger(entry.sid)
+                begun = await engine.run_now(partial(engine.work.claim_manual, entry.sid))
             finally:
                 if not begun:
                     self._observer.asked.pop(entry.sid, None)
@@ -334,13 +336,13 @@ class PeriodicScheduler:
             await self._stop_polling(engine)
             await self._end(engine)
 
-    async def _stop_polling(self, engine: Engine) -> None:
+    async def _stop_polling(self, engine: Engine[DeclaredWork]) -> None:
         self._emit(told.PollingStopRequested)
         await self._tenure.record("stop-start")
         await engine.stop()
         self._emit(told.PollingStopped)
 
-    async def _end(self, engine: Engine) -> None:
+    async def _end(self, engine: Engine[DeclaredWork]) -> None:
         self._engine = None
         self._tasks.forget()
         await self._tenure.record("stop-end", json.dumps(engine.metrics.summary()))

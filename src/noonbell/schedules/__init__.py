@@ -1,15 +1,16 @@
 """Durable schedules: cron, interval and one-shot, created and changed while the program runs."""
 
+from noonbell.actions.callback import Call
 from noonbell.schedules.fields import Changes, Fields
 from noonbell.schedules.records import (
     Attempt,
     Audited,
-    Call,
     Occurrence,
     Page,
     QuietHoursRecord,
     Retry,
     Schedule,
+    Undelivered,
     Upcoming,
 )
 from noonbell.schedules.schedules import Schedules
@@ -26,5 +27,6 @@ __all__ = [
     "Retry",
     "Schedule",
     "Schedules",
+    "Undelivered",
     "Upcoming",
 ]

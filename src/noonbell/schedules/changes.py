@@ -6,19 +6,23 @@ held then, and opens the next one at the same instant.
 
 from __future__ import annotations
 
+import marshal
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, ScheduleColumns, StoredSchedule
 from noonbell.core.turns import close, definition_of, drop, snapshot, timing_of
-from noonbell.schedules.fields import first_anchor, read_fields, require_future
+from noonbell.schedules.fields import check_id, first_anchor, read_fields, read_like, require_future
 from noonbell.schedules.occurrences import written_terms
 from noonbell.timing import jitter_us, rules_hash
 
 _encode = msgspec.json.Encoder().encode
+
+_OWN: Final = frozenset({"schedule_id", "name", "payload"})
 
 
 def created(
@@ -43,6 +47,54 @@ def created(
         zone_hash=rules_hash(ZoneInfo(columns.timezone)),
         policies=written_terms(columns, anchor_at),
     )
+
+
+class Creator:
+    """Makes the schedules that are created together, at one instant.
+
+    Of many that differ in id, name and payload alone only the first is read whole: the others are like it.
+    """
+
+    def __init__(self, now: int, *, managed_by: str, lane: str) -> None:
+        self._now = now
+        self._managed_by = managed_by
+        self._lane = lane
+        self._models: dict[bytes, tuple[DurableSchedule, str | None]] = {}
+
+    def new(self, fields: Mapping[str, Any]) -> tuple[DurableSchedule, str | None]:
+        """The schedule, and how its spec was understood if it was typed in another dialect."""
+        schedule_id = check_id(fields["schedule_id"]) if "schedule_id" in fields else new_id(self._now)
+        key = _content({name: value for name, value in fields.items() if name not in _OWN})
+        found = None if key is None else self._models.get(key)
+        if found is None:
+            columns, understood = read_fields(fields, None, default_name=schedule_id)
+            model = created(
+                schedule_id, columns, self._now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
+                lane=self._lane,
+            )  # fmt: skip
+            if key is not None and not definition_of(columns.definition).jitter_us:
+                self._models[key] = model, understood
+            return model, understood
+        model, understood = found
+        columns = read_like(fields, model.columns, default_name=schedule_id)
+        new = DurableSchedule(
+            schedule_id, columns, model.enabled, self._managed_by, self._lane, self._now, model.next_run_at,
+            model.anchor_at, model.zone_hash, model.policies,
+        )  # fmt: skip
+        return new, understood
+
+
+def new_id(now: int) -> str:
+    """An id that nobody else has: 32 hexadecimal digits that begin with the time, so that an index grows at its end."""
+    return f"{now // 1_000:012x}{os.urandom(10).hex()}"
+
+
+def _content(fields: dict[str, Any]) -> bytes | None:
+    """Bytes that are equal only where the fields are, types included; None where a field is of a type of its own."""
+    try:
+        return marshal.dumps(fields, 2)  # a version without references, whose bytes depend on the values alone
+    except ValueError:
+        return None
 
 
 class Change:

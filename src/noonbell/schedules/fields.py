@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from noonbell.actions.registry import check_action, check_payload
 from noonbell.core.policies import CatchUp, Overlap
 from noonbell.core.records import Definition, Retrying, ScheduleColumns
 from noonbell.core.turns import definition_of, timing_of
@@ -122,6 +123,18 @@ def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, de
     return Written(columns, understood)
 
 
+def read_like(fields: Mapping[str, Any], model: ScheduleColumns, *, default_name: str) -> ScheduleColumns:
+    """Check what a new schedule need not share with others that are like it: its name and its payload."""
+    name = _text("name", fields["name"]) if "name" in fields else default_name
+    payload = _payload(fields, None)
+    if payload != model.payload:
+        check_payload(definition_of(model.definition).action, payload)
+    return ScheduleColumns(
+        name, model.type, model.spec, model.timezone, model.quiet_hours_policy_id, model.catch_up_policy, payload,
+        model.definition,
+    )  # fmt: skip
+
+
 def check_id(value: object) -> str:
     return _text("schedule_id", value)
 
@@ -182,7 +195,7 @@ def _definition(fields: Mapping[str, Any], before: Definition | None, timezone: 
         "jitter_seconds": ("jitter_us", _jitter),
         "at_most_once": ("at_most_once", bool),
         "tags": ("tags", _tags),
-        "action": ("action", _action),
+        "action": ("action", check_action),
     }
     changes = {stored: read(fields[key]) for key, (stored, read) in readers.items() if key in fields}
     return msgspec.structs.replace(Definition() if before is None else before, **changes)
@@ -254,17 +267,6 @@ def _tags(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_text("tags", tag) for tag in value))
 
 
-def _action(value: object) -> dict[str, Any]:
-    right = 'must be an object such as {"kind": "callback", "name": "report"}'
-    if not isinstance(value, Mapping):
-        raise ScheduleInvalidError("action", value, right)
-    if value.get("kind") != "callback":
-        raise ScheduleInvalidError("action.kind", value.get("kind"), "must be callback")
-    if set(value) - {"kind", "name"}:
-        raise ScheduleInvalidError("action", dict(value), right)
-    return {"kind": "callback", "name": _text("action.name", value.get("name"))}
-
-
 def _policy_id(fields: Mapping[str, Any], before: ScheduleColumns | None) -> str | None:
     if "quiet_hours_policy_id" not in fields:
         return None if before is None else before.quiet_hours_policy_id
@@ -294,6 +296,7 @@ def _text(field: str, value: object) -> str:
 
 
 def _check_together(columns: ScheduleColumns, definition: Definition) -> None:
+    check_payload(definition.action, columns.payload)
     start_at, end_at = definition.start_at, definition.end_at
     if start_at is not None and end_at is not None and end_at < start_at:
         raise ScheduleInvalidError("end_at", shown(end_at), f"must not be before start_at, which is {shown(start_at)}")

@@ -1,37 +1,42 @@
-"""A lane at work: who holds it, what its last holder left behind, and which functions its actions call.
+"""A lane at work: who holds it, what its last holder left behind, and the duties beside its loop.
 
 start, in order:
 
 1. take the lane's name: a second live engine is refused;
-2. queue again what a dead engine left running, or end it as `unknown` where it must not be repeated;
-3. record that the lane is up, after the crash of the one before where it left no word;
-4. begin to look.
+2. free what a dead engine left: runs that were executing are queued again, ended as `unknown` where they must not be
+   repeated, or given up where they have brought down engine after engine; streams of messages can be delivered again;
+3. compare the rules of the time zones in use with those that schedules were computed with, and take the schedules of a
+   changed zone over to the new ones (`zone_rules`);
+4. record that the lane is up, after the crash of the one before where it left no word;
+5. begin to look, and the duties with it: delivery, pruning, the watch over zone rules. What was missed while nothing
+   was up is decided by the first look.
 
-A crash after any of these is as one before it: the next start does the same again.
+A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
+from typing import Final, Literal
 
-import msgspec
-
-from noonbell.core.records import LifecycleEvent, Start, StoredSchedule
-from noonbell.core.turns import definition_of
-from noonbell.engine.service import LaneEngine, Prepared
-from noonbell.errors import NoonbellError, StoreError
+from noonbell.actions.message import message_of
+from noonbell.actions.registry import Actions
+from noonbell.core.records import LifecycleEvent
+from noonbell.engine import Engine
+from noonbell.engine.lane import LaneWork
+from noonbell.engine.pruning import Pruner
+from noonbell.engine.services import Duty, Services, every
+from noonbell.errors import StoreError, describe_error
 from noonbell.ports import Clock, Hold, ScheduleStore
-from noonbell.schedules.records import Call, moment
+from noonbell.schedules.zone_rules import ZoneWatch
 
 logger = logging.getLogger("noonbell.schedules")
+
+_HOUR: Final = 3_600_000_000
 
 
 class Lane:
@@ -42,19 +47,25 @@ class Lane:
         store: ScheduleStore,
         clock: Clock,
         name: str,
-        callbacks: dict[str, Callable[[Call], Any]],
+        actions: Actions,
+        *,
         longest_wait_us: int,
+        retention_us: int | None = None,
     ) -> None:
         self.name = name
-        self.callbacks = callbacks
-        self.engine: LaneEngine | None = None
+        self.actions = actions
+        self.engine: Engine[LaneWork] | None = None
         self._store = store
         self._clock = clock
         self._longest_wait_us = longest_wait_us
+        self._retention_us = retention_us
         self._owner = f"lane:{name}"
         self._instance = ""
         self._hold: Hold | None = None
+        self._services: Services | None = None
         self._changing = asyncio.Lock()
+
+    # --- starting -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         async with self._changing:
@@ -63,67 +74,87 @@ class Lane:
             self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
             holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
             self._hold = await self._store.hold(self._owner, holder)
+            zones = ZoneWatch(self._store, self._clock)
             try:
-                await self._take_over(self._clock.now())
+                await self._free(self._clock.now())
+                await zones.check()
+                await self._record_start(self._clock.now())
             except BaseException:
                 self._release()
                 raise
-            self.engine = LaneEngine(
-                self._store,
-                self._clock,
-                lane=self.name,
-                instance=self._instance,
-                longest_wait_us=self._longest_wait_us,
-                prepare=self._prepare,
-            )
-            self.engine.start()
+            self._begin(zones)
 
-    async def _take_over(self, now: int) -> None:
+    async def _free(self, now: int) -> None:
         queued = await self._store.take_over(self.name, now)
         if queued:
             logger.warning("%d runs were cut off when the last engine ended; they start again", queued)
+
+    async def _record_start(self, now: int) -> None:
         last = (await self._store.lifecycle(self._owner))[-1:]
         if last and last[0].event in ("init-ok", "stop-start"):
             told = "inferred at the next start"
             await self._store.record(LifecycleEvent(self._owner, now, last[0].instance, "crash", told))
         await self._store.record(LifecycleEvent(self._owner, now, self._instance, "init-ok"))
 
+    def _begin(self, zones: ZoneWatch) -> None:
+        work = LaneWork(
+            self._store,
+            lane=self.name,
+            owner=self._instance,
+            prepare=self.actions.prepare,
+            message_of=message_of,
+            on_messages=self.actions.wake,
+            outdated=lambda: zones.outdated,
+        )
+        engine = Engine(
+            self._store, self._clock, work, longest_wait_us=self._longest_wait_us, on_messages=self.actions.wake
+        )
+        self.engine = engine
+        self._services = Services(self._clock, self._duties(engine, zones))
+        engine.start()
+        self._services.start()
+
+    def _duties(self, engine: Engine[LaneWork], zones: ZoneWatch) -> dict[str, Duty]:
+        async def watch_zones() -> None:
+            if await zones.check(engine.between_looks):
+                engine.wake(self._clock.now())
+
+        duties: dict[str, Duty] = {
+            "delivery": self.actions.deliverer(self._store, lane=self.name, owner=self._instance).run,
+            "zone-rules": every(self._clock, _HOUR, watch_zones, at_once=False),
+        }
+        if self._retention_us is not None:
+            duties["pruning"] = Pruner(self._store, self._clock, self._retention_us).run
+        return duties
+
+    # --- stopping -------------------------------------------------------------------------------------------------
+
     async def stop(self) -> None:
         async with self._changing:
             engine, self.engine = self.engine, None
+            services, self._services = self._services, None
             if engine is None:
                 return
-            engine.request_stop()
-            await self._record("stop-start")
-            await engine.stop()
-            await self._record("stop-end")
-            self._release()
+            try:
+                engine.request_stop()
+                self.actions.request_stop()
+                await self._record("stop-start")
+                await engine.stop()
+                if services is not None:  # after the loop: what its last runs have sent may still go out
+                    await services.stop()
+                await self.actions.close()
+                await self._record("stop-end")
+            finally:
+                self._release()
 
     async def _record(self, event: Literal["stop-start", "stop-end"]) -> None:
         try:
             await self._store.record(LifecycleEvent(self._owner, self._clock.now(), self._instance, event))
-        except StoreError as error:
-            logger.error("%s could not be recorded: %s", event, error)  # noqa: TRY400 - the cause is in the message
+        except Exception as error:
+            expected = isinstance(error, StoreError)
+            logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
 
     def _release(self) -> None:
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.release()
-
-    def _prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
-        name = definition_of(stored.columns.definition).action.get("name", "")
-        callback = self.callbacks.get(name)
-        if callback is None:
-            known = ", ".join(sorted(self.callbacks)) or "none"
-            raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
-        payload = stored.columns.payload
-        call = Call(
-            run_id=f"{stored.schedule_id}:{start.kind}:{start.run_for}",
-            schedule_id=stored.schedule_id,
-            name=stored.columns.name,
-            scheduled_for=moment(start.run_for),
-            attempt=start.attempt,
-            manual=start.kind == "manual",
-            payload=None if payload is None else msgspec.json.decode(payload),
-        )
-        return Prepared(partial(callback, call), inspect.iscoroutinefunction(callback))

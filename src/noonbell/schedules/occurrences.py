@@ -10,11 +10,12 @@ from heapq import merge
 
 import msgspec
 
+from noonbell.actions.callback import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import terms_of, timing_of
 from noonbell.ports import ScheduleStore
-from noonbell.schedules.records import Attempt, Occurrence, Upcoming, moment
+from noonbell.schedules.records import Attempt, Occurrence, Upcoming
 from noonbell.timing import parse_interval
 from noonbell.timing.protocol import SECOND
 
@@ -78,9 +79,12 @@ def _of_live(live: LiveRun, tried: dict[int, list[StoredAttempt]]) -> _Told:
 
 def _attempts(found: list[StoredAttempt]) -> tuple[Attempt, ...]:
     return tuple(
-        Attempt(one.attempt, one.outcome, one.cause, moment(one.started_at), moment(one.ended_at), one.error)
+        Attempt(
+            one.attempt, one.outcome, one.cause, moment(one.started_at), moment(one.ended_at), one.error,
+            None if one.detail is None else msgspec.json.decode(one.detail),
+        )
         for one in found
-    )
+    )  # fmt: skip
 
 
 def _of_span(span: Span, epoch: Epoch, after: int, upto: int) -> Iterator[_Told]:

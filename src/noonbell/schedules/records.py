@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, Literal, TypeVar
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from noonbell.core.records import AuditEvent, QuietHoursPolicy, StoredSchedule
+from noonbell.actions.callback import moment, schedule_of
+from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.timing.protocol import SECOND
 
 T = TypeVar("T")
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def moment(at: int) -> datetime:
-    return _EPOCH + at * _MICROSECOND
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -79,7 +73,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """An attempt that failed, was cut off, or was a repeat."""
+    """An attempt that failed, was cut off or was a repeat, or that left something to tell: a program's output."""
 
     attempt: int
     outcome: str
@@ -87,6 +81,7 @@ class Attempt(msgspec.Struct, frozen=True):
     started_at: datetime | None
     ended_at: datetime
     error: str | None
+    detail: Any = None
 
 
 class Occurrence(msgspec.Struct, frozen=True):
@@ -121,7 +116,7 @@ class QuietHoursRecord(msgspec.Struct, frozen=True):
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """An audit event."""
+    """An audit event. The missed slots of one stretch share an id."""
 
     audit_id: int
     at: datetime
@@ -131,16 +126,33 @@ class Audited(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class Call(msgspec.Struct, frozen=True):
-    """What a callback is told. `run_id` is the same for every attempt of a run."""
+class Undelivered(msgspec.Struct, frozen=True):
+    """A message that could not be delivered: a dead letter. `event` is its CloudEvent."""
 
-    run_id: str
+    number: int
+    message_id: str
     schedule_id: str
-    name: str
-    scheduled_for: datetime
-    attempt: int
-    manual: bool
-    payload: Any
+    target: str
+    event: dict[str, Any]
+    created_at: datetime
+    died_at: datetime
+    attempts: int
+    error: str
+
+
+def undelivered(letter: DeadLetter) -> Undelivered:
+    message = letter.message
+    return Undelivered(
+        number=letter.number,
+        message_id=message.message_id,
+        schedule_id=schedule_of(message.message_id),
+        target=message.target,
+        event=msgspec.json.decode(message.body),
+        created_at=moment(message.created_at),
+        died_at=moment(letter.died_at),
+        attempts=letter.attempts,
+        error=letter.error,
+    )
 
 
 def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Schedule:
@@ -192,8 +204,3 @@ def quiet_hours_record(policy: QuietHoursPolicy) -> QuietHoursRecord:
     return QuietHoursRecord(
         policy.policy_id, policy.name, windows, moment(policy.created_at), moment(policy.updated_at)
     )
-
-
-def audited(audit_id: int, event: AuditEvent) -> Audited:
-    detail = msgspec.json.decode(event.detail)
-    return Audited(audit_id, moment(event.at), event.event, event.subject, event.actor, detail)

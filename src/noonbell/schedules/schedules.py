@@ -7,7 +7,7 @@
 
 Everything lives in the store; `create`, `update` and the rest work whether an engine runs or not, here or in another
 process. `start` runs the engine of one lane: it takes the lane's name (a second live engine is refused), queues again
-what a dead one left running, records that it is up, and begins to look. `trigger` needs a running engine.
+what a dead one left running, records that it is up, and begins to look.
 
 Names are unique among the schedules of one owner (`managed_by`), ids for ever.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -24,33 +24,35 @@ from typing import Any, Final, Self, Unpack, cast
 
 import msgspec
 
-from noonbell.core.records import AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.actions.callback import Call, moment
+from noonbell.actions.registry import Actions, check_action
+from noonbell.actions.targets import TargetLike
+from noonbell.core.records import AT_ONCE, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.turns import definition_of
 from noonbell.engine import SystemClock
 from noonbell.errors import (
     NaiveDatetimeError,
     ScheduleBusyError,
     ScheduleInvalidError,
     ScheduleNotFoundError,
-    SchedulesNotRunningError,
     StoreError,
 )
 from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
-from noonbell.schedules import changes
-from noonbell.schedules.fields import Changes, Fields, check_id, read_fields
+from noonbell.schedules import audits, changes
+from noonbell.schedules.fields import Changes, Fields
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.occurrences import decided, upcoming
 from noonbell.schedules.records import (
     Audited,
-    Call,
     Occurrence,
     Page,
     QuietHoursRecord,
     Schedule,
+    Undelivered,
     Upcoming,
-    audited,
-    moment,
     quiet_hours_record,
     schedule_record,
+    undelivered,
 )
 from noonbell.store.opening import open_store
 from noonbell.timing import QuietHours
@@ -74,20 +76,29 @@ class Schedules:
         *,
         clock: Clock | None = None,
         callbacks: Mapping[str, Callable[[Call], Any]] | None = None,
+        targets: Mapping[str, TargetLike] | None = None,
+        commands: bool | Collection[str] = False,
         lane: str = "default",
         managed_by: str = "api",
         actor: str = "api",
         longest_wait: timedelta = timedelta(seconds=5),
+        retention: timedelta | None = None,
     ) -> None:
         opened = open_store(store)
         if not hasattr(opened, "claim_by_policy"):
-            raise StoreError(f"{opened!r} cannot hold durable schedules yet; memory and SQLite can")
+            raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
         if longest_wait <= timedelta(0):
             raise ScheduleInvalidError("longest_wait", longest_wait, "must be longer than nothing")
+        if retention is not None and retention < timedelta(days=1):
+            raise ScheduleInvalidError("retention", retention, "must be a day at least, or None to keep everything")
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
         self._clock = SystemClock() if clock is None else clock
-        self._lane = Lane(self._store, self._clock, lane, dict(callbacks or {}), longest_wait // _MICROSECOND)
+        self._actions = Actions(self._clock, callbacks=callbacks, targets=targets, commands=commands)
+        self._lane = Lane(
+            self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
+            retention_us=None if retention is None else retention // _MICROSECOND,
+        )  # fmt: skip
         self._managed_by = managed_by
         self._actor = actor
 
@@ -123,7 +134,7 @@ class Schedules:
 
     def register(self, name: str, callback: Callable[[Call], Any]) -> None:
         """Let actions call this function by name; it is given a Call."""
-        self._lane.callbacks[name] = callback
+        self._actions.callbacks[name] = callback
 
     async def start(self) -> None:
         """Run what is due in the lane, from now on."""
@@ -147,7 +158,8 @@ class Schedules:
     async def create(self, **fields: Unpack[Fields]) -> Schedule:
         """Create a schedule; its first occurrence is the first one after now."""
         now = self._clock.now()
-        new, understood = self._new(fields, now)
+        new, understood = self._creator(now).new(fields)
+        self._require_allowed([new])
         await self._require_quiet_hours([new])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
@@ -161,10 +173,12 @@ class Schedules:
         """
         now = self._clock.now()
         made: list[DurableSchedule] = []
+        creator = self._creator(now)
         for fields in many:
-            made.append(self._new(fields, now)[0])
+            made.append(creator.new(fields)[0])
             if len(made) % _BREATH == 0:
                 await asyncio.sleep(0)  # others share this event loop
+        self._require_allowed(made)
         await self._require_quiet_hours(made)
         for first in range(0, len(made), _BATCH):
             batch = made[first : first + _BATCH]
@@ -174,14 +188,12 @@ class Schedules:
                 progress(first + len(batch), len(made))
         return [new.schedule_id for new in made]
 
-    def _new(self, fields: Fields, now: int) -> tuple[DurableSchedule, str | None]:
-        schedule_id = check_id(fields["schedule_id"]) if "schedule_id" in fields else uuid.uuid4().hex
-        columns, understood = read_fields(fields, None, default_name=schedule_id)
-        new = changes.created(
-            schedule_id, columns, now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
-            lane=self._lane.name,
-        )  # fmt: skip
-        return new, understood
+    def _creator(self, now: int) -> changes.Creator:
+        return changes.Creator(now, managed_by=self._managed_by, lane=self._lane.name)
+
+    def _require_allowed(self, made: Iterable[DurableSchedule]) -> None:
+        for definition in {new.columns.definition for new in made}:
+            self._actions.require(definition_of(definition).action)
 
     async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
         wanted = {new.columns.quiet_hours_policy_id for new in made} - {None}
@@ -269,6 +281,8 @@ class Schedules:
             reason = "names no quiet hours; create them first with create_quiet_hours"
             raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
         change = changes.Change(fields, self._clock.now(), self._up_since, self._actor)
+        if "action" in fields:
+            self._actions.require(check_action(fields["action"]))
         await self._store.edit_schedules(schedule_ids, change)
         self._wake(change.wake_at)
         return change
@@ -279,18 +293,16 @@ class Schedules:
         await self._store.edit_schedules([schedule_id], lambda stored: changes.deleted(stored, now, actor))
 
     async def trigger(self, schedule_id: str) -> str:
-        """Run it now, beside its occurrences; returns the id of the run. Refused while a run is under way."""
-        engine = self._lane.engine
-        if engine is None:
-            raise SchedulesNotRunningError("trigger")
-        start = await engine.trigger(await self._find(schedule_id))
-        if start is None:
+        """Run it now, beside its occurrences; returns the id of the run.
+
+        It is queued, and whichever engine holds the schedule's lane starts it: at once where that is this one, at its
+        next look where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
+        """
+        run_for = await self._store.ask(schedule_id, self._clock.now(), self._actor)
+        if run_for is None:
             raise ScheduleBusyError(schedule_id)
-        detail = _encode({"run_for": start.run_for}).decode()
-        await self._store.tell(
-            [AuditEvent(start.started_at, "schedule.triggered", schedule_id, self._actor, detail)],
-        )
-        return f"{schedule_id}:manual:{start.run_for}"
+        self._wake(AT_ONCE)
+        return f"{schedule_id}:manual:{run_for}"
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
@@ -352,14 +364,54 @@ class Schedules:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Audited]:
-        """A page of audit events, oldest first."""
+        """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
         from_at = None if start is None else _instant(start)
         to_at = None if end is None else _instant(end)
         size = _page_size(limit)
         wanted = AuditFilter(subject, event, actor, from_at, to_at)
-        found = await self._store.audit(wanted, _cursor(cursor), size + 1)
-        items = [audited(number, told) for number, told in found[:size]]
-        return Page(items, str(found[size - 1][0]) if len(found) > size else None)
+        after = audits.Place.of(cursor)
+        return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def deliver_to(self, name: str, target: TargetLike) -> None:
+        """Let messages reach this target by name: a function, a RedisStream, an HttpEndpoint."""
+        self._actions.deliver_to(name, target)
+
+    async def dead_letters(
+        self, schedule_id: str | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[Undelivered]:
+        """A page of the messages that could not be delivered, oldest first."""
+        sid = None if schedule_id is None else (await self._find(schedule_id)).sid
+        size = _page_size(limit)
+        found = await self._store.dead_letters(sid, _cursor(cursor), size + 1)
+        items = [undelivered(letter) for letter in found[:size]]
+        return Page(items, str(found[size - 1].number) if len(found) > size else None)
+
+    async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
+        """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
+        revived = await self._store.revive_dead_letters(_numbers(numbers), self._clock.now())
+        await self._tell_letters("message.revived", numbers, revived)
+        self._actions.wake()
+        return revived
+
+    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+        """Forget them; returns how many there were."""
+        dropped = await self._store.drop_dead_letters(_numbers(numbers))
+        await self._tell_letters("message.dropped", numbers, dropped)
+        return dropped
+
+    async def _tell_letters(self, event: str, numbers: Sequence[int], found: int) -> None:
+        if found:
+            detail = _encode({"numbers": list(numbers), "found": found}).decode()
+            await self._store.tell([AuditEvent(self._clock.now(), event, "dead_letters", self._actor, detail)])
+
+
+def _numbers(numbers: Sequence[int]) -> Sequence[int]:
+    for number in numbers:
+        if type(number) is not int:
+            raise ScheduleInvalidError("numbers", number, "must be the numbers of dead letters, whole numbers")
+    return numbers
 
 
 def _page_size(limit: int) -> int:

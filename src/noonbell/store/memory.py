@@ -33,7 +33,11 @@ from noonbell.core.records import (
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.store import memory_asking, memory_outbox
 from noonbell.store.memory_by_policy import DurableInMemory
+from noonbell.store.memory_documents import DocumentsInMemory
+from noonbell.store.memory_outbox import OutboxInMemory
+from noonbell.store.memory_pruning import PruningInMemory
 from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
 
 __all__ = ["MemoryData", "MemoryStore"]
@@ -54,7 +58,7 @@ _LIVE: Final = (
 )
 
 
-class MemoryStore(DurableInMemory):
+class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInMemory):
     """A ledger in memory."""
 
     def __init__(self, data: MemoryData | None = None) -> None:
@@ -240,8 +244,8 @@ class MemoryStore(DurableInMemory):
                 if live is None:
                     continue
                 tx.update(start.sid, next_run_at=now if start.following is None else start.following)
-                if live.kind == "manual":
-                    # it never began, and the one who asked is still there to ask again
+                if live.kind == "manual" and live.fence == 1:
+                    # it never began nor was it queued, and the one who asked is still there to ask again
                     tx.delete_live(live)
                 else:
                     tx.put_live(replace(live, state="queued", attempt=live.attempt - 1, wake_at=now, owner=None))
@@ -261,6 +265,10 @@ class MemoryStore(DurableInMemory):
             tx.update(sid, next_run_at=None, last_attempt_at=now)
         return start
 
+    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+        with self._transaction() as tx:
+            return memory_asking.ask(self.data, tx, self._tell, schedule_id, at=at, actor=actor)
+
     async def owned(self, owner: str) -> list[LiveRun]:
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))
         return [live for live in lives if live.state == "running" and live.owner == owner]
@@ -277,10 +285,10 @@ class MemoryStore(DurableInMemory):
 
     def _settle(self, tx: Transaction, settlement: Settlement, live: LiveRun) -> None:
         start, outcome, ended_at, sid = settlement.start, settlement.outcome, settlement.ended_at, live.sid
-        if outcome != "succeeded" or start.attempt > 1:
+        if outcome != "succeeded" or start.attempt > 1 or settlement.detail is not None:
             attempt = Attempt(
                 sid, live.run_for, live.kind, start.attempt, outcome, start.cause, start.started_at, ended_at,
-                settlement.owner, settlement.error,
+                settlement.owner, settlement.error, settlement.detail,
             )  # fmt: skip
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, start.attempt), attempt)
         if settlement.wake_at is None:
@@ -288,6 +296,8 @@ class MemoryStore(DurableInMemory):
             tx.end_live(replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at)
         else:
             tx.put_live(replace(live, state="waiting", wake_at=settlement.wake_at, owner=None))
+        if settlement.message is not None:
+            memory_outbox.append(tx, self.data, [settlement.message], ended_at)
         row = self.data.schedules.get(sid)
         if row is not None:
             # an edit during the run has opened another epoch: what follows then is for the next look to say

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from noonbell.core.crashes import is_poisonous, quarantined
 from noonbell.core.records import (
     AT_ONCE,
     Attempt,
@@ -25,7 +26,17 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import definition_of, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Claimed, LaneClaim, MakeEdit, ScheduleFilter, TakeTurn
+from noonbell.ports import (
+    NO_QUIET_CHANGES,
+    AuditFilter,
+    Claimed,
+    LaneClaim,
+    MakeEdit,
+    QuietChanges,
+    ScheduleFilter,
+    TakeTurn,
+)
+from noonbell.store import memory_outbox
 from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order, lane_key
 
 QUARANTINE_US: Final = 60_000_000
@@ -47,20 +58,43 @@ class DurableInMemory:
 
     async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
         with self._transaction() as tx:
-            ids = {row["schedule_id"] for row in self.data.schedules.values()}
-            for new in created:
-                if new.schedule_id in ids:
-                    raise ScheduleExistsError("schedule_id", new.schedule_id)
-                ids.add(new.schedule_id)
-            names = self._names()
-            for new in created:
-                if (new.managed_by, new.columns.name) in names:
-                    raise ScheduleExistsError("name", new.columns.name)
-                names.add((new.managed_by, new.columns.name))
-            first = max(self.data.schedules, default=0) + 1
-            for sid, new in enumerate(created, first):
-                self._create_durable(tx, sid, new, at)
-                self._tell(tx, [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns))])
+            return self._create_all(tx, created, at, actor)
+
+    async def apply_schedules(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        *,
+        quiet: QuietChanges = NO_QUIET_CHANGES,
+    ) -> list[int]:
+        with self._transaction() as tx:
+            users = {sid for policy, _ in quiet.put for sid in self._users_of(policy.policy_id)}
+            self._edit_known(tx, schedule_ids, edit, users)
+            for policy, audit in quiet.put:
+                self._put_policy(tx, policy, audit)
+            sids = self._create_all(tx, created, at, actor)
+            for policy_id, audit in quiet.dropped:
+                self._drop_policy(tx, policy_id, audit)
+        return sids
+
+    def _create_all(self, tx: Transaction, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        ids = {row["schedule_id"] for row in self.data.schedules.values()}
+        for new in created:
+            if new.schedule_id in ids:
+                raise ScheduleExistsError("schedule_id", new.schedule_id)
+            ids.add(new.schedule_id)
+        names = self._names()
+        for new in created:
+            if (new.managed_by, new.columns.name) in names:
+                raise ScheduleExistsError("name", new.columns.name)
+            names.add((new.managed_by, new.columns.name))
+        first = max(self.data.schedules, default=0) + 1
+        for sid, new in enumerate(created, first):
+            self._create_durable(tx, sid, new, at)
+            self._tell(tx, [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns))])
         return list(range(first, first + len(created)))
 
     def _create_durable(self, tx: Transaction, sid: int, new: DurableSchedule, at: int) -> None:
@@ -79,21 +113,30 @@ class DurableInMemory:
             sid, 1, new.cursor_at, None, columns.spec, columns.timezone, new.zone_hash, new.policies, new.enabled
         )
         tx.insert(self.data.epochs[sid], 1, epoch)
+        self._know_rules(tx, epoch)
 
     async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
         with self._transaction() as tx:
-            known = self._known(schedule_ids)
-            for one in schedule_ids:
-                if one not in known:
-                    raise ScheduleNotFoundError("schedule", one)
-            self._edit(tx, [known[one] for one in dict.fromkeys(schedule_ids)], edit)
+            self._edit_known(tx, schedule_ids, edit)
+
+    def _edit_known(
+        self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int] = ()
+    ) -> None:
+        known = self._known(schedule_ids)
+        for one in schedule_ids:
+            if one not in known:
+                raise ScheduleNotFoundError("schedule", one)
+        listed = [known[one] for one in dict.fromkeys(schedule_ids)]
+        self._edit(tx, [*listed, *sorted(set(others) - set(listed))], edit)
 
     def _edit(self, tx: Transaction, sids: Iterable[int], edit: MakeEdit) -> None:
         edits = [made for made in (edit(self._stored(sid)) for sid in sids) if made is not None]
         names = self._names(without={made.turn.sid for made in edits})
         for made in edits:
             key = (self.data.schedules[made.turn.sid]["managed_by"], made.columns.name)
-            if made.epoch is not None and key in names:
+            if made.epoch is None:
+                continue  # its name is free
+            if key in names:
                 raise ScheduleExistsError("name", made.columns.name)
             names.add(key)
         for made in edits:
@@ -111,9 +154,29 @@ class DurableInMemory:
             tx.update(sid, removed_at=at, updated_at=at)
             return
         tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
+        self._know_rules(tx, made.epoch)
         written = {name: getattr(made.columns, name) for name in _WRITTEN}
         tx.update(sid, epoch=made.epoch.epoch, updated_at=at, **written)
         tx.put(self.data.durable, sid, self.data.durable[sid] | {"definition": made.columns.definition})
+
+    # --- zone rules -----------------------------------------------------------------------------------------------
+
+    def _know_rules(self, tx: Transaction, epoch: Epoch) -> None:
+        if epoch.timezone not in self.data.zone_rules:
+            tx.put(self.data.zone_rules, epoch.timezone, epoch.zone_hash)
+
+    async def zone_rules(self) -> dict[str, str]:
+        return dict(self._tables().zone_rules)
+
+    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
+        with self._transaction() as tx:
+            for timezone, zone_hash in rules.items():
+                tx.put(self.data.zone_rules, timezone, zone_hash)
+
+    async def schedules_in_zone(self, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
+        rows = self._tables().schedules
+        found = (sid for sid in sorted(self.data.durable) if sid > after_sid and rows[sid]["removed_at"] is None)
+        return list(islice((self._stored(sid) for sid in found if rows[sid]["timezone"] == timezone), limit))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -209,7 +272,7 @@ class DurableInMemory:
     def _quarantine(self, tx: Transaction, sid: int, now: int) -> None:
         tx.update(sid, next_run_at=now + QUARANTINE_US)
         for live in list(self.data.live[sid].values()):
-            if live.kind == "scheduled" and live.state != "running" and (live.wake_at or AT_ONCE) <= now:
+            if live.state != "running" and (live.wake_at or AT_ONCE) <= now:
                 tx.put_live(replace(live, wake_at=now + QUARANTINE_US))
 
     def _write_turn(self, tx: Transaction, turn: Turn, owner: str, now: int) -> None:
@@ -225,7 +288,12 @@ class DurableInMemory:
         for live in turn.put_off:
             before = self.data.live[sid][live.kind, live.run_for]
             tx.put_live(replace(before, wake_at=live.wake_at))
-        started: dict[str, Any] = {"last_run_at": now, "last_attempt_at": now} if turn.starts else {}
+        for run in turn.finished:
+            tx.insert(self.data.runs[sid], (run.run_for, run.kind), copy(run))
+        memory_outbox.append(tx, self.data, turn.messages, now)
+        started: dict[str, Any] = {"last_run_at": now, "last_attempt_at": now} if turn.starts or turn.finished else {}
+        if turn.finished:
+            started["last_success_at"] = now
         tx.update(sid, cursor_at=turn.cursor_at, next_run_at=turn.next_run_at, enabled=int(turn.enabled), **started)
         tx.put(self.data.durable, sid, self.data.durable[sid] | {name: getattr(turn, name) for name in _DURABLE})
         self._tell(tx, turn.audits)
@@ -262,34 +330,49 @@ class DurableInMemory:
                         tx.end_live(live, "unknown", at)
                         ended = True
                         continue
+                    if is_poisonous(live.crashes):
+                        tx.end_live(live, "abandoned", at)
+                        schedule_id = self.data.schedules[sid]["schedule_id"]
+                        self._tell(tx, [quarantined(schedule_id, live.run_for, live.attempt, live.crashes, at)])
+                        ended = True
+                        continue
                     again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
                     tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + 1))
                     queued += 1
                 if ended:
                     tx.update(sid, next_run_at=at)
+            memory_outbox.free(tx, self.data, lane)
         return queued
 
     # --- quiet hours and audit ------------------------------------------------------------------------------------
 
     async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
         with self._transaction() as tx:
-            users = ScheduleFilter(quiet_hours_policy_id=policy.policy_id)
-            self._edit(tx, [sid for sid in sorted(self.data.durable) if self._is(sid, users)], edit)
-            before = self.data.quiet_hours.get(policy.policy_id)
-            kept = policy if before is None else replace(policy, created_at=before.created_at)
-            tx.put(self.data.quiet_hours, policy.policy_id, kept)
-            self._tell(tx, [audit])
+            self._edit(tx, self._users_of(policy.policy_id), edit)
+            self._put_policy(tx, policy, audit)
 
     async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
         with self._transaction() as tx:
-            users = ScheduleFilter(quiet_hours_policy_id=policy_id)
-            count = sum(self._is(sid, users) for sid in self.data.durable)
-            if count:
-                raise QuietHoursInUseError(policy_id, count)
-            if policy_id not in self.data.quiet_hours:
-                return False
-            tx.delete(self.data.quiet_hours, policy_id)
-            self._tell(tx, [audit])
+            return self._drop_policy(tx, policy_id, audit)
+
+    def _users_of(self, policy_id: str) -> list[int]:
+        users = ScheduleFilter(quiet_hours_policy_id=policy_id)
+        return [sid for sid in sorted(self.data.durable) if self._is(sid, users)]
+
+    def _put_policy(self, tx: Transaction, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
+        before = self.data.quiet_hours.get(policy.policy_id)
+        kept = policy if before is None else replace(policy, created_at=before.created_at)
+        tx.put(self.data.quiet_hours, policy.policy_id, kept)
+        self._tell(tx, [audit])
+
+    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> bool:
+        users = self._users_of(policy_id)
+        if users:
+            raise QuietHoursInUseError(policy_id, len(users))
+        if policy_id not in self.data.quiet_hours:
+            return False
+        tx.delete(self.data.quiet_hours, policy_id)
+        self._tell(tx, [audit])
         return True
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
@@ -300,8 +383,7 @@ class DurableInMemory:
             self._tell(tx, audits)
 
     def _tell(self, tx: Transaction, audits: Iterable[AuditEvent]) -> None:
-        for event in audits:
-            tx.insert(self.data.audits, len(self.data.audits) + 1, copy(event))
+        tx.tell(audits)
 
     async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
         data = self._tables()

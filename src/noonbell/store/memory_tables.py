@@ -15,11 +15,15 @@ from typing import Any, Self, TypeVar
 from noonbell.core.records import (
     Attempt,
     AuditEvent,
+    DeadLetter,
+    Document,
     Epoch,
     Kind,
     LifecycleEvent,
     LiveRun,
+    OutboxMessage,
     Outcome,
+    PrunedDay,
     QuietHoursPolicy,
     Run,
     Span,
@@ -61,9 +65,17 @@ class MemoryData:
         self.durable: dict[int, Row] = {}  # what a durable schedule has beside its row
         self.quiet_hours: dict[str, QuietHoursPolicy] = {}
         self.audits: dict[int, AuditEvent] = {}
+        self.pruned: defaultdict[int, dict[tuple[int, int], PrunedDay]] = defaultdict(dict)
+        self.zone_rules: dict[str, str] = {}
+        self.outbox: defaultdict[int, dict[int, OutboxMessage]] = defaultdict(dict)
+        self.streams: dict[int, Row] = {}
+        self.dead_letters: dict[int, DeadLetter] = {}
+        self.documents: dict[tuple[str, str], Document] = {}
+        self.counters: dict[str, int] = {}  # numbers that are never given twice
         self.held: dict[str, MemoryHold] = {}
         self.due: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.woken: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
+        self.sending: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
 
     def index(self, sid: int) -> None:
         """Bring the wake-ups of one schedule up to its rows: its own, and that of its live run."""
@@ -74,6 +86,8 @@ class MemoryData:
             key = lane_key(durable["lane"])
             self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
             self.woken[key].put(sid, self._durable_wake(sid, durable))
+            stream = self.streams.get(sid)
+            self.sending[key].put(sid, stream["wake_at"] if stream is not None and stream["owner"] is None else None)
             return
         self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
         live = self.scheduled_run(sid)
@@ -84,10 +98,10 @@ class MemoryData:
     def _durable_wake(self, sid: int, durable: Row) -> int | None:
         """When the live runs of a durable schedule want to be looked at.
 
-        Without overlap `allow` they go one after the other, the oldest first, and none beside a manual run.
+        Without overlap `allow` they go one after the other: what a person asked for, then the oldest.
         """
-        lives = sorted(self.live.get(sid, {}).values(), key=lambda live: live.run_for)
-        wakes = [live for live in lives if live.kind == "scheduled" and live.state != "running"]
+        lives = sorted(self.live.get(sid, {}).values(), key=lambda live: (live.kind == "scheduled", live.run_for))
+        wakes = [live for live in lives if live.state != "running"]
         if definition_of(durable["definition"]).overlap != "allow":
             wakes = wakes[:1] if len(wakes) == len(lives) else []
         return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
@@ -96,6 +110,7 @@ class MemoryData:
         """Rebuild the indexes from the rows, which may have been edited by hand."""
         self.due.clear()
         self.woken.clear()
+        self.sending.clear()
         for sid in self.schedules:
             self.index(sid)
 
@@ -191,6 +206,12 @@ class Transaction:
         run = Run(live.sid, live.run_for, live.kind, outcome, live.attempt, started_at, at, owner, live.epoch)
         self.insert(self._data.runs[live.sid], (live.run_for, live.kind), run)
         self.delete_live(live)
+
+    def tell(self, audits: Iterable[AuditEvent]) -> None:
+        for event in audits:
+            number = self._data.counters.get("audits", 0) + 1
+            self.put(self._data.counters, "audits", number)
+            self.insert(self._data.audits, number, copy(event))
 
     def record(self, event: LifecycleEvent) -> None:
         self.insert(self._data.lifecycle, max(self._data.lifecycle, default=0) + 1, copy(event))

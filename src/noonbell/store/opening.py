@@ -48,7 +48,7 @@ def open_store(url: str | Store, *, read_only: bool = False) -> Store:
 
         return MemoryStore()
     if _is_postgres(url):
-        return _postgres_store(url)
+        return _postgres_store(url, read_only=read_only)
     from noonbell.store.sqlite import SqliteStore  # noqa: PLC0415 - as above
 
     return SqliteStore(sqlite_path(url), read_only=read_only)
@@ -59,7 +59,7 @@ def _is_postgres(url: str) -> bool:
     return re.match(r"\s*postgres[a-z0-9+]*:", url, re.IGNORECASE) is not None
 
 
-def _postgres_store(url: str) -> PostgresStore:
+def _postgres_store(url: str, *, read_only: bool = False) -> PostgresStore:
     if not url.startswith(_POSTGRES):
         scheme = url.strip().partition(":")[0]
         raise StoreUrlError(f'An address of PostgreSQL begins with postgresql://, not with "{scheme}"', value=scheme)
@@ -67,7 +67,7 @@ def _postgres_store(url: str) -> PostgresStore:
         from noonbell.store.postgres import PostgresStore  # noqa: PLC0415 - its driver comes with an extra
     except ModuleNotFoundError as error:
         raise StoreError('PostgreSQL needs a driver: install "noonbell[postgres]"') from error
-    return PostgresStore(url)
+    return PostgresStore(url, read_only=read_only)
 
 
 def sqlite_path(url: str) -> Path:

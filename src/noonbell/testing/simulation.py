@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -203,8 +204,9 @@ class _Life:
         """A person asks for a run."""
         process = self.world.process
         engine = getattr(process and process.scheduler, "_engine", None)
-        if engine is not None and engine.tasks:
-            self._expect(engine.trigger(self._lot.choice(sorted(engine.tasks))), (StoreError,))
+        if engine is not None and engine.work.tasks:
+            asked = partial(engine.work.claim_manual, self._lot.choice(sorted(engine.work.tasks)))
+            self._expect(engine.run_now(asked), (StoreError,))
 
     def _refusals(self) -> None:
         """A second initialize is refused, and so is a second scheduler of the same name."""

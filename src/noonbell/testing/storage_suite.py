@@ -20,10 +20,15 @@ from __future__ import annotations
 
 from noonbell.testing.storage_cases.claiming import ClaimingCases
 from noonbell.testing.storage_cases.declaring import DeclaringCases
+from noonbell.testing.storage_cases.documents import DocumentCases
 from noonbell.testing.storage_cases.lasting import LastingCases
+from noonbell.testing.storage_cases.messages import MessageCases
+from noonbell.testing.storage_cases.pruning import PruningCases
 from noonbell.testing.storage_cases.reading import ReadingCases
 from noonbell.testing.storage_cases.settling import SettlingCases
 
 
-class StorageSuite(DeclaringCases, ClaimingCases, SettlingCases, ReadingCases, LastingCases):
+class StorageSuite(
+    DeclaringCases, ClaimingCases, SettlingCases, ReadingCases, PruningCases, MessageCases, DocumentCases, LastingCases
+):
     """Every case. A subclass provides `make_store` and `reopen`; the suite opens and closes what they return."""

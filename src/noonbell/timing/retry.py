@@ -62,11 +62,15 @@ class RetryPolicy:
             raise ValueError(f"attempt_number is {attempt_number}; attempts are counted from 1")
         if attempt_number == 1:
             return 0
-        cap = max(USUAL_CAP_US, self.delay_us) if self.max_delay_us is None else self.max_delay_us
-        delay = min(self._planned(attempt_number - 1), cap)
+        delay = min(self._planned(attempt_number - 1), self.longest_delay_us)
         if run_id is not None and self.jitter:
             delay -= jitter_us(run_id, attempt_number, int(delay * self.jitter))
         return max(delay, SHORTEST_DELAY_US)
+
+    @property
+    def longest_delay_us(self) -> int:
+        """The cap: no delay is longer, whoever asks for it."""
+        return max(USUAL_CAP_US, self.delay_us) if self.max_delay_us is None else self.max_delay_us
 
     def _planned(self, retry: int) -> int:
         if self.strategy == "exponential":

@@ -76,21 +76,22 @@ class SecretBook:
         vault = self._opened()
         return {sealed.name: vault.open(sealed) for sealed in await self._store.get_secrets(team, wanted)}
 
-    async def rotate(self, page: int = 100) -> Rotation:
-        """Move every secret to the newest master key."""
+    async def rotate(self, page: int = 100, *, progress: Callable[[int], None] | None = None) -> Rotation:
+        """Move every secret to the newest master key. `progress` is told how many have been wrapped anew so far."""
         vault = self._opened()
         rewrapped = 0
         unreadable: list[tuple[str, str]] = []
         for _ in range(_MOST_PASSES):
             # An instance that does not have the newest key yet may seal under an older one meanwhile: look again.
-            done, unreadable = await self._rotate_once(vault, page)
-            rewrapped += done
-            if not done:
+            done, unreadable = await self._rotate_once(vault, page, rewrapped, progress)
+            if done == rewrapped:
                 break
+            rewrapped = done
         return Rotation(rewrapped, unreadable)
 
-    async def _rotate_once(self, vault: Vault, page: int) -> tuple[int, list[tuple[str, str]]]:
-        done = 0
+    async def _rotate_once(
+        self, vault: Vault, page: int, done: int, progress: Callable[[int], None] | None
+    ) -> tuple[int, list[tuple[str, str]]]:
         unreadable: list[tuple[str, str]] = []
         after: tuple[str, str] | None = None
         while found := await self._store.secrets_under_other_keys(vault.key_version, page, after):
@@ -103,16 +104,21 @@ class SecretBook:
                     unreadable.append((sealed.team, sealed.name))
             if pairs:
                 done += await self._store.rewrap_secrets(pairs)
+                if progress is not None:
+                    progress(done)
             after = (found[-1].team, found[-1].name)
         return done, unreadable
 
     def _opened(self) -> Vault:
         if self._vault is None:
-            raise MasterKeyMissingError(
-                "the settings",
-                "there is no master key, so no secret is stored or read; make one with: noonbell keys new",
-            )
+            raise missing_key()
         return self._vault
+
+
+def missing_key() -> MasterKeyMissingError:
+    return MasterKeyMissingError(
+        "the settings", "there is no master key, so no secret is stored or read; make one with: noonbell keys new FILE"
+    )
 
 
 def facts(sealed: SealedSecret) -> SecretFacts:

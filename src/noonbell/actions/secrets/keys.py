@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 from noonbell.errors import MasterKeyError, MasterKeyMissingError
 
 VARIABLE: Final = "NOONBELL_MASTER_KEYS"
+FILE_VARIABLE: Final = "NOONBELL_MASTER_KEYS_FILE"
 _KEY_BYTES: Final = 32
 _LONGEST_TEXT: Final = 65_536
 _LATEST_VERSION: Final = 2**31 - 1
@@ -108,6 +109,20 @@ def keys_from_environment(environ: Mapping[str, str], variable: str = VARIABLE) 
     """The ring in the variable, or None where it is not set. Set but empty is an error."""
     text = environ.get(variable)
     return None if text is None else parse_keys(text, f"the variable {variable}")
+
+
+def find_keys(path: Path | None, environ: Mapping[str, str]) -> KeyRing | None:
+    """The ring in the file that is named, or in the file or the lines that the environment names; None: nowhere."""
+    if path is not None:
+        return read_keys(path)
+    named = environ.get(FILE_VARIABLE)
+    if named is None:
+        return keys_from_environment(environ)
+    if VARIABLE in environ:
+        raise MasterKeyError(f"the variables {VARIABLE} and {FILE_VARIABLE}", "both are set; right is one of them")
+    if not named:
+        raise MasterKeyError(f"the variable {FILE_VARIABLE}", "is empty; right is the path of a key file")
+    return read_keys(Path(named))
 
 
 def read_keys(path: Path) -> KeyRing:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, AnyStr, Final, Generic, NoReturn
 
@@ -73,6 +73,23 @@ class Masker:
     def data(self, data: bytes, *, cut: bool = False) -> bytes:
         return self.stream().finish(data, cut=cut) if self._values else data
 
+    def after(self, data: bytes, begin: int) -> bytes:
+        """What follows the first `begin` bytes, masked. Where the data came cut in front, these are at least `reach`."""
+        out: list[bytes] = []
+        done = begin
+        for start, end in _spans(self._in_bytes, data) if self._values else ():
+            if end <= done:
+                continue
+            if start >= done or not out:
+                out += (data[done:start], MASK.encode())
+            done = end
+        return b"".join([*out, data[done:]])
+
+    @property
+    def reach(self) -> int:
+        """How many signs or bytes a secret may take at most, in any form."""
+        return self._forms.reach + 1 if self._values else 0  # one more for the sign at the edge of a base64 form
+
     def text_stream(self) -> MaskingStream[str]:
         return MaskingStream(self._in_text, MASK, lambda: self._beginnings)
 
@@ -80,6 +97,10 @@ class Masker:
         return MaskingStream(
             self._in_bytes, MASK.encode(), lambda: frozenset(form.encode() for form in self._beginnings)
         )
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where secrets stand in a text, in order; they may overlap."""
+        return list(_spans(self._in_text, text)) if self._values else []
 
     def value(self, value: Any) -> Any:
         """Any value as it may be kept: same shape, secrets masked in keys, texts, bytes and numbers.
@@ -137,13 +158,16 @@ class Masker:
         return value
 
 
+NOTHING: Final = Masker(())
+
+
 class MaskingStream(Generic[AnyStr]):
     """Masks what comes in pieces, as if it had come whole. It keeps back what may still become part of a secret."""
 
     def __init__(self, finder: Finder[AnyStr], mask: AnyStr, beginnings_: Callable[[], frozenset[AnyStr]]) -> None:
         self._finder: Finder[AnyStr] = finder
         self._mask: AnyStr = mask
-        self._reach = finder.reach + 1  # one more for the sign at the edge of a base64 form
+        self._reach = finder.reach + 1  # see Masker.reach
         self._beginnings: Callable[[], frozenset[AnyStr]] = beginnings_
         self._kept: AnyStr = mask[:0]
         self._covered = 0  # so much of what is kept lies under a mask that has been handed out
@@ -166,17 +190,13 @@ class MaskingStream(Generic[AnyStr]):
     def _advance(self, text: AnyStr, until: int) -> AnyStr:
         """Hand out up to `until`. A find that begins before it is complete: all that may belong to it is there."""
         out: list[AnyStr] = []
-        at, done = 0, self._covered
-        while found := self._finder.search(text, at):
-            begin, end = found.span()
-            if found.lastindex is not None and self._finder.is_edge(text, begin - 1):
-                begin -= 1
+        done = self._covered
+        for begin, end in _spans(self._finder, text):
             if begin >= until:
                 break
             if begin >= done:
                 out += (text[done:begin], self._mask)
             done = max(done, end)
-            at = found.start() + 1
         if done < until:
             out.append(text[done:until])
         self._kept, self._covered = text[until:], max(0, done - until)
@@ -190,6 +210,35 @@ class MaskingStream(Generic[AnyStr]):
                     longest = size
                     break
         return len(text) - longest
+
+
+def mask_by_all(text: str, maskers: Sequence[Masker]) -> str:
+    """The text without the secrets of any of the maskers, as if one knew them all: a find of one hides none of another.
+
+    For many maskers that must not become one, such as those of many teams.
+    """
+    if len(maskers) == 1:
+        return maskers[0].text(text)
+    spans = sorted(span for masker in maskers for span in masker.spans(text))
+    if not spans:
+        return text
+    out: list[str] = []
+    done = 0
+    for begin, end in spans:
+        if begin >= done:
+            out += (text[done:begin], MASK)
+        done = max(done, end)
+    return "".join([*out, text[done:]])
+
+
+def _spans(finder: Finder[AnyStr], text: AnyStr) -> Iterator[tuple[int, int]]:
+    at = 0
+    while found := finder.search(text, at):
+        begin, end = found.span()
+        if found.lastindex is not None and finder.is_edge(text, begin - 1):
+            begin -= 1
+        yield begin, end
+        at = found.start() + 1
 
 
 def _message(error: BaseException) -> str:

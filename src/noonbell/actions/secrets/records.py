@@ -1,5 +1,7 @@
 """A secret as it is stored, and the verbs that its store offers.
 
+Two kinds of things are sealed: secrets, which people put in by name, and the signing keys of a schedule, by its id.
+
 A record says nothing about its value: no hash or other fingerprint (which would confirm a guess), and its length only
 in steps of 64 bytes.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -18,10 +20,15 @@ from noonbell.errors import SecretInvalidError
 SHORTEST_VALUE: Final = 6
 LONGEST_VALUE: Final = 16_384
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+# The team of whatever was given none.
+DEFAULT_TEAM: Final = "default"
+
+SealedKind = Literal["secret", "signing_key"]
+SEALED_KINDS: Final[tuple[SealedKind, ...]] = ("secret", "signing_key")
 
 
 class SealedSecret(msgspec.Struct, frozen=True, gc=False):
-    """One version of one secret. `team`, `name` and `version` are its identity, to which both ciphertexts are bound."""
+    """One version of one secret. Kind, team, name and version are its identity, to which both ciphertexts are bound."""
 
     team: str
     name: str
@@ -32,6 +39,7 @@ class SealedSecret(msgspec.Struct, frozen=True, gc=False):
     body: bytes  # the value under the data key
     created_at: int  # of the first version; microseconds since 1970 (UTC)
     updated_at: int  # of this version
+    kind: SealedKind = "secret"
 
 
 class SecretFacts(msgspec.Struct, frozen=True, gc=False):
@@ -69,10 +77,11 @@ class SecretStore(Protocol):
         """Put the new wrapping in place of the old where the stored wrapping is still the old one; say how many."""
 
 
-def check_identity(team: str, name: str, version: int) -> None:
+def check_identity(team: str, name: str, version: int, kind: SealedKind = "secret") -> None:
     if not team or not team.isprintable():
         raise SecretInvalidError("team", "must be a text of printable characters that is not empty")
-    if not NAME.fullmatch(name):
+    # the signing keys of a schedule go by its id, which the schedule has checked
+    if kind == "secret" and not NAME.fullmatch(name):
         shown = name if len(name) <= 64 else name[:64] + "…"
         raise SecretInvalidError(
             "name", f'"{shown}" must be 1 to 64 letters (A to Z, a to z), digits and "_", and not begin with a digit'

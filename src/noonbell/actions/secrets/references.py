@@ -76,6 +76,19 @@ def names_in(tree: Any, place: str) -> frozenset[str]:
     return frozenset().union(*found)
 
 
+def loosely_named(tree: Any) -> frozenset[str]:
+    """Whatever looks like a reference in the texts of a tree, rightly placed or not."""
+    if isinstance(tree, str):
+        return frozenset(name for name in _REFERENCE.findall(tree.replace("$${", "")) if NAME.fullmatch(name))
+    if isinstance(tree, Mapping):
+        inner: Iterable[Any] = (part for pair in tree.items() for part in pair)
+    elif isinstance(tree, list | tuple):
+        inner = tree
+    else:
+        return frozenset()
+    return frozenset().union(*map(loosely_named, inner))
+
+
 def fill_tree(tree: Any, place: str, values: Mapping[str, str]) -> Any:
     """The tree with values in place of references, in keys too. Whoever encodes it escapes what needs to be."""
     return _walked(tree, place, lambda template: template.fill(values))

@@ -1,9 +1,10 @@
 """Sealing and opening secrets: AES-256-GCM twice, with a data key of its own for every version of every secret.
 
-    value     --data key-->    body          associated data: "body", team, name, version
-    data key  --master key-->  wrapped_key   associated data: "key", team, name, version, version of the master key
+    value     --data key-->    body          associated data: kind and "body", team, name, version
+    data key  --master key-->  wrapped_key   associated data: kind and "key", team, name, version, version of the
+                                             master key
 
-So a record opens only as the secret that it was sealed as: changed bytes, and parts of other records or of other
+So a record opens only as the secret that it was sealed as: changed bytes, and parts of other records, kinds or
 versions, are refused. Rotation wraps the data key anew and leaves the body alone. What cannot be noticed here is a
 whole old record that somebody with write access to the database put back, or one that was removed.
 
@@ -21,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noonbell.actions.secrets.keys import KeyRing
-from noonbell.actions.secrets.records import SealedSecret, check_identity, check_value
+from noonbell.actions.secrets.records import SealedKind, SealedSecret, check_identity, check_value
 from noonbell.errors import SecretUnreadableError
 
 _NONCE_BYTES: Final = 12
@@ -41,10 +42,18 @@ class Vault:
         return self._ring.newest
 
     def seal(
-        self, value: str, *, team: str, name: str, version: int, now: int, created_at: int | None = None
+        self,
+        value: str,
+        *,
+        team: str,
+        name: str,
+        version: int,
+        now: int,
+        created_at: int | None = None,
+        kind: SealedKind = "secret",
     ) -> SealedSecret:
         """Seal a value as one version of a secret. `created_at` is that of its first version; none: this is it."""
-        check_identity(team, name, version)
+        check_identity(team, name, version, kind)
         check_value(value)
         data_key = AESGCM.generate_key(bit_length=256)
         nonce = os.urandom(_NONCE_BYTES)
@@ -53,18 +62,19 @@ class Vault:
             name=name,
             version=version,
             key_version=self._ring.newest,
-            wrapped_key=self._wrap(data_key, team, name, version),
+            wrapped_key=self._wrap(data_key, kind, team, name, version),
             nonce=nonce,
-            body=AESGCM(data_key).encrypt(nonce, _padded(value.encode()), _bound("body", team, name, version)),
+            body=AESGCM(data_key).encrypt(nonce, _padded(value.encode()), _bound(kind, "body", team, name, version)),
             created_at=now if created_at is None else created_at,
             updated_at=now,
+            kind=kind,
         )
 
     def open(self, sealed: SealedSecret) -> str:
         """The value of a record; SecretUnreadableError where it is not exactly what was sealed."""
         data_key = self._unwrap(sealed)
         try:
-            bound = _bound("body", sealed.team, sealed.name, sealed.version)
+            bound = _bound(sealed.kind, "body", sealed.team, sealed.name, sealed.version)
             return _unpadded(AESGCM(data_key).decrypt(sealed.nonce, sealed.body, bound)).decode()
         except (InvalidTag, ValueError):
             raise _unreadable(sealed, "its body was changed, or belongs to another secret or version") from None
@@ -73,17 +83,17 @@ class Vault:
         """The same record under the newest master key; the very same where it is under it already."""
         if sealed.key_version == self._ring.newest:
             return sealed
-        wrapped = self._wrap(self._unwrap(sealed), sealed.team, sealed.name, sealed.version)
+        wrapped = self._wrap(self._unwrap(sealed), sealed.kind, sealed.team, sealed.name, sealed.version)
         return msgspec.structs.replace(sealed, key_version=self._ring.newest, wrapped_key=wrapped)
 
     def __repr__(self) -> str:
         return f"Vault({self._ring!r})"
 
-    def _wrap(self, data_key: bytes, team: str, name: str, version: int) -> bytes:
+    def _wrap(self, data_key: bytes, kind: SealedKind, team: str, name: str, version: int) -> bytes:
         master = self._ring.key(self._ring.newest)
         assert master is not None  # noqa: S101 - the ring's newest version is one of its own
         nonce = os.urandom(_NONCE_BYTES)
-        bound = _bound("key", team, name, version, self._ring.newest)
+        bound = _bound(kind, "key", team, name, version, self._ring.newest)
         return nonce + AESGCM(master).encrypt(nonce, data_key, bound)
 
     def _unwrap(self, sealed: SealedSecret) -> bytes:
@@ -93,16 +103,16 @@ class Vault:
             raise _unreadable(sealed, f"its master key has version {sealed.key_version}, and the ring has only {have}")
         nonce, wrapped = sealed.wrapped_key[:_NONCE_BYTES], sealed.wrapped_key[_NONCE_BYTES:]
         try:
-            bound = _bound("key", sealed.team, sealed.name, sealed.version, sealed.key_version)
+            bound = _bound(sealed.kind, "key", sealed.team, sealed.name, sealed.version, sealed.key_version)
             return AESGCM(master).decrypt(nonce, wrapped, bound)
         except (InvalidTag, ValueError):
             reason = "its data key was changed, belongs to another secret, or was wrapped by another master key"
             raise _unreadable(sealed, reason) from None
 
 
-def _bound(layer: str, team: str, name: str, *numbers: int) -> bytes:
+def _bound(kind: SealedKind, layer: str, team: str, name: str, *numbers: int) -> bytes:
     """The identity as bytes. Lengths stand before the texts, so that no two identities give the same bytes."""
-    parts = [f"noonbell secret 1 {layer}", team, name, *map(str, numbers)]
+    parts = [f"noonbell {kind} 1 {layer}", team, name, *map(str, numbers)]
     return b"".join(struct.pack(">I", len(data)) + data for data in (part.encode() for part in parts))
 
 

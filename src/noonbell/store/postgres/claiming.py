@@ -27,12 +27,12 @@ LIVE: Final = "sid, kind, run_for, fence, owner, state, attempt, wake_at, starte
 
 _DUE_SCHEDULES = """
     SELECT sid, epoch, cursor_at, next_run_at FROM schedules
-    WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2
+    WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2 AND lane IS NULL
     ORDER BY next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED
 """
 # not NOT EXISTS: that may become a join with every manual run there is, instead of one look for each due run
 _NO_MANUAL = "(SELECT count(*) FROM runs_live m WHERE m.sid = l.sid AND m.kind = 'manual') = 0"
-_WAKING = f"l.state <> 'running' AND l.kind = 'scheduled' AND s.managed_by = $2 AND {_NO_MANUAL}"
+_WAKING = f"l.state <> 'running' AND l.kind = 'scheduled' AND s.managed_by = $2 AND s.lane IS NULL AND {_NO_MANUAL}"
 _DUE_LIVE = f"""
     SELECT s.sid, s.epoch, s.cursor_at, l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
     WHERE l.wake_at <= $1 AND {_WAKING}
@@ -41,11 +41,11 @@ _DUE_LIVE = f"""
 _LIVE_OF = f"SELECT {LIVE} FROM runs_live WHERE sid = ANY($1::int8[])"
 _NEXT = f"""
     SELECT
-        (SELECT next_run_at FROM schedules WHERE enabled = 1 AND next_run_at > $1 AND managed_by = $2
+        (SELECT next_run_at FROM schedules WHERE enabled = 1 AND next_run_at > $1 AND managed_by = $2 AND lane IS NULL
             ORDER BY next_run_at LIMIT 1),
         (SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at > $1 AND {_WAKING}
             ORDER BY l.wake_at LIMIT 1),
-        EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2)
+        EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2 AND lane IS NULL)
             OR EXISTS (SELECT 1 FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at <= $1 AND {_WAKING})
 """
 
@@ -213,11 +213,11 @@ async def hand_back(db: Connection, starts: Sequence[Start], owner: str, now: in
         ), waking AS (
             UPDATE schedules s SET next_run_at = m.following FROM mine m WHERE s.sid = m.sid
         ), forgotten AS (
-            -- a manual run that never began: the one who asked is still there to ask again
-            DELETE FROM runs_live l USING mine m WHERE {_SAME} AND l.kind = 'manual'
+            -- a manual run that never began nor was queued: the one who asked is still there to ask again
+            DELETE FROM runs_live l USING mine m WHERE {_SAME} AND l.kind = 'manual' AND l.fence = 1
         )
         UPDATE runs_live l SET state = 'queued', attempt = l.attempt - 1, wake_at = $7, owner = NULL
-        FROM mine m WHERE {_SAME} AND l.kind <> 'manual'
+        FROM mine m WHERE {_SAME} AND (l.kind <> 'manual' OR l.fence > 1)
         """,
         [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts], [s.fence for s in starts],
         [now if s.following is None else s.following for s in starts], owner, now,

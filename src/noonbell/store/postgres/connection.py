@@ -57,6 +57,13 @@ def shown(dsn: str) -> str:
     return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def storable(text: str | None) -> str | None:
+    """PostgreSQL's texts hold no NUL and no lone surrogate; one in a message must not hold up its whole batch."""
+    if text is None:
+        return None
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
 def translated(error: BaseException, where: str) -> StoreError | None:
     """What a failure means to a caller of the store; None where it is not about the store."""
     if isinstance(error, StoreError):
@@ -97,7 +104,10 @@ class Connections:
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
             "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
         )
-        self._begin_read = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {timeout_ms}"
+        # one snapshot for all statements of a verb that reads
+        self._begin_read = (
+            f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {timeout_ms}"
+        )
 
     @property
     def is_open(self) -> bool:

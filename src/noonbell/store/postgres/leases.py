@@ -2,8 +2,9 @@
 
 A name is held by a row of `instances` with a token and an end, on the clock of the database. Its holder moves the end
 on from a thread of its own with a connection of its own, so that neither a busy event loop nor a busy pool lets it
-pass. A lease that has ended cannot be moved on any more, even if nobody else has taken the name: from its end on its
-holder has to count as dead, and every verb that it covers fails.
+pass. From the end of a lease on, its holder counts as dead, and every verb that it covers fails. As long as the row
+bears his token nobody has taken the name, and so nobody has begun to clear up after him: he may take it again, and go
+on. Once another has it, it is lost for good.
 
 Such a verb makes sure inside its own transaction (`still_held`). It shares a lock on the row until it has committed,
 and whoever takes over a name has to wait for that: what he reads next is the last word of his predecessor.
@@ -15,10 +16,11 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
@@ -35,6 +37,11 @@ T = TypeVar("T")
 
 DEFAULT_TTL: Final = 15.0
 _JOIN_SECONDS: Final = 5.0
+# Clocks that differ by less agree; a difference of more than the second number is told.
+NO_OFFSET_US: Final = 50_000
+MUCH_OFFSET_US: Final = 1_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 _TAKE = """
     INSERT INTO instances AS i (name, token, holder, taken_at, expires_at)
@@ -44,10 +51,14 @@ _TAKE = """
     WHERE i.expires_at <= clock_timestamp()
     RETURNING token
 """
+# The row is locked before its end is looked at: whoever takes the name at this moment is first, or finds it renewed.
 _RENEW = """
-    UPDATE instances SET expires_at = clock_timestamp() + make_interval(secs => $2)
-    WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp()
-    RETURNING token
+    WITH ours AS MATERIALIZED (
+        SELECT token, expires_at <= clock_timestamp() AS ended FROM instances WHERE token = ANY($1::text[]) FOR UPDATE
+    )
+    UPDATE instances i SET expires_at = clock_timestamp() + make_interval(secs => $2)
+    FROM ours WHERE i.token = ours.token
+    RETURNING i.token, ours.ended, clock_timestamp()
 """
 _HELD = "SELECT token FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR SHARE"
 
@@ -103,10 +114,16 @@ class LeaseKeeper:
         self._busy = asyncio.Lock()
         self._ending = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
+        self._offset_us = 0
         self._thread = threading.Thread(target=self._work, name="noonbell-lease", daemon=True)
         self._thread.start()
 
     # --- from outside the thread ----------------------------------------------------------------------------------
+
+    @property
+    def clock_offset_us(self) -> int:
+        """How far the database's clock was ahead of this machine's at the last renewal; 0 where that is too little."""
+        return self._offset_us
 
     async def take(self, name: str, holder: str) -> str:
         """Take the name and return the token; SchedulerInUseError where another holds it."""
@@ -158,17 +175,34 @@ class LeaseKeeper:
 
     async def _renew(self) -> bool:
         tokens = list(self._tokens)
+        asked_at = time.time_ns()
         try:
             rows = await self._fetch(_RENEW, tokens, self._ttl)
         except StoreError as error:
             logger.warning("The lease on %s could not be renewed yet: %s", self._names(tokens), error)
             return False
+        if rows:
+            self._compare_clocks(asked_at, time.time_ns(), rows[0][2])
+        again = [row[0] for row in rows if row[1] and row[0] in self._tokens]
+        if again:
+            logger.warning("The lease on %s had ended, and nobody else took it: it is held again", self._names(again))
         renewed = {row[0] for row in rows}
         # one that was released meanwhile is not lost
         for token in [token for token in tokens if token not in renewed and token in self._tokens]:
             name = self._tokens.pop(token)
-            logger.error('The lease on "%s" was lost: it was not renewed in time, and another may take the name', name)
+            logger.error('The lease on "%s" was lost: it was not renewed in time, and another has the name', name)
         return True
+
+    def _compare_clocks(self, asked_at: int, answered_at: int, theirs: datetime) -> None:
+        """Measure against the middle of the exchange; what its length may have added counts as no difference."""
+        took_us = (answered_at - asked_at) // 1000
+        measured = (theirs - _EPOCH) // _MICROSECOND - (asked_at + answered_at) // 2000
+        before, self._offset_us = self._offset_us, 0 if abs(measured) <= NO_OFFSET_US + took_us else measured
+        if abs(self._offset_us) >= MUCH_OFFSET_US > abs(before):
+            logger.warning(
+                "The clock of %s is %+.1f s off the one here; schedules go by the one here", self._where,
+                self._offset_us / 1_000_000,
+            )  # fmt: skip
 
     async def _take(self, name: str, holder: str) -> str:
         token = uuid.uuid4().hex

@@ -5,9 +5,13 @@ Each page continues after the key of the last row, so no transaction lasts longe
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from noonbell.ports import LEDGER_TABLES, LedgerTable
+
+# the tables whose name in the database is another one
+_NAMES: Final[Mapping[str, str]] = {"live": "runs_live", "pruned": "pruned_days"}
 
 
 def statement(
@@ -34,5 +38,5 @@ def statement(
         if upto_sid is not None:
             conditions.append(f"sid <= {bound(upto_sid)}")
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    source = "runs_live" if table == "live" else table
+    source = _NAMES.get(table, table)
     return f"SELECT {', '.join(shape.columns)} FROM {source} {where}ORDER BY {key} LIMIT $1", bindings

@@ -19,6 +19,8 @@ LOCKS: Final = 1_313_820_750
 MIGRATING: Final = 1
 NUMBERING: Final = 2
 PARTITIONING: Final = 3
+EDITING: Final = 4
+AUDITING: Final = 5
 
 _RECORD = """
     CREATE TABLE IF NOT EXISTS noonbell_migrations (
@@ -61,3 +63,15 @@ async def version(db: Connection) -> int:
         return 0
     found: Any = await db.fetchval("SELECT coalesce(max(version), 0) FROM noonbell_migrations")
     return int(found)
+
+
+async def require_current(db: Connection) -> None:
+    """Refuse tables that this Noonbell would have to change first."""
+    done, known = await version(db), len(migrations())
+    if done > known:
+        raise StoreError(f"The database is of version {done}; this Noonbell knows up to {known}")
+    if done < known:
+        raise StoreError(
+            f"The database is of version {done}, and this Noonbell reads version {known}; whatever writes to it brings "
+            "it up to date"
+        )

@@ -9,30 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import asyncpg
+
 from noonbell.core.records import Settlement
-from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres import outbox
+from noonbell.store.postgres.connection import Connection, storable
 
 _SETTLE = """
     WITH fresh AS (
         SELECT b.*, l.started_at, l.epoch AS run_epoch
         FROM unnest(
             $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
-            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[]
+            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::text[]
         ) AS b (
             i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause,
-            attempt_at, error
+            attempt_at, error, detail
         )
         JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
             AND l.owner = b.owner
     ), told AS (
         INSERT INTO attempts AS a (
-            sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error
+            sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
-        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error
+        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error, detail
         FROM fresh WHERE cause IS NOT NULL
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
-            error = excluded.error
+            error = excluded.error, detail = excluded.detail
     ), ended AS (
         INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
         SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch
@@ -54,18 +57,53 @@ _SETTLE = """
 """
 
 
+def lane_name(lane: str) -> str:
+    """The name by which a lane is held."""
+    return f"lane:{lane}"
+
+
 async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:
-    """Lock these schedules, always in the same order; returns their owners."""
+    """Lock these schedules, always in the same order; returns the names by which they are held."""
+    if not sids:
+        return set()
     rows = await db.fetch(
-        "SELECT managed_by FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE", sorted(set(sids))
+        "SELECT managed_by, lane FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE", sorted(set(sids))
     )
-    return {row[0] for row in rows}
+    return {row[0] if row[1] is None else lane_name(row[1]) for row in rows}
 
 
 async def settle(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Write the ends together; if the ledger contradicts one of them, singly."""
+    await db.execute("SAVEPOINT ends")
+    try:
+        return await _settle_all(db, settlements)
+    except asyncpg.IntegrityConstraintViolationError:
+        await db.execute("ROLLBACK TO SAVEPOINT ends")
+        if len(settlements) == 1:
+            return await _give_up(db, settlements[0])
+    stale: list[Settlement] = []
+    for settlement in settlements:
+        stale += await settle(db, [settlement])
+    return stale
+
+
+async def _give_up(db: Connection, settlement: Settlement) -> list[Settlement]:
+    """The run is on record already, which no right course of things can bring about: let its schedule go on."""
+    start = settlement.start
+    await db.execute(
+        "DELETE FROM runs_live WHERE sid = $1 AND kind = $2 AND run_for = $3 AND fence = $4 AND owner = $5",
+        start.sid, start.kind, start.run_for, start.fence, settlement.owner,
+    )  # fmt: skip
+    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = $1", start.sid, settlement.ended_at)
+    return [settlement]
+
+
+async def _settle_all(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     fresh: set[int] = set()
     for part in _apart(settlements):
         fresh.update(await _settle(db, part))
+    sent = [(s.message, s.ended_at) for i, s in enumerate(settlements) if i in fresh and s.message is not None]
+    await outbox.append(db, [message for message, _ in sent], [at for _, at in sent])
     return [settlement for i, settlement in enumerate(settlements) if i not in fresh]
 
 
@@ -86,18 +124,16 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[in
     ends = [settlement for _, settlement in part]
     starts = [settlement.start for settlement in ends]
     # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
-    causes = [None if e.outcome == "succeeded" and e.start.attempt == 1 else e.start.cause for e in ends]
+    causes = [None if _is_plain(e) else e.start.cause for e in ends]
     rows = await db.fetch(
         _SETTLE, [i for i, _ in part], [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts],
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
-        [s.attempt for s in starts], causes, [s.started_at for s in starts], [_storable(e.error) for e in ends],
+        [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
+        [storable(e.detail) for e in ends],
     )  # fmt: skip
     return [row[0] for row in rows]
 
 
-def _storable(text: str | None) -> str | None:
-    """PostgreSQL's texts hold no NUL and no lone surrogate; one in a message must not hold up its whole batch."""
-    if text is None:
-        return None
-    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+def _is_plain(end: Settlement) -> bool:
+    return end.outcome == "succeeded" and end.start.attempt == 1 and end.detail is None

@@ -24,27 +24,36 @@ from noonbell.errors import StoreError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store.postgres import claiming, declaring, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.documents import DocumentsOnPostgres
+from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
 from noonbell.store.postgres.partitions import Days
-from noonbell.store.postgres.schema import migrate
+from noonbell.store.postgres.schema import migrate, require_current
 
 
-class PostgresStore:
+class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
     """A ledger in a PostgreSQL database.
 
     `pool_size` is how many connections it may use at once (a held name needs one more), `statement_timeout` how many
     seconds the server may work on one statement, `lease_ttl` how many seconds after its last sign of life the holder of
-    a name counts as dead.
+    a name counts as dead. With `read_only` opening it changes nothing, and tables that are too old are refused.
     """
 
     def __init__(
-        self, dsn: str, *, pool_size: int = 4, statement_timeout: float = 30.0, lease_ttl: float = DEFAULT_TTL
+        self,
+        dsn: str,
+        *,
+        pool_size: int = 4,
+        statement_timeout: float = 30.0,
+        lease_ttl: float = DEFAULT_TTL,
+        read_only: bool = False,
     ) -> None:
         if pool_size < 1 or statement_timeout <= 0 or lease_ttl <= 0:
             raise ValueError("pool_size, statement_timeout and lease_ttl must be positive")
         self._connections = Connections(dsn, pool_size=pool_size, statement_timeout=statement_timeout)
         self._days = Days(self._connections)
         self._lease_ttl = lease_ttl
+        self._read_only = read_only
         self._keeper: LeaseKeeper | None = None
         self._leases: dict[str, Lease] = {}  # by name
         self._releasing: set[Future[None]] = set()
@@ -59,8 +68,12 @@ class PostgresStore:
                 return
             await self._connections.open()
             try:
-                async with self._connections.writing() as db:
-                    await migrate(db)
+                if self._read_only:
+                    async with self._connections.reading() as db:
+                        await require_current(db)
+                else:
+                    async with self._connections.writing() as db:
+                        await migrate(db)
             except BaseException:
                 await self._connections.close()
                 raise
@@ -103,6 +116,11 @@ class PostgresStore:
             raise
         lease = self._leases[name] = Lease(name, token, self._release)
         return lease
+
+    @property
+    def clock_offset_us(self) -> int:
+        """How far the database's clock is ahead of this machine's, while a name is held; 0 where they agree."""
+        return 0 if self._keeper is None else self._keeper.clock_offset_us
 
     def _release(self, lease: Lease) -> None:
         if self._leases.get(lease.name) is not lease or self._keeper is None:
@@ -178,11 +196,14 @@ class PostgresStore:
         sql = (
             f"SELECT {claiming.LIVE} FROM runs_live WHERE state = 'running' AND owner = $1 ORDER BY sid, kind, run_for"
         )
-        async with self._connections.writing(f"SELECT pg_advisory_xact_lock({claiming.accounting_lock(owner)})") as db:
+        async with self._accounting(owner) as db:
             return [LiveRun(*row) for row in await db.fetch(sql, owner)]
 
     def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
         return self._connections.writing(f"SELECT pg_advisory_xact_lock_shared({claiming.accounting_lock(owner)})")
+
+    def _accounting(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
+        return self._connections.writing(f"SELECT pg_advisory_xact_lock({claiming.accounting_lock(owner)})")
 
     # --- settling -------------------------------------------------------------------------------------------------
 
@@ -233,8 +254,8 @@ class PostgresStore:
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         sql = (
-            "SELECT sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error FROM attempts "
-            "WHERE sid = $1 AND run_for BETWEEN $2 AND $3 ORDER BY run_for, kind, attempt"
+            "SELECT sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail "
+            "FROM attempts WHERE sid = $1 AND run_for BETWEEN $2 AND $3 ORDER BY run_for, kind, attempt"
         )
         return [Attempt(*row) for row in await self._read(sql, sid, from_at, to_at)]
 

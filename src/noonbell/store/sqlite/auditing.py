@@ -1,25 +1,19 @@
-"""The audit on SQLite: appended in batches, read in pages."""
+"""The audit on SQLite: appended in blocks, read in pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import apsw
-import msgspec
 
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
-
-_encode = msgspec.json.Encoder().encode
+from noonbell.store.sqlite import rows
 
 
 def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
-    if audits:
-        db.execute(
-            "INSERT INTO audit_events (at, event, subject, actor, detail) SELECT value ->> 'at', value ->> 'event', "
-            "value ->> 'subject', value ->> 'actor', value ->> 'detail' FROM json_each(?) ORDER BY key",
-            (_encode(audits),),
-        )
+    told = [(event.at, event.event, event.subject, event.actor, event.detail) for event in audits]
+    rows.insert(db, "audit_events (at, event, subject, actor, detail)", told)
 
 
 def page(db: apsw.Connection, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:

@@ -192,9 +192,9 @@ def hand_back(db: apsw.Connection, starts: Sequence[Start], owner: str, now: int
         f"ON {mine} WHERE schedules.sid = b.value ->> 0",
         (_encode(rows), owner),
     )
-    # a manual run that never began is forgotten: the one who asked is still there to ask again
+    # a manual run that never began nor was queued is forgotten: the one who asked is still there to ask again
     db.execute(
-        "DELETE FROM runs_live WHERE kind = 'manual' AND owner = ?2 AND (sid, run_for, fence) IN "
+        "DELETE FROM runs_live WHERE kind = 'manual' AND fence = 1 AND owner = ?2 AND (sid, run_for, fence) IN "
         "(SELECT value ->> 0, value ->> 2, value ->> 3 FROM json_each(?1))",
         (_encode(rows), owner),
     )

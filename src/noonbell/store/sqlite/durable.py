@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from noonbell.core.records import AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
-from noonbell.ports import AuditFilter, LaneClaim, MakeEdit, ScheduleFilter, TakeTurn
-from noonbell.store.sqlite import auditing, by_policy, editing, stored
+from noonbell.ports import (
+    NO_QUIET_CHANGES,
+    AuditFilter,
+    LaneClaim,
+    MakeEdit,
+    Pruned,
+    QuietChanges,
+    ScheduleFilter,
+    TakeTurn,
+)
+from noonbell.store.sqlite import asking, auditing, by_policy, editing, pruning, stored
 from noonbell.store.sqlite.connection import Connection
 
 
@@ -21,6 +30,20 @@ class DurableOnSqlite:
     async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
         await self._connection.run(lambda db: editing.edit(db, schedule_ids, edit))
 
+    async def apply_schedules(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        *,
+        quiet: QuietChanges = NO_QUIET_CHANGES,
+    ) -> list[int]:
+        return await self._connection.run(
+            lambda db: editing.apply(db, created, schedule_ids, edit, at=at, actor=actor, quiet=quiet)
+        )
+
     async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
         return await self._connection.run(lambda db: stored.by_ids(db, schedule_ids), write=False)
 
@@ -31,6 +54,9 @@ class DurableOnSqlite:
         return await self._connection.run(
             lambda db: by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
         )
+
+    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor))
 
     async def take_over(self, lane: str, at: int) -> int:
         return await self._connection.run(lambda db: by_policy.take_over(db, lane, at))
@@ -43,6 +69,18 @@ class DurableOnSqlite:
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return await self._connection.run(lambda db: editing.quiet_hours(db, policy_id), write=False)
+
+    async def zone_rules(self) -> dict[str, str]:
+        return await self._connection.run(stored.zone_rules, write=False)
+
+    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
+        await self._connection.run(lambda db: editing.put_zone_rules(db, rules))
+
+    async def schedules_in_zone(self, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
+        return await self._connection.run(lambda db: stored.in_zone(db, timezone, after_sid, limit), write=False)
+
+    async def prune_day(self, before: int) -> Pruned | None:
+        return await self._connection.run(lambda db: pruning.prune_day(db, before))
 
     async def tell(self, audits: Sequence[AuditEvent]) -> None:
         await self._connection.run(lambda db: auditing.append(db, audits))

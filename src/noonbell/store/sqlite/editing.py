@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import apsw
 import msgspec
@@ -10,10 +11,15 @@ import msgspec
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import MakeEdit
-from noonbell.store.sqlite import auditing, by_policy, stored
+from noonbell.ports import MakeEdit, QuietChanges
+from noonbell.store.sqlite import auditing, rows, stored, turns
 
 _encode = msgspec.json.Encoder().encode
+
+_NEW: Final = (
+    "schedules (sid, created_at, updated_at, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
+    "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at)"
+)
 
 
 def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
@@ -22,38 +28,62 @@ def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, act
     _refuse_known_ids(db, [new.schedule_id for new in created])
     _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], ())
     first = (db.execute("SELECT max(sid) FROM schedules").get or 0) + 1
-    rows = [
+    numbered = list(enumerate(created, first))
+    made = [
         (
-            new.schedule_id, new.columns.name, int(new.enabled), new.columns.type, new.columns.spec, new.next_run_at,
-            new.columns.timezone, new.columns.quiet_hours_policy_id, new.columns.catch_up_policy, new.columns.payload,
-            new.managed_by, new.cursor_at, new.columns.definition, new.lane, new.anchor_at, new.zone_hash, new.policies,
+            sid, at, at, new.schedule_id, one.name, new.enabled, one.type, one.spec, new.next_run_at, one.timezone,
+            one.quiet_hours_policy_id, one.catch_up_policy, one.payload, new.managed_by, new.cursor_at, one.definition,
+            new.lane, new.anchor_at,
         )
-        for new in created
+        for sid, new in numbered
+        for one in (new.columns,)
     ]  # fmt: skip
-    told = _encode(rows)
-    values = ", ".join(f"value ->> {place}" for place in range(15))
-    db.execute(
-        "INSERT INTO schedules (sid, created_at, updated_at, schedule_id, name, enabled, type, spec, next_run_at, "
-        "timezone, quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, "
-        f"anchor_at) SELECT ?2 + key, ?3, ?3, {values} FROM json_each(?1)",
-        (told, first, at),
-    )
-    db.execute(
-        "INSERT INTO epochs SELECT ?2 + key, 1, value ->> 11, NULL, value ->> 4, value ->> 6, value ->> 15, "
-        "value ->> 16, value ->> 2 FROM json_each(?1)",
-        (told, first),
-    )
+    rows.insert(db, _NEW, made)
+    epochs = [
+        (sid, 1, new.cursor_at, None, one.spec, one.timezone, new.zone_hash, new.policies, new.enabled)
+        for sid, new in numbered
+        for one in (new.columns,)
+    ]
+    rows.insert(db, "epochs", epochs)
+    _know_rules(db, {new.columns.timezone: new.zone_hash for new in created})
     audits = [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns)) for new in created]
     auditing.append(db, audits)
     return list(range(first, first + len(created)))
 
 
+def apply(
+    db: apsw.Connection,
+    created: Sequence[DurableSchedule],
+    schedule_ids: Sequence[str],
+    make_edit: MakeEdit,
+    *,
+    at: int,
+    actor: str,
+    quiet: QuietChanges,
+) -> list[int]:
+    """Edit first: what is renamed or deleted makes room for what is new."""
+    found = _known(db, schedule_ids)
+    listed = {seen.sid for seen in found}
+    users = sorted({sid for policy, _ in quiet.put for sid in stored.users_of(db, policy.policy_id)} - listed)
+    _edit(db, [*found, *stored.by_sids(db, users)], make_edit)
+    for policy, audit in quiet.put:
+        _put_policy(db, policy, audit)
+    sids = create(db, created, at, actor)
+    for policy_id, audit in quiet.dropped:
+        drop_quiet_hours(db, policy_id, audit)
+    return sids
+
+
 def edit(db: apsw.Connection, schedule_ids: Sequence[str], make_edit: MakeEdit) -> None:
+    _edit(db, _known(db, schedule_ids), make_edit)
+
+
+def _known(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
     found = {one.schedule_id: one for one in stored.by_ids(db, schedule_ids)}
     for one in schedule_ids:
         if one not in found:
             raise ScheduleNotFoundError("schedule", one)
-    _edit(db, [found[one] for one in dict.fromkeys(schedule_ids)], make_edit)
+    return [found[one] for one in dict.fromkeys(schedule_ids)]
 
 
 def _edit(db: apsw.Connection, found: Iterable[StoredSchedule], make_edit: MakeEdit) -> None:
@@ -61,12 +91,19 @@ def _edit(db: apsw.Connection, found: Iterable[StoredSchedule], make_edit: MakeE
     edits = [change for _, change in made]
     kept = [(seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
     _refuse_taken_names(db, kept, [change.turn.sid for change in edits])
+    renamed = [
+        seen.sid for seen, change in made if change.epoch is not None and change.columns.name != seen.columns.name
+    ]
+    if renamed:
+        # names may go round among them, and a name is looked at row by row: first all of them are free
+        sql = "UPDATE schedules SET name = NULL WHERE sid IN (SELECT value FROM json_each(?))"
+        db.execute(sql, (_encode(renamed).decode(),))
     for at in dict.fromkeys(change.at for change in edits):  # one instant, but for a clock that went back
         _write(db, [change for change in edits if change.at == at], at)
 
 
 def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
-    by_policy.write(db, [change.turn for change in edits], "", at)
+    turns.write(db, [change.turn for change in edits], "", at)
     sids = _encode([change.turn.sid for change in edits]).decode()
     db.execute(
         "UPDATE epochs SET to_at = ?2 WHERE to_at IS NULL AND sid IN (SELECT value FROM json_each(?1))", (sids, at)
@@ -88,15 +125,26 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
         names = epochs[0].__struct_fields__
         values = ", ".join(f"value ->> '{name}'" for name in names)
         db.execute(f"INSERT INTO epochs ({', '.join(names)}) SELECT {values} FROM json_each(?)", (_encode(epochs),))
-    rows = [(change.turn.sid, change.epoch.epoch, change.columns) for change in edits if change.epoch is not None]
-    if rows:
-        names = rows[0][2].__struct_fields__
+        _know_rules(db, {epoch.timezone: epoch.zone_hash for epoch in epochs})
+    kept = [(change.turn.sid, change.epoch.epoch, change.columns) for change in edits if change.epoch is not None]
+    if kept:
+        names = kept[0][2].__struct_fields__
         columns = ", ".join(f"{name} = b.value ->> '$[2].{name}'" for name in names)
         db.execute(
             f"UPDATE schedules SET epoch = b.value ->> 1, updated_at = ?2, {columns} FROM json_each(?1) b "
             "WHERE sid = b.value ->> 0",
-            (_encode(rows), at),
+            (_encode(kept), at),
         )
+
+
+def _know_rules(db: apsw.Connection, rules: dict[str, str]) -> None:
+    """Remember the rules of zones that no schedule has used before; of the others, `put_zone_rules` tells anew."""
+    sql = "INSERT INTO zone_rules SELECT key, value FROM json_each(?) WHERE true ON CONFLICT (timezone) DO NOTHING"
+    db.execute(sql, (_encode(rules),))
+
+
+def put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
+    db.execute("INSERT OR REPLACE INTO zone_rules SELECT key, value FROM json_each(?)", (_encode(dict(rules)),))
 
 
 def _refuse_known_ids(db: apsw.Connection, ids: list[str]) -> None:
@@ -126,6 +174,10 @@ def _refuse_taken_names(db: apsw.Connection, names: list[tuple[str, str]], but: 
 
 def put_quiet_hours(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit) -> None:
     _edit(db, stored.by_sids(db, stored.users_of(db, policy.policy_id)), make_edit)
+    _put_policy(db, policy, audit)
+
+
+def _put_policy(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
     db.execute(
         "INSERT INTO quiet_hours_policies VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (policy_id) "
         "DO UPDATE SET name = ?2, document = ?3, updated_at = ?5",

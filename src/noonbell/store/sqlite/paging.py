@@ -6,9 +6,13 @@ can always be cleared.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from noonbell.ports import LEDGER_TABLES, LedgerTable
+
+# the tables whose name in the database is another one
+_NAMES: Final[Mapping[str, str]] = {"live": "runs_live", "pruned": "pruned_days"}
 
 
 def statement(
@@ -29,6 +33,6 @@ def statement(
         conditions.append("sid <= ?")
         bindings.append(upto_sid)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    source = "runs_live" if table == "live" else table
+    source = _NAMES.get(table, table)
     sql = f"SELECT {', '.join(shape.columns)} FROM {source} {where}ORDER BY {key} LIMIT ?"
     return sql, (*bindings, limit)

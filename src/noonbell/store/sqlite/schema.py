@@ -151,12 +151,90 @@ MIGRATIONS: Final = (
         SELECT raise(ABORT, 'audit events are never changed');
     END;
     """,
+    """
+    ALTER TABLE attempts ADD COLUMN detail;
+
+    CREATE TABLE outbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        sid INTEGER NOT NULL,
+        lane NOT NULL,
+        message_id NOT NULL,
+        target NOT NULL,
+        body NOT NULL,
+        created_at NOT NULL
+    );
+    CREATE INDEX idx_outbox_stream ON outbox (sid, id);
+
+    -- A row for each schedule with messages in the outbox. An owner is delivering; without one it waits until wake_at.
+    CREATE TABLE outbox_streams (
+        sid INTEGER PRIMARY KEY,
+        lane NOT NULL,
+        wake_at NOT NULL,
+        owner,
+        attempt NOT NULL DEFAULT 0
+    );
+    CREATE INDEX idx_outbox_streams_wake ON outbox_streams (lane, wake_at) WHERE owner IS NULL;
+
+    CREATE TABLE dead_letters (
+        id INTEGER PRIMARY KEY,
+        sid INTEGER NOT NULL,
+        lane NOT NULL,
+        message_id NOT NULL,
+        target NOT NULL,
+        body NOT NULL,
+        created_at NOT NULL,
+        died_at NOT NULL,
+        attempts NOT NULL,
+        error NOT NULL
+    );
+    CREATE INDEX idx_dead_letters_sid ON dead_letters (sid, id);
+
+    CREATE TABLE pruned_days (
+        sid INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        day INTEGER NOT NULL,
+        first_at NOT NULL,
+        to_at NOT NULL,
+        fired NOT NULL,
+        passed NOT NULL,
+        last_for,
+        last_started_at,
+        PRIMARY KEY (sid, epoch, day)
+    ) WITHOUT ROWID;
+    CREATE INDEX idx_audit_events_at ON audit_events (at);
+
+    -- what is due in one lane, however much is due in the others that share the file
+    CREATE INDEX idx_schedules_lane ON schedules (lane, next_run_at) WHERE enabled = 1 AND lane IS NOT NULL;
+
+    CREATE TABLE zone_rules (
+        timezone TEXT PRIMARY KEY,
+        zone_hash NOT NULL
+    ) WITHOUT ROWID;
+    INSERT OR IGNORE INTO zone_rules
+        SELECT e.timezone, min(e.zone_hash) FROM epochs e JOIN schedules s ON s.sid = e.sid
+        WHERE e.to_at IS NULL AND s.lane IS NOT NULL GROUP BY e.timezone;
+    """,
+    """
+    CREATE TABLE documents (
+        kind TEXT NOT NULL,
+        id TEXT NOT NULL,
+        team NOT NULL,
+        version NOT NULL,
+        body NOT NULL,
+        created_at NOT NULL,
+        updated_at NOT NULL,
+        wake_at,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX idx_documents_team ON documents (kind, team, id);
+    CREATE INDEX idx_documents_wake ON documents (kind, wake_at) WHERE wake_at IS NOT NULL;
+    """,
 )
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.
 SETTLE_TABLE: Final = """
     CREATE TEMP TABLE IF NOT EXISTS settling (
         i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at,
-        cause, attempt_at, error
+        cause, attempt_at, error, detail
     )
 """

@@ -13,6 +13,7 @@ import apsw
 import msgspec
 
 from noonbell.core.records import Settlement
+from noonbell.store.sqlite import outbox
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,10 +35,10 @@ _PLAIN = """
 _FULL = """
     INSERT INTO temp.settling (
         sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, cause, attempt_at,
-        error
+        error, detail
     )
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
     FROM json_each(?1)
 """
 _FRESH = """
@@ -74,7 +75,7 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
     stale = _drop_stale(db, settlements)
     db.execute(
         "INSERT OR REPLACE INTO attempts SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, "
-        "owner, error FROM temp.settling WHERE cause IS NOT NULL"
+        "owner, error, detail FROM temp.settling WHERE cause IS NOT NULL"
     )
     db.execute(
         "INSERT INTO runs SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, coalesce(l.started_at, b.attempt_at), "
@@ -96,7 +97,18 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
         "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at) "
         "FROM temp.settling b WHERE schedules.sid = b.sid"
     )
+    _send(db, settlements, stale)
     return stale
+
+
+def _send(db: apsw.Connection, settlements: Sequence[Settlement], stale: list[Settlement]) -> None:
+    """Put the messages of ended runs into the outbox, those of each instant together."""
+    sent = [s for s in settlements if s.message is not None]
+    if sent and stale:
+        left_out = {id(s) for s in stale}
+        sent = [s for s in sent if id(s) not in left_out]
+    for at in dict.fromkeys(s.ended_at for s in sent):
+        outbox.append(db, [s.message for s in sent if s.message is not None and s.ended_at == at], at)
 
 
 def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
@@ -105,16 +117,18 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     full = []
     for s in settlements:
         start = s.start
-        if s.outcome == "succeeded" and start.attempt == 1 and start.kind == "scheduled" and s.owner == owner:
+        is_plain = s.outcome == "succeeded" and start.attempt == 1 and s.detail is None
+        if is_plain and start.kind == "scheduled" and s.owner == owner:
             group = (start.run_for, start.fence, start.following, start.epoch)
             alike.setdefault(group, {})[start.sid] = s.ended_at
         else:
             # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
-            cause = None if s.outcome == "succeeded" and start.attempt == 1 else start.cause
+            cause = None if is_plain else start.cause
             full.append(
                 (
                     start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
                     s.outcome, start.attempt, s.owner, s.wake_at, cause, start.started_at, s.error,
+                    s.detail,
                 )
             )  # fmt: skip
     db.execute("DELETE FROM temp.settling")

@@ -21,11 +21,13 @@ from noonbell.core.records import (
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store.sqlite import claiming, declaring, paging, settling
 from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.documents import DocumentsOnSqlite
 from noonbell.store.sqlite.durable import DurableOnSqlite
 from noonbell.store.sqlite.hold import FileHold, take
+from noonbell.store.sqlite.outbox import OutboxOnSqlite
 
 
-class SqliteStore(DurableOnSqlite):
+class SqliteStore(DurableOnSqlite, OutboxOnSqlite, DocumentsOnSqlite):
     """A ledger in one file."""
 
     def __init__(

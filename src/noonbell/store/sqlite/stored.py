@@ -32,6 +32,16 @@ _FILTER: Final = """
 """
 
 
+def due(db: apsw.Connection, lane: str, now: int, limit: int) -> list[StoredSchedule]:
+    """The schedules of a lane that wake by `now`, the earliest first."""
+    sql = (
+        f"{_SELECT} FROM schedules s {_JOINS} WHERE s.enabled = 1 AND s.lane = ? AND s.next_run_at <= ? "
+        "ORDER BY s.next_run_at, s.sid LIMIT ?"
+    )
+    rows = db.execute(sql, (lane, now, limit)).fetchall()
+    return _made(db, rows, _encode([row[0] for row in rows]).decode())
+
+
 def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """The schedules of these sids, in their order."""
     if not sids:
@@ -62,6 +72,19 @@ def page(db: apsw.Connection, wanted: ScheduleFilter, after_sid: int, limit: int
         bindings.append(wanted.quiet_hours_policy_id)
     sql = f"SELECT s.sid FROM schedules s WHERE {_FILTER} {policy} ORDER BY s.sid LIMIT ?8"
     return by_sids(db, [row[0] for row in db.execute(sql, tuple(bindings))])
+
+
+def in_zone(db: apsw.Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
+    sql = (
+        "SELECT sid FROM schedules WHERE sid > ? AND timezone = ? AND lane IS NOT NULL AND removed_at IS NULL "
+        "ORDER BY sid LIMIT ?"
+    )
+    return by_sids(db, [row[0] for row in db.execute(sql, (after_sid, timezone, limit))])
+
+
+def zone_rules(db: apsw.Connection) -> dict[str, str]:
+    rows: Any = db.execute("SELECT timezone, zone_hash FROM zone_rules").fetchall()
+    return dict(rows)
 
 
 def users_of(db: apsw.Connection, policy_id: str) -> list[int]:

@@ -115,7 +115,8 @@ class ReadingCases(StorageCases):
             await _history(store)
             whole = await ledger(store)
             assert {table: len(rows) for table, rows in whole.items()} == {
-                "schedules": 3, "epochs": 4, "live": 2, "runs": 5, "spans": 4, "attempts": 6, "lifecycle": 2,
+                "schedules": 3, "epochs": 4, "live": 2, "runs": 5, "spans": 4, "attempts": 6, "pruned": 0,
+                "lifecycle": 2,
             }  # fmt: skip
             for table, shape in LEDGER_TABLES.items():
                 places = [shape.columns.index(name) for name in shape.key]

@@ -1,0 +1,79 @@
+"""The `callback` action: a function of the program, called by the name under which it was registered.
+
+    {"kind": "callback", "name": "report"}
+
+The function is given a `Call`. Whatever it raises is the failure of the attempt; an `async def` runs on the event loop,
+any other in a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from noonbell.actions.checking import known_only, text
+from noonbell.actions.results import Prepared
+from noonbell.core.records import Kind, Start, StoredSchedule
+from noonbell.errors import NoonbellError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+EXAMPLE: Final = '{"kind": "callback", "name": "report"}'
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What a callback is told. `run_id` is the same for every attempt of a run."""
+
+    run_id: str
+    schedule_id: str
+    name: str
+    scheduled_for: datetime
+    attempt: int
+    manual: bool
+    payload: Any
+
+
+def run_id(schedule_id: str, kind: Kind, run_for: int) -> str:
+    """The id of a run: the same for every attempt of it, and for no other run."""
+    return f"{schedule_id}:{kind}:{run_for}"
+
+
+def schedule_of(run: str) -> str:
+    """The schedule's id in the id of a run."""
+    return run.rsplit(":", 2)[0]
+
+
+def moment(at: int) -> datetime:
+    return _EPOCH + at * _MICROSECOND
+
+
+def check_callback(action: Mapping[str, Any]) -> dict[str, Any]:
+    """The action in the form that is stored."""
+    known_only(action, ("kind", "name"), EXAMPLE)
+    return {"kind": "callback", "name": text("action.name", action.get("name"))}
+
+
+def prepare_callback(
+    callbacks: Mapping[str, Callable[[Call], Any]], action: Mapping[str, Any], stored: StoredSchedule, start: Start
+) -> Prepared:
+    name = action.get("name", "")
+    callback = callbacks.get(name)
+    if callback is None:
+        known = ", ".join(sorted(callbacks)) or "none"
+        raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
+    payload = stored.columns.payload
+    call = Call(
+        run_id=run_id(stored.schedule_id, start.kind, start.run_for),
+        schedule_id=stored.schedule_id,
+        name=stored.columns.name,
+        scheduled_for=moment(start.run_for),
+        attempt=start.attempt,
+        manual=start.kind == "manual",
+        payload=None if payload is None else msgspec.json.decode(payload),
+    )
+    return Prepared(partial(callback, call), inspect.iscoroutinefunction(callback))

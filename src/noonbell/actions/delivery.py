@@ -1,0 +1,332 @@
+"""The deliverer: takes messages from the outbox to their targets.
+
+Messages of one schedule are a stream: they are delivered one after the other, in the order in which they were written,
+and the next is not begun before the one before it has arrived or is given up. Streams go side by side.
+
+A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
+stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
+goes on. One that was under way each time the process died counts as tried, so it cannot bring the process down forever.
+
+At least once: a message is dropped from the outbox after it has arrived, so a crash in between delivers it again, and
+so does a delivery that was given up as too slow and arrives all the same. Its CloudEvent has the same `id` then.
+
+`run` needs the lane's name to be held: the streams of a dead engine are freed by `take_over`. A stop lets what is under
+way end, for a bounded time, and frees every stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from noonbell.actions.callback import schedule_of
+from noonbell.actions.targets import Target
+from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
+from noonbell.core.turns import ENGINE
+from noonbell.errors import DeliveryError, StoreError, describe_error
+from noonbell.ports import Clock, ScheduleStore, StreamClaim
+
+logger = logging.getLogger("noonbell.delivery")
+
+MAX_ATTEMPTS: Final = 10
+AT_ONCE_STREAMS: Final = 64
+# Streams that are claimed ahead for each that is being delivered: transactions are fewer than messages then.
+_AHEAD: Final = 4
+_SECOND: Final = 1_000_000
+_LONGEST_WAIT: Final = 5 * _SECOND
+# After so long a stream lets others have their turn.
+_LONGEST_TURN: Final = 5 * _SECOND
+_STORE_PAUSE: Final = _SECOND // 2
+_LAST_CHANCES: Final = 3
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Delivering(msgspec.Struct, frozen=True):
+    """How messages are delivered: how many streams side by side, and how patiently."""
+
+    streams: int = AT_ONCE_STREAMS
+    max_attempts: int = MAX_ATTEMPTS
+    first_pause_us: int = _SECOND
+    longest_pause_us: int = 300 * _SECOND
+    longest_delivery_seconds: float = 60.0
+    stop_seconds: float = 10.0
+
+    def pause_us(self, attempt: int) -> int:
+        """How long to wait after a failed attempt, counted from 1."""
+        # a shift far beyond the cap is cut off, so that the number stays small
+        return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
+
+
+class _Served:
+    """A stream in hand, and how far it has come."""
+
+    __slots__ = ("delivery", "failed", "stream", "task")
+
+    def __init__(self, stream: Stream, owner: str, now: int) -> None:
+        self.stream = stream
+        self.delivery = Delivery(stream.sid, owner, now, None)
+        self.failed: OutboxMessage | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Deliverer:
+    """Delivers the messages of one lane."""
+
+    def __init__(
+        self,
+        store: ScheduleStore,
+        clock: Clock,
+        *,
+        lane: str,
+        owner: str,
+        targets: Mapping[str, Target],
+        how: Delivering | None = None,
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self.dead = 0
+        self._store = store
+        self._clock = clock
+        self._lane = lane
+        self._owner = owner
+        self._targets = targets
+        self._how = Delivering() if how is None else how
+        self._mask = mask  # takes secrets out of what targets say
+        self._wakeup = asyncio.Event()
+        self._stopping = False
+        self._doubtful = False  # a claim failed, and may have been committed all the same
+        self._slots = asyncio.Semaphore(self._how.streams)
+        self._in_hand: dict[int, _Served] = {}
+        self._ended: list[_Served] = []
+        self._settling: asyncio.Task[None] | None = None
+        # A settle that failed may have been committed: it is repeated only when no claim is under way, and not for a
+        # stream that was claimed again since.
+        self._claiming = asyncio.Lock()
+
+    def wake(self) -> None:
+        """There may be messages: look now."""
+        self._wakeup.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver until `stop` is set; returns when every stream is free again, as far as the store lets it."""
+        self._stopping = False
+        self._doubtful = True  # whatever an earlier run under this name has left behind
+        watch = asyncio.ensure_future(self._watch(stop))
+        try:
+            while not stop.is_set():
+                self._wakeup.clear()
+                wake_at = await self._look()
+                await self._clock.wait(wake_at, self._wakeup)
+            await self._finish()
+        finally:
+            await self._give_way(watch)
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopping = True
+        self._wakeup.set()
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> int:
+        """Claim what is due, as far as there is room; returns when to look again."""
+        now = self._clock.now()
+        room = self._how.streams * _AHEAD - len(self._in_hand)
+        if room < self._how.streams:
+            return now + _LONGEST_WAIT  # those that end wake us
+        try:
+            async with self._claiming:
+                claim = await self._claim(now, room)
+        except StoreError as error:
+            _heed_cancelling()
+            self._doubtful = True
+            logger.error("The store failed, messages wait: %s", error)  # noqa: TRY400 - the cause is in the message
+            return now + _STORE_PAUSE
+        if claim.full:
+            return now
+        return min(now + _LONGEST_WAIT, claim.next_wake_at or now + _LONGEST_WAIT)
+
+    async def _claim(self, now: int, room: int) -> StreamClaim:
+        if self._doubtful:
+            await self._account_for_claims(now)
+            self._doubtful = False
+        claim = await self._store.claim_streams(self._lane, self._owner, now, room)
+        for stream in claim.streams:
+            served = self._in_hand[stream.sid] = _Served(stream, self._owner, now)
+            served.task = asyncio.ensure_future(self._serve(served))
+        return claim
+
+    async def _account_for_claims(self, now: int) -> None:
+        """Free what a failed claim has claimed all the same: nobody would ever deliver it."""
+        lost = [sid for sid in await self._store.owned_streams(self._owner) if sid not in self._in_hand]
+        if lost:
+            logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
+            await self._store.settle_streams([Delivery(sid, self._owner, now, None) for sid in lost])
+
+    # --- delivering -----------------------------------------------------------------------------------------------
+
+    async def _serve(self, served: _Served) -> None:
+        try:
+            async with self._slots:
+                await self._deliver(served)
+        finally:
+            # cancelled or not: what has arrived must not be sent again if that can be helped
+            served.delivery.at = self._clock.now()
+            if self._is_in_hand(served):
+                self._ended.append(served)
+                if self._settling is None:
+                    self._settling = asyncio.ensure_future(self._settle())
+
+    async def _deliver(self, served: _Served) -> None:
+        """Deliver in order, up to the first that fails."""
+        attempt, began = served.stream.attempt, self._clock.now()
+        for number, message in served.stream.messages:
+            if self._stopping or self._clock.now() - began > _LONGEST_TURN:
+                return
+            error = await self._try(message, attempt)
+            if error is not None:
+                served.failed = message
+                self._give_up(served.delivery, number, attempt + 1, error)
+                return
+            self.delivered += 1
+            served.delivery.delivered = number
+            attempt = 0
+
+    def _is_in_hand(self, served: _Served) -> bool:
+        return self._in_hand.get(served.stream.sid) is served
+
+    async def _try(self, message: OutboxMessage, attempt: int) -> str | None:
+        """One attempt; returns what went wrong."""
+        if attempt >= self._how.max_attempts:
+            return f"it was under way {attempt} times when the process ended; it is not tried again"
+        target = self._targets.get(message.target)
+        if target is None:
+            known = ", ".join(sorted(self._targets)) or "none"
+            return f'No target named "{message.target}" is registered; registered: {known}'
+        seconds = self._how.longest_delivery_seconds
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await target.deliver(message.body)
+        except asyncio.CancelledError as cancelled:
+            _heed_cancelling()  # somebody else's is a failure of the target
+            return describe_error(cancelled, self._mask)
+        except TimeoutError as error:
+            return f"it took longer than {seconds:g} s" if limit.expired() else describe_error(error, self._mask)
+        except DeliveryError as error:
+            return self._mask(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            return describe_error(error, self._mask)
+        return None
+
+    def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
+        self.failed += 1
+        delivery.error = error
+        if attempt >= self._how.max_attempts:
+            self.dead += 1
+            delivery.dead = number
+        else:
+            delivery.wake_at = self._clock.now() + self._how.pause_us(attempt)
+
+    # --- settling -------------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Write the ends that have gathered, again and again until there are none."""
+        failures = 0
+        while self._ended:
+            ended, self._ended = self._ended, []
+            try:
+                if failures:
+                    async with self._claiming:
+                        await self._write(ended)
+                else:
+                    await self._write(ended)
+            except StoreError as error:
+                _heed_cancelling()
+                failures += 1
+                self._ended = ended + self._ended
+                if self._stopping and failures >= _LAST_CHANCES:
+                    logger.error("Deliveries could not be recorded and may be repeated: %s", error)  # noqa: TRY400 - the cause is in the message
+                    break
+                logger.error("The store failed, recording deliveries again shortly: %s", error)  # noqa: TRY400 - as above
+                await self._clock.wait(self._clock.now() + _STORE_PAUSE, asyncio.Event())
+                continue
+            failures = 0
+            for served in ended:
+                if self._is_in_hand(served):
+                    del self._in_hand[served.stream.sid]
+            await self._tell(ended)
+            # there may be room now, and messages that came behind those that were claimed
+            self._wakeup.set()
+        self._settling = None
+
+    async def _write(self, ended: list[_Served]) -> None:
+        await self._store.settle_streams([served.delivery for served in ended if self._is_in_hand(served)])
+
+    async def _tell(self, ended: list[_Served]) -> None:
+        audits: list[AuditEvent] = []
+        for served in ended:
+            delivery, message = served.delivery, served.failed
+            if message is None:
+                continue
+            if delivery.dead is None:
+                logger.warning("%s is tried again later: %s", message.message_id, delivery.error)
+                continue
+            logger.error("%s is a dead letter now: %s", message.message_id, delivery.error)
+            detail = {
+                "number": delivery.dead,
+                "message_id": message.message_id,
+                "target": message.target,
+                "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
+                "error": delivery.error,
+            }
+            subject = schedule_of(message.message_id)
+            audits.append(AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode()))
+        if audits:
+            try:
+                await self._store.tell(audits)
+            except StoreError as error:
+                logger.error("%d dead letters are missing in the audit: %s", len(audits), error)  # noqa: TRY400 - the cause is in the message
+
+    # --- stopping -------------------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """Let what is under way end, cancel what takes too long, and write down how far each stream came."""
+        tasks = {served.task for served in self._in_hand.values() if served.task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._how.stop_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        if self._settling is not None:
+            await self._settling
+
+    async def _give_way(self, watch: asyncio.Task[None]) -> None:
+        """End whatever is left, written down or not, and close the targets."""
+        tasks = [watch, *(served.task for served in self._in_hand.values() if served.task is not None)]
+        if self._settling is not None:
+            tasks.append(self._settling)
+        self._in_hand.clear()
+        self._ended.clear()
+        self._settling = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name, target in self._targets.items():
+            try:
+                await target.close()
+            except Exception:
+                logger.exception('The target "%s" could not be closed', name)
+
+
+def _heed_cancelling() -> None:
+    """End where this task was told to: a connection that is cut at the same moment may tell of that instead."""
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        raise asyncio.CancelledError

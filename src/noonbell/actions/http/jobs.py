@@ -1,0 +1,149 @@
+"""HTTP jobs at work: from a start to its end.
+
+1. The secrets that the definition refers to are resolved and filled in. Where one is missing, the attempt fails here.
+2. A slot is waited for (`slots`). A stop that comes first hands the run back as if it had never been claimed.
+3. The request is signed and sent, through egress; the client and its connections are shared by all runs of an engine.
+4. The answer is judged (`expectation`), and what is to be kept is masked and written down (`record`).
+
+A failure is an `HttpJobFailedError`: its `kind` is egress's own (`dns`, `tls`, `timeout`, …), or `status`, `assertion`
+or `secret`. With `retry_after_us` the other side has said when to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from noonbell.actions.egress import Egress, HttpClient, Incoming
+from noonbell.actions.http.record import LARGE, Facts, packed, record
+from noonbell.actions.http.request import Filled, HttpJob, headers_of_run, job_of
+from noonbell.actions.http.retry_after import retry_after_us
+from noonbell.actions.http.slots import HttpLimits, HttpSlots
+from noonbell.actions.results import Finished, Prepared
+from noonbell.actions.secrets.masking import Masker
+from noonbell.actions.secrets.records import DEFAULT_TEAM
+from noonbell.actions.signatures import Signer
+from noonbell.core.records import Start, StoredSchedule
+from noonbell.errors import EgressError, HttpJobFailedError, MasterKeyMissingError, SecretError, SigningKeyError
+from noonbell.ports import Clock
+
+if TYPE_CHECKING:
+    from noonbell.actions.secrets.secrets import Secrets
+
+_NO_MASKER: Final = Masker(())
+
+
+def team_of(stored: StoredSchedule) -> str:
+    """The team whose secrets a schedule may use."""
+    del stored  # all schedules belong to one team so far
+    return DEFAULT_TEAM
+
+
+class HttpJobs:
+    """The HTTP jobs of one engine: their way out, their secrets, their slots and their connections."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        egress: Egress | None = None,
+        secrets: Secrets | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self.slots = HttpSlots(HttpLimits() if limits is None else limits)
+        self._clock = clock
+        self._egress = Egress() if egress is None else egress
+        self._secrets = secrets
+        self._client: HttpClient | None = None
+
+    def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
+        return Prepared(partial(self._run, stored, start), is_async=True)
+
+    def request_stop(self) -> None:
+        """Whoever waits for a slot will not begin any more."""
+        self.slots.take_back()
+
+    async def close(self) -> None:
+        """Close all connections; the next request opens them again."""
+        self.slots.reopen()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # --- one attempt ----------------------------------------------------------------------------------------------
+
+    async def _run(self, stored: StoredSchedule, start: Start) -> Finished:
+        job = job_of(stored.columns.definition)
+        team = team_of(stored)
+        try:
+            values = {} if self._secrets is None else await self._secrets.resolve(team, job.names)
+            filled = job.filled(values)
+            signer = await self._signer(job, stored.schedule_id, team)
+        except (SecretError, SigningKeyError, EgressError) as error:
+            kind = error.kind if isinstance(error, EgressError) else "secret"
+            raise await self._failure(job, start, team, kind, str(error)) from None
+        name = filled.target.host.text
+        await self.slots.take(name, stored.sid)
+        with self.slots.given_back(name):
+            return await self._send(job, stored, start, filled, signer)
+
+    async def _signer(self, job: HttpJob, schedule_id: str, team: str) -> Signer | None:
+        if job.sign is False or self._secrets is None or not self._secrets.usable:
+            if job.sign:
+                raise MasterKeyMissingError(
+                    "the settings", "the requests of this schedule are signed, and there is no master key for that"
+                )
+            return None
+        return Signer([key.key for key in await self._secrets.signing_keys(schedule_id, team)])
+
+    async def _send(
+        self, job: HttpJob, stored: StoredSchedule, start: Start, filled: Filled, signer: Signer | None
+    ) -> Finished:
+        now = self._clock.now()
+        start.started_at = now  # it may have waited for its slot since the claim
+        request = job.outgoing(filled, headers_of_run(stored.schedule_id, start, filled.body, now, signer))
+        began = asyncio.get_running_loop().time()
+        answer: Incoming | None = None
+        try:
+            answer = await self._opened().fetch(request)
+            complaint = job.expectation.complaint(answer)
+        except EgressError as error:
+            complaint = error.kind, f"{error.where}: {error.reason}"
+        seconds = asyncio.get_running_loop().time() - began
+        masker = self._masker(team_of(stored))
+        if complaint is not None:
+            complaint = complaint[0], masker.text(complaint[1])
+        facts = Facts(start, job.method, job.written_url, filled, request, answer, complaint, seconds)
+        detail = await _written(facts, masker)
+        if complaint is None:
+            return Finished(detail=detail)
+        asked = None if answer is None else retry_after_us(answer.status, answer.headers, self._clock.now())
+        raise HttpJobFailedError(*complaint, detail, retry_after_us=asked)
+
+    async def _failure(self, job: HttpJob, start: Start, team: str, kind: str, reason: str) -> HttpJobFailedError:
+        """What is raised where nothing was sent."""
+        masker = self._masker(team)
+        told = masker.text(reason)
+        facts = Facts(start, job.method, job.written_url, None, None, None, (kind, told), 0.0)
+        return HttpJobFailedError(kind, told, await _written(facts, masker))
+
+    def _masker(self, team: str) -> Masker:
+        return _NO_MASKER if self._secrets is None else self._secrets.masker(team)
+
+    def _opened(self) -> HttpClient:
+        if self._client is None:
+            try:
+                self._client = self._egress.client(limit=self.slots.limits.total)
+            except ImportError:
+                raise EgressError(
+                    "client", "this program", "aiohttp is not installed; pip install noonbell[server]"
+                ) from None
+        return self._client
+
+
+async def _written(facts: Facts, masker: Masker) -> str:
+    """The detail, ready to be kept. Large bodies take milliseconds to mask, which others should not wait for."""
+    if facts.size < LARGE:
+        return packed(record(facts, masker))
+    return await asyncio.to_thread(lambda: packed(record(facts, masker)))

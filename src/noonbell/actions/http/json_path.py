@@ -1,0 +1,79 @@
+"""Paths into JSON, a small language of our own: where a value stands, and nothing that could run.
+
+    $                 the whole
+    $.a.b             the key "b" of the object at "a"; letters, digits, "_" and "-"
+    $.items[0].id     the first of a list; [-1] is the last
+    $["a key"].b      any key, as a JSON text
+
+No wildcards, filters, slices or functions: a path leads to one value or to none. Looking it up takes one step for each
+of its parts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+LONGEST_PATH: Final = 500
+_KEY: Final = re.compile(r"\.([A-Za-z0-9_-]+)", re.ASCII)
+_NUMBER: Final = re.compile(r"\[(-?[0-9]{1,9})\]", re.ASCII)
+_QUOTED: Final = re.compile(r'\[("(?:[^"\\]|\\.)*")\]')
+
+Step = str | int
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = _Nothing()
+"""What a path leads to where there is no value; JSON's null is one."""
+
+
+def parse_path(text: str) -> tuple[Step, ...]:
+    """The steps of a path.
+
+    Raises:
+        ValueError: it is no path; the message says where it goes wrong.
+    """
+    if not text.startswith("$"):
+        raise ValueError('must begin with "$", such as $.status or $.items[0].id')
+    if len(text) > LONGEST_PATH:
+        raise ValueError(f"must have at most {LONGEST_PATH} characters")
+    steps: list[Step] = []
+    at = 1
+    while at < len(text):
+        if found := _KEY.match(text, at):
+            steps.append(found[1])
+        elif found := _NUMBER.match(text, at):
+            steps.append(int(found[1]))
+        elif found := _QUOTED.match(text, at):
+            steps.append(_quoted(found[1], text[at:]))
+        else:
+            raise ValueError(f'cannot be read from "{text[at : at + 20]}" on; known are .key, [0] and ["any key"]')
+        at = found.end()
+    return tuple(steps)
+
+
+def _quoted(written: str, rest: str) -> str:
+    try:
+        key = json.loads(written)
+    except ValueError:
+        raise ValueError(f'cannot be read from "{rest[:20]}" on; a key in brackets is a JSON text') from None
+    return str(key)
+
+
+def look_up(value: Any, steps: tuple[Step, ...]) -> Any:
+    """The value at a path, or NOTHING."""
+    for step in steps:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return NOTHING
+            value = value[step]
+        else:
+            if not isinstance(value, list) or not -len(value) <= step < len(value):
+                return NOTHING
+            value = value[step]
+    return value

@@ -1,0 +1,141 @@
+"""What is kept of an attempt: the request as it was sent, the answer as it came, the error; without secrets.
+
+    {"kind": "http",
+     "request": {"method", "url", "headers": [[name, value]], "body"},
+     "response": {"status", "headers", "body", "cut", "bytes"} or null,
+     "error": {"kind", "message"} or null,
+     "duration_ms", "triggered_by", "attempt"}
+
+Bodies are texts, or {"base64": …} where they are not UTF-8, or null. The answer's is cut at 1 MiB (`cut`); `bytes` is
+how many are kept. After redirects, `response` has `url` and `redirects` too; a body that came packed in a way that was
+not unpacked has `packed`.
+
+Everything is masked before it is put together. What `Authorization` says is left out in any case, be it a secret or
+not, as are user and password of a URL.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from noonbell.actions.egress import Incoming, Outgoing
+from noonbell.actions.http.request import Filled
+from noonbell.actions.secrets.masking import MASK, Masker
+from noonbell.core.records import Start
+
+LARGE: Final = 65_536
+"""From how many bytes on a body is masked and written down in a thread, beside the event loop."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of an attempt when it has ended. `sent` is None where it never came to a request."""
+
+    start: Start
+    method: str
+    written_url: str
+    filled: Filled | None
+    sent: Outgoing | None
+    answer: Incoming | None
+    error: tuple[str, str] | None  # kind and message, masked
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """The bytes of both bodies."""
+        sent = 0 if self.sent is None or self.sent.body is None else len(self.sent.body)
+        return sent + (0 if self.answer is None else len(self.answer.body))
+
+
+def triggered_by(start: Start) -> str:
+    """Who asked for the run: `schedule`, `manual` or `api`."""
+    if start.kind == "scheduled":
+        return "schedule"
+    return "api" if start.cause == "api" else "manual"
+
+
+def packed(detail: dict[str, Any]) -> str:
+    """A detail as the engine takes it."""
+    return _encode(detail).decode()
+
+
+def record(facts: Facts, masker: Masker) -> dict[str, Any]:
+    """The detail of an attempt."""
+    error = facts.error
+    return {
+        "kind": "http",
+        "request": _request(facts, masker),
+        "response": None if facts.answer is None else _response(facts.answer, masker),
+        "error": None if error is None else {"kind": error[0], "message": error[1]},
+        "duration_ms": round(facts.seconds * 1000, 3),
+        "triggered_by": triggered_by(facts.start),
+        "attempt": facts.start.attempt,
+    }
+
+
+def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
+    if facts.filled is None or facts.sent is None:
+        # as it was written, references and all: nothing was filled in, and nothing sent
+        return {"method": facts.method, "url": facts.written_url, "headers": [], "body": None}
+    headers = _headers(facts.sent.headers, masker)
+    if facts.filled.target.userinfo is not None:
+        headers.append(["Authorization", f"Basic {MASK}"])
+    body = facts.sent.body
+    return {
+        "method": facts.method,
+        "url": masker.text(facts.filled.target.url),
+        "headers": headers,
+        "body": None if body is None else _body(body, masker),
+    }
+
+
+def _response(answer: Incoming, masker: Masker) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "status": answer.status,
+        "headers": _headers(answer.headers, masker),
+        "body": _body(answer.body, masker, cut=answer.cut),
+        "cut": answer.cut,
+        "bytes": len(answer.body),
+    }
+    if answer.redirects:
+        told |= {"url": masker.text(answer.url), "redirects": answer.redirects}
+    if answer.packed:
+        told["packed"] = masker.text(answer.packed)
+    return told
+
+
+def _headers(headers: Iterable[tuple[str, str]], masker: Masker) -> list[list[str]]:
+    if not masker:
+        return [[name, value if name.lower() != "authorization" else _hidden(value)] for name, value in headers]
+    return [
+        [masker.text(name), masker.text(value) if name.lower() != "authorization" else _hidden(value)]
+        for name, value in headers
+    ]
+
+
+def _hidden(value: str) -> str:
+    scheme, space, _ = value.partition(" ")
+    return f"{scheme} {MASK}" if space and scheme.lower() in {"basic", "bearer"} else MASK
+
+
+def _body(body: bytes, masker: Masker, *, cut: bool = False) -> str | dict[str, str]:
+    shown = masker.data(body, cut=cut)
+    try:
+        return (_whole_signs(shown) if cut else shown).decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(shown).decode()}
+
+
+def _whole_signs(data: bytes) -> bytes:
+    """Without the beginning of a sign at the end, where a text was cut in the middle of one."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 != 0x80:
+            needed = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+            return data[:-back] if needed > back else data
+    return data

@@ -1,0 +1,154 @@
+"""How many requests are under way at once, over all and for each host, and whose turn is next.
+
+Whoever finds no slot waits here, in a future: no thread, no connection. Slots that become free go round: among the
+hosts that have a free slot, and for each host among the schedules that wait for it. So a schedule with a thousand
+waiting runs gets no more of a host than one with a single run, and a slow host holds `per_host` slots at most.
+
+`take_back` is for a stop: whoever waits, or comes later, is told that he will not begin (`NotStartedError`). What is
+under way goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from noonbell.errors import NotStartedError, ScheduleInvalidError
+
+
+class HttpLimits(msgspec.Struct, frozen=True):
+    """How many requests of one engine may be under way: over all, and to one host."""
+
+    total: int = 256
+    per_host: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("total", "per_host"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ScheduleInvalidError(f"http_limits.{name}", value, "must be a whole number above 0")
+
+
+class _Host:
+    """One host: how many of its slots are taken, and who waits, by schedule in the order of their turns."""
+
+    __slots__ = ("busy", "waiting")
+
+    def __init__(self) -> None:
+        self.busy = 0
+        self.waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def next_in_turn(self) -> asyncio.Future[None] | None:
+        """The next one that still waits; its schedule goes to the end of the row."""
+        while self.waiting:
+            sid, row = self.waiting.popitem(last=False)
+            while row:
+                waiter = row.popleft()
+                if not waiter.done():  # else its run was cancelled
+                    if row:
+                        self.waiting[sid] = row
+                    return waiter
+        return None
+
+
+class HttpSlots:
+    """The slots of one engine; used on its event loop only."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self._busy = 0
+        self._hosts: dict[str, _Host] = {}
+        # hosts that have a free slot and somebody who waits; while it is not empty, all slots are taken
+        self._ready: OrderedDict[str, None] = OrderedDict()
+        self._taken_back = False
+
+    @property
+    def busy(self) -> int:
+        return self._busy
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(row) for host in self._hosts.values() for row in host.waiting.values())
+
+    async def take(self, name: str, sid: int) -> None:
+        """Return when the schedule has a slot of the host; it has to be given back with `give_back`.
+
+        Raises:
+            NotStartedError: a stop came first.
+        """
+        if self._taken_back:
+            raise NotStartedError
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = _Host()
+        if self._busy < self.limits.total and host.busy < self.limits.per_host:
+            # nobody can be waiting for this: whoever waits for a free slot of a host is given it at once
+            self._busy += 1
+            host.busy += 1
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        host.waiting.setdefault(sid, deque()).append(waiter)
+        if host.busy < self.limits.per_host:
+            self._ready[name] = None
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.give_back(name)  # the slot came together with the cancellation
+            raise  # else its place in the row is passed over when its turn comes
+
+    def give_back(self, name: str) -> None:
+        host = self._hosts[name]
+        host.busy -= 1
+        self._busy -= 1
+        if host.waiting:
+            self._ready[name] = None
+        self._pass_on()
+        self._tidy(name)
+
+    @contextmanager
+    def given_back(self, name: str) -> Iterator[None]:
+        """Give a slot that was taken back at the end of the block."""
+        try:
+            yield
+        finally:
+            self.give_back(name)
+
+    def take_back(self) -> None:
+        """Whoever has no slot will not get one any more."""
+        self._taken_back = True
+        for name in list(self._hosts):
+            host = self._hosts[name]
+            while (waiter := host.next_in_turn()) is not None:
+                waiter.set_exception(NotStartedError())
+            self._tidy(name)
+        self._ready.clear()
+
+    def reopen(self) -> None:
+        """Slots are to be had again."""
+        self._taken_back = False
+
+    def _pass_on(self) -> None:
+        while self._ready and self._busy < self.limits.total:
+            name, _ = self._ready.popitem(last=False)
+            host = self._hosts[name]
+            waiter = host.next_in_turn()
+            if waiter is None:
+                self._tidy(name)
+                continue
+            host.busy += 1
+            self._busy += 1
+            waiter.set_result(None)
+            if host.waiting and host.busy < self.limits.per_host:
+                self._ready[name] = None
+
+    def _tidy(self, name: str) -> None:
+        """Forget a host that nobody uses or waits for."""
+        host = self._hosts.get(name)
+        if host is not None and not host.busy and not host.waiting:
+            del self._hosts[name]
+            self._ready.pop(name, None)

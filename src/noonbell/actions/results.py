@@ -1,0 +1,27 @@
+"""What the engine and the actions hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from noonbell.core.records import OutboxMessage
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An action that is ready to be called. One that is not async is called in a thread."""
+
+    call: Callable[[], Any]
+    is_async: bool
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What a call may return, to be kept with its end: something to tell, as JSON, and a message to be put on its way.
+
+    Whatever else a call returns is ignored. An error may carry a `detail` of the same kind as an attribute.
+    """
+
+    detail: str | None = None
+    message: OutboxMessage | None = None

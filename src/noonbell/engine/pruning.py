@@ -1,0 +1,46 @@
+"""The pruner: drops days of the ledger that are older than they have to be kept.
+
+It looks every hour. One day is one transaction, and between two days the others have their turn. What is kept of a day
+is the store's to say (`prune_day`): never less than `verify` needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from noonbell.ports import Clock, ScheduleStore
+
+logger = logging.getLogger("noonbell.engine")
+
+_HOUR: Final = 3_600_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Pruner:
+    """Keeps the ledger of one store as short as `retention_us` allows."""
+
+    def __init__(self, store: ScheduleStore, clock: Clock, retention_us: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._retention_us = retention_us
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self.prune(stop)
+            await self._clock.wait(self._clock.now() + _HOUR, stop)
+
+    async def prune(self, stop: asyncio.Event) -> int:
+        """Drop every day that ended before the time that is kept, or until `stop`; returns how many there were."""
+        before, days = self._clock.now() - self._retention_us, 0
+        while not stop.is_set() and (pruned := await self._store.prune_day(before)) is not None:
+            days += 1
+            logger.info(
+                "Pruned %s: %d runs, %d spans, %d attempts, %d audit events, %d dead letters",
+                (_EPOCH + timedelta(microseconds=pruned.day)).date(), pruned.runs, pruned.spans, pruned.attempts,
+                pruned.audits, pruned.dead_letters,
+            )  # fmt: skip
+            await asyncio.sleep(0)
+        return days

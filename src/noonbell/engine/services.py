@@ -1,0 +1,74 @@
+"""Duties beside the loop, which live as long as the engine does: delivery, pruning, the watch over zone rules.
+
+A duty runs until it is told to stop. One that raises is logged and begun again after a pause, which grows while it
+keeps raising; it never takes the loop or another duty with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from noonbell.errors import StoreError, describe_error
+from noonbell.ports import Clock
+
+logger = logging.getLogger("noonbell.engine")
+
+_FIRST_PAUSE: Final = 1_000_000
+_LONGEST_PAUSE: Final = 300_000_000
+
+Duty = Callable[[asyncio.Event], Awaitable[None]]
+
+
+class Services:
+    """The duties of one engine, by name."""
+
+    def __init__(self, clock: Clock, duties: Mapping[str, Duty]) -> None:
+        self._clock = clock
+        self._duties = dict(duties)
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        create_task = asyncio.get_running_loop().create_task
+        self._tasks = [
+            create_task(self._serve(name, duty), name=f"noonbell-{name}") for name, duty in self._duties.items()
+        ]
+
+    async def stop(self) -> None:
+        """Tell all of them to end, and wait until they have."""
+        self._stop.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # one may have been cancelled with everything else
+
+    async def _serve(self, name: str, duty: Duty) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stop.is_set():
+            began = self._clock.now()
+            try:
+                await duty(self._stop)
+            except Exception as error:
+                if self._clock.now() - began > _LONGEST_PAUSE:
+                    pause = _FIRST_PAUSE  # it had gone well for a while
+                told = "%s failed, beginning again in %.0f s: %s"
+                expected = isinstance(error, StoreError)
+                logger.error(told, name, pause / 1_000_000, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+                await self._clock.wait(self._clock.now() + pause, self._stop)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return
+
+
+def every(clock: Clock, interval_us: int, step: Callable[[], Awaitable[None]], *, at_once: bool = True) -> Duty:
+    """A duty that takes a step at each interval, and the first one at once or after the first interval."""
+
+    async def duty(stop: asyncio.Event) -> None:
+        if not at_once:
+            await clock.wait(clock.now() + interval_us, stop)
+        while not stop.is_set():
+            await step()
+            await clock.wait(clock.now() + interval_us, stop)
+
+    return duty

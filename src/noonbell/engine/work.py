@@ -1,0 +1,66 @@
+"""The seam between the loop and what it runs.
+
+The loop knows when to look, how to start an action and how its end gets into the ledger. A `Work` knows what is due and
+what is called for it: the tasks that a program has declared (`declared`), or the durable schedules of a lane (`lane`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from noonbell.core.records import Settlement, Start
+from noonbell.engine.metrics import Metrics
+from noonbell.ports import Claimed
+
+BATCH: Final = 4096
+NEVER: Final = 1 << 62
+
+S = TypeVar("S")
+
+
+class Job(msgspec.Struct, Generic[S], gc=False):
+    """A start in hand, what it belongs to, and what is called for it."""
+
+    start: Start
+    subject: S
+    name: str
+    call: Callable[[], Any]
+    is_async: bool
+    beside: Job[S] | None = None  # another one of the same schedule that is in hand, where runs may overlap
+
+
+class Batch(NamedTuple):
+    """What a claim has brought."""
+
+    jobs: Sequence[Job[Any]]
+    claimed: Claimed
+
+
+class Work(Protocol):
+    """One owner's part of the ledger. All but `claim` are called on the event loop and must not block."""
+
+    owner: str  # the instance that its runs are claimed for
+    metrics: Metrics
+
+    async def claim(self, now: int, up_since: int) -> Batch:
+        """Claim what is due by `now`, when something has been up without a gap since `up_since`."""
+        ...
+
+    def due_at(self, job: Job[Any]) -> int:
+        """When it could have started at the earliest; the loop adds that it was not up before it began."""
+        ...
+
+    def started(self, job: Job[Any], at: int) -> None: ...
+
+    def retry_at(self, job: Job[Any], at: int, error: BaseException) -> int | None:
+        """When a run that failed at `at` is tried again."""
+        ...
+
+    def ended(self, job: Job[Any], at: int, error: BaseException | None, retry_at: int | None) -> None: ...
+
+    def wakes_at(self, settlements: Sequence[Settlement]) -> int:
+        """The earliest look that these recorded ends ask for."""
+        ...

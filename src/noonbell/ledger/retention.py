@@ -1,0 +1,89 @@
+"""What a pruning has taken from a ledger, or would take: counted without a change, page by page."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from noonbell.ledger.reading import rows
+from noonbell.ports import AuditFilter, LedgerTable, Pruned, ScheduleStore, Store
+
+_DAY: Final = 86_400_000_000
+_PAGE: Final = 1_000
+
+
+class Forgotten(msgspec.Struct):
+    """How much."""
+
+    days: int = 0
+    runs: int = 0
+    spans: int = 0
+    attempts: int = 0
+    audits: int = 0
+    dead_letters: int = 0
+
+    def add(self, pruned: Pruned) -> None:
+        self.days += 1
+        self.runs += pruned.runs
+        self.spans += pruned.spans
+        self.attempts += pruned.attempts
+        self.audits += pruned.audits
+        self.dead_letters += pruned.dead_letters
+
+    def as_dict(self) -> dict[str, int]:
+        return cast("dict[str, int]", msgspec.structs.asdict(self))
+
+
+async def prunable(store: Store, before: int) -> Forgotten:
+    """What would go if every day that ended by `before` were pruned now."""
+    end = before - before % _DAY
+    found, days = Forgotten(), set[int]()
+    cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await store.schedules()}
+    live = {row[:3] async for row in _each(store, "live")}
+    stays: set[tuple[int, int, str]] = set()  # runs at the cursor of a schedule in use: few
+    async for sid, run_for, kind, *_ in _each(store, "runs"):
+        if type(run_for) is not int or run_for >= end:
+            break
+        cursor, enabled = cursors.get(sid, (None, 1))
+        decided = type(cursor) is int and (run_for < cursor or (run_for == cursor and enabled == 0))
+        if (decided or (kind == "manual" and type(cursor) is int)) and (sid, kind, run_for) not in live:
+            found.runs += 1
+            days.add(run_for // _DAY)
+        else:
+            stays.add((sid, run_for, kind))
+    async for sid, _, to_at, n, *_ in _each(store, "spans"):
+        cursor, _ = cursors.get(sid, (None, 1))
+        if type(cursor) is int and type(to_at) is int and type(n) is int and to_at <= cursor and to_at < end:
+            found.spans += 1
+            days.add(to_at // _DAY)
+    async for sid, run_for, kind, *_ in _each(store, "attempts"):
+        old = type(run_for) is int and run_for < end and sid in cursors
+        found.attempts += old and (sid, kind, run_for) not in live and (sid, run_for, kind) not in stays
+    await _count_told(cast("ScheduleStore", store), end, found, days)
+    found.days = len(days)
+    return found
+
+
+async def _count_told(store: ScheduleStore, end: int, found: Forgotten, days: set[int]) -> None:
+    newest, after = None, 0
+    while page := await store.audit(AuditFilter(), after, _PAGE):
+        for after, event in page:
+            if event.at < end:
+                found.audits += 1
+                days.add(event.at // _DAY)
+                newest = (after, event.at // _DAY)
+    if newest is not None and newest[0] == after:  # the newest of all stays
+        found.audits -= 1
+    after = 0
+    while letters := await store.dead_letters(None, after, _PAGE):
+        after = letters[-1].number
+        old = [letter.died_at // _DAY for letter in letters if letter.died_at < end]
+        found.dead_letters += len(old)
+        days.update(old)
+
+
+async def _each(store: Store, table: LedgerTable) -> Any:
+    async for page in rows(store, table):
+        for row in page:
+            yield row

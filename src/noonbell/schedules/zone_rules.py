@@ -1,0 +1,272 @@
+"""New rules for a time zone: which schedules they concern, and what is told of it.
+
+For each zone that durable schedules use, the store remembers the rules that they were computed with: a hash, the
+version of the zone data, and the compiled rules themselves, so that old and new can be compared after the old ones are
+gone from the disk. `check` compares them with the zone data of this host, as it stands on the disk now:
+
+- the same rules, or other bytes for the same rules: nothing happens;
+- newer rules: each schedule of the zone goes on in a new epoch, which begins at its cursor, with an audit event
+  `schedule.zone_rules_changed` that shows what moves in the coming year. When all have, the new rules are remembered:
+  a crash before that does the rest at the next start;
+- older rules than those remembered: this host must not undo what another has done. The zone is `outdated` here, and
+  the engine leaves its schedules alone until the host has newer zone data.
+
+Intervals have no civil time, and are left as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib.resources
+import logging
+import zlib
+import zoneinfo
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.abc import Traversable
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, StoredSchedule, Turn
+from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, timing_of
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.ports import Clock, ScheduleStore
+from noonbell.schedules.occurrences import written_terms
+from noonbell.timing import Bounded, OneShotTiming, Timing, cron_timing, jitter_us, parse_one_shot, rules_hash
+from noonbell.timing.moved import YEAR, Moved, differing, moved_fires
+
+logger = logging.getLogger("noonbell.schedules")
+
+_PAGE: Final = 500
+_encode = msgspec.json.Encoder().encode
+
+
+class Rules(NamedTuple):
+    """The rules of a zone as they are remembered; where only the hash is known, the rest is empty."""
+
+    zone_hash: str
+    version: str = ""
+    data: bytes = b""
+
+    @classmethod
+    def read(cls, text: str) -> Rules:
+        zone_hash, _, rest = text.partition(" ")
+        version, _, packed = rest.partition(" ")
+        return cls(zone_hash, version, zlib.decompress(base64.b64decode(packed)) if packed else b"")
+
+    def written(self) -> str:
+        packed = base64.b64encode(zlib.compress(self.data, 9)).decode()
+        return f"{self.zone_hash} {self.version or '-'} {packed}"
+
+
+# --- the zone data of this host ---------------------------------------------------------------------------------------
+
+
+def zone_data(timezone: str) -> tuple[bytes, str] | None:
+    """The compiled rules of a zone and the version of the zone data, found as `zoneinfo` finds them."""
+    for folder in _folders():
+        path = folder.joinpath(*timezone.split("/"))
+        if path.is_file():
+            return path.read_bytes(), _version_in(folder)
+    return None
+
+
+def _folders() -> Iterator[Traversable]:
+    yield from map(Path, zoneinfo.TZPATH)
+    with contextlib.suppress(ModuleNotFoundError):  # a host with zone data of its own can do without the package
+        yield importlib.resources.files("tzdata").joinpath("zoneinfo")
+
+
+def _version_in(folder: Traversable) -> str:
+    for name in ("tzdata.zi", "+VERSION"):
+        path = folder.joinpath(name)
+        if path.is_file():
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                return lines.readline().removeprefix("# version ").strip() or "-"
+    return "-"
+
+
+def _zone(timezone: str, data: bytes) -> ZoneInfo:
+    return ZoneInfo.from_file(BytesIO(data), key=timezone)
+
+
+@lru_cache(maxsize=1024)
+def _hash_of(timezone: str, data: bytes) -> str:
+    return rules_hash(_zone(timezone, data))
+
+
+_read: Final[dict[str, bytes]] = {}  # the rules that this process goes by, as far as they have been looked at
+
+
+def _refresh(timezone: str, data: bytes) -> None:
+    """Let this process go by these rules, whatever it has read of the zone before."""
+    if _read.get(timezone) != data:
+        ZoneInfo.clear_cache(only_keys=[timezone])
+        quiet_hours_of.cache_clear()
+        _read[timezone] = data
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions are a year and a letter, such as 2026a; one that is not known is neither older nor newer."""
+    return version[:1].isdigit() and than[:1].isdigit() and version < than
+
+
+# --- the watch --------------------------------------------------------------------------------------------------------
+
+
+class ZoneWatch:
+    """Compares the rules that schedules were computed with to those of this host."""
+
+    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
+        self.outdated: frozenset[str] = frozenset()
+        self._store = store
+        self._clock = clock
+
+    async def check(self, holding: asyncio.Lock | None = None) -> list[str]:
+        """Bring schedules up to the rules of now; returns the zones that had changed.
+
+        `holding` is taken while a zone changes: nothing must be decided by new rules in an old epoch.
+        """
+        changed, outdated = [], set()
+        for timezone, text in sorted((await self._store.zone_rules()).items()):
+            before = Rules.read(text)
+            found = zone_data(timezone)
+            if found is None:
+                logger.error(
+                    "There are no rules for %s on this host any more; its schedules cannot be decided", timezone
+                )
+                continue
+            if found[0] == before.data:
+                _refresh(timezone, found[0])
+                continue
+            after = Rules(_hash_of(timezone, found[0]), found[1], found[0])
+            await asyncio.sleep(0)
+            if after.zone_hash == before.zone_hash:
+                _refresh(timezone, found[0])
+                if not _is_older(after.version, before.version):
+                    await self._store.put_zone_rules({timezone: after.written()})
+            elif _is_older(after.version, before.version):
+                outdated.add(timezone)
+            else:
+                async with holding or asyncio.Lock():
+                    await self._change(timezone, before, after)
+                changed.append(timezone)
+        if new := outdated - self.outdated:
+            logger.error(
+                "The zone data of this host is older than what schedules were computed with; those in %s are left "
+                "alone until it is brought up to date",
+                ", ".join(sorted(new)),
+            )
+        self.outdated = frozenset(outdated)
+        return changed
+
+    async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
+        _refresh(timezone, after.data)
+        move = Move(timezone, before, after, self._clock.now())
+        after_sid = 0
+        while page := await self._store.schedules_in_zone(timezone, after_sid, _PAGE):
+            waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
+            for stored in waiting:
+                move.prepare(stored.columns)
+                await asyncio.sleep(0)
+            try:
+                await self._store.edit_schedules([stored.schedule_id for stored in waiting], move)
+            except ScheduleNotFoundError:
+                continue  # one was deleted meanwhile: read the page again
+            after_sid = page[-1].sid
+        await self._store.put_zone_rules({timezone: after.written()})
+        logger.warning(
+            "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
+            "in the coming year",
+            timezone, before.version or "unknown", after.version, move.concerned, move.moving,
+        )  # fmt: skip
+
+    async def _is_waiting(self, stored: StoredSchedule, zone_hash: str) -> bool:
+        """Whether it has not been brought up to these rules yet, by an attempt that was cut off."""
+        if stored.columns.type == "interval":
+            return False
+        epochs = await self._store.epochs(stored.sid)
+        return not epochs or epochs[-1].zone_hash != zone_hash
+
+
+class Move:
+    """Takes schedules over to new rules; called with each inside the transaction."""
+
+    def __init__(self, timezone: str, before: Rules, after: Rules, now: int) -> None:
+        self.concerned = 0
+        self.moving = 0
+        self._before, self._after = before, after
+        self._old = _zone(timezone, before.data) if before.data else None
+        self._new = _zone(timezone, after.data)
+        self._now = now
+        self._stretches = [] if self._old is None else differing(self._old, self._new, now, now + YEAR)
+        self._moved: dict[tuple[str, str, str], Moved] = {}
+
+    def prepare(self, columns: ScheduleColumns) -> Moved | None:
+        """What moves of a schedule; None where the old rules are not known any more."""
+        if self._old is None:
+            return None
+        key = (columns.type, columns.spec, columns.definition)
+        found = self._moved.get(key)
+        if found is None:
+            old, new = _timing(columns, self._old), _timing(columns, self._new)
+            found = self._moved[key] = moved_fires(old, new, self._stretches)
+        return found
+
+    def __call__(self, stored: StoredSchedule) -> Edit:
+        columns, at = stored.columns, stored.cursor_at
+        definition = definition_of(columns.definition)
+        following = timing_of(columns, stored.anchor_at).following(at) if stored.enabled else None
+        executing = any(live.state == "running" or live.kind == "manual" for live in stored.lives)
+        turn = Turn(
+            stored.sid, at, None, stored.enabled, stored.anchor_at, stored.last_run_for, stored.backlog_left,
+            stored.backlog_until,
+        )  # fmt: skip
+        if following is not None and (definition.overlap == "allow" or not executing):
+            turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
+        elif following is None and columns.type == "one_shot":
+            turn.enabled = False  # its instant lies before the cursor now, which nothing goes back behind
+        turn.audits.append(self._told(stored, still_due=following is not None))
+        epoch = Epoch(
+            stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone, self._after.zone_hash,
+            written_terms(columns, stored.anchor_at), turn.enabled,
+        )  # fmt: skip
+        return Edit(at, turn, columns, epoch)
+
+    def _told(self, stored: StoredSchedule, *, still_due: bool) -> AuditEvent:
+        moved = self.prepare(stored.columns)
+        self.concerned += 1
+        detail: dict[str, Any] = {
+            "timezone": stored.columns.timezone,
+            "before": self._before.version or None,
+            "after": self._after.version,
+            "moved": None if moved is None else moved.fires,
+        }
+        if moved is not None:
+            self.moving += bool(moved.fires)
+            detail["fires"] = [{"before": before, "after": after} for before, after in moved.shown]
+            if moved.more:
+                detail["more"] = True
+        if stored.columns.type == "one_shot" and stored.enabled and not still_due:
+            detail["reason"] = "by the new rules its instant is over; it is disabled"
+        return AuditEvent(
+            self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, _encode(detail).decode()
+        )
+
+
+def _timing(columns: ScheduleColumns, zone: ZoneInfo) -> Timing:
+    definition = definition_of(columns.definition)
+    timing: Timing
+    if columns.type == "cron":
+        timing = cron_timing(columns.spec, zone, definition.dst)
+    else:
+        timing = OneShotTiming(parse_one_shot(columns.spec, zone))
+    if definition.start_at is None and definition.end_at is None:
+        return timing
+    return Bounded(timing, definition.start_at, definition.end_at)

@@ -1,0 +1,42 @@
+"""Runs that a person asks for, in plain dicts: queued here, started by whichever engine holds the lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from noonbell.core.records import AT_ONCE, AuditEvent, LiveRun
+from noonbell.core.turns import definition_of
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.store.memory_tables import MemoryData, Transaction
+
+_encode = msgspec.json.Encoder().encode
+
+Tell = Callable[[Transaction, Iterable[AuditEvent]], None]
+
+
+def ask(data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str) -> int | None:
+    sid = _sid_of(data, schedule_id)
+    lives, ended = data.live[sid], data.runs[sid]
+    busy = any(live.kind == "manual" or live.state != "waiting" for live in lives.values())
+    if busy and definition_of(data.durable[sid]["definition"]).overlap != "allow":
+        return None
+    run_for = at
+    while ("manual", run_for) in lives or (run_for, "manual") in ended:
+        run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
+    asked = LiveRun(
+        sid, "manual", run_for, fence=1, owner=None, state="queued", attempt=0, wake_at=AT_ONCE, started_at=None,
+        attempt_at=None, crashes=0, epoch=data.schedules[sid]["epoch"], cause="manual",
+    )  # fmt: skip
+    tx.put_live(asked)
+    detail = _encode({"run_for": run_for}).decode()
+    tell(tx, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])
+    return run_for
+
+
+def _sid_of(data: MemoryData, schedule_id: str) -> int:
+    for sid, row in data.schedules.items():
+        if row["schedule_id"] == schedule_id and row["removed_at"] is None and sid in data.durable:
+            return sid
+    raise ScheduleNotFoundError("schedule", schedule_id)

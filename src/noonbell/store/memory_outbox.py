@@ -1,0 +1,119 @@
+"""The outbox in plain dicts: messages on their way, stream by stream, and those that could not be delivered.
+
+A stream is what one schedule has in the outbox; its row is there for as long as there is a message. `append` and `free`
+are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the outbox, `free` to
+the take-over of a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import islice
+from typing import Final
+
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
+from noonbell.ports import StreamClaim
+from noonbell.store.memory_tables import MemoryData, Row, Transaction, lane_key
+
+# How many messages of one stream are claimed together; the rest comes with the next claim.
+MOST_TOGETHER: Final = 100
+
+
+def append(tx: Transaction, data: MemoryData, messages: Sequence[OutboxMessage], now: int) -> None:
+    """Put messages at the ends of their streams; one that is under way or waits keeps its owner and its wake-up."""
+    for message in messages:
+        number = data.counters.get("outbox", 0) + 1
+        tx.put(data.counters, "outbox", number)
+        tx.insert(data.outbox[message.sid], number, copy(message))
+        if message.sid not in data.streams:
+            _put(tx, data, message.sid, {"lane": message.lane, "wake_at": now, "owner": None, "attempt": 0})
+
+
+def free(tx: Transaction, data: MemoryData, lane: str) -> None:
+    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+    for sid, stream in list(data.streams.items()):
+        if stream["lane"] == lane and stream["owner"] is not None:
+            _put(tx, data, sid, stream | {"owner": None, "attempt": stream["attempt"] + 1})
+
+
+def _put(tx: Transaction, data: MemoryData, sid: int, stream: Row) -> None:
+    tx.put(data.streams, sid, stream)
+    tx.touch([sid])
+
+
+class OutboxInMemory:
+    """The verbs of ScheduleStore for messages."""
+
+    data: MemoryData
+    _tables: Callable[[], MemoryData]
+    _transaction: Callable[[], Transaction]
+
+    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+        waiting = self._tables().sending[lane_key(lane)]
+        with self._transaction() as tx:
+            tx.touch(due := waiting.take(now, limit))
+            claimed = [self._claim(tx, sid, owner) for sid in due]
+        return StreamClaim(claimed, len(due) >= limit, waiting.following(now))
+
+    def _claim(self, tx: Transaction, sid: int, owner: str) -> Stream:
+        stream = self.data.streams[sid]
+        _put(tx, self.data, sid, stream | {"owner": owner})
+        oldest = islice(sorted(self.data.outbox[sid].items()), MOST_TOGETHER)
+        return Stream(sid, stream["attempt"], [(number, copy(message)) for number, message in oldest])
+
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        with self._transaction() as tx:
+            for delivery in deliveries:
+                stream = self.data.streams.get(delivery.sid)
+                if stream is not None and stream["owner"] == delivery.owner:
+                    self._settle_stream(tx, delivery, stream)
+
+    def _settle_stream(self, tx: Transaction, delivery: Delivery, stream: Row) -> None:
+        sid, dead = delivery.sid, delivery.dead
+        tried = stream["attempt"] if delivery.delivered is None else 0
+        messages = self.data.outbox[sid]
+        if dead is not None and dead in messages:
+            letter = DeadLetter(dead, messages[dead], delivery.at, tried + 1, delivery.error or "")
+            tx.insert(self.data.dead_letters, dead, letter)
+        done = max(delivery.delivered or 0, dead or 0)
+        for number in [number for number in messages if number <= done]:
+            tx.delete(messages, number)
+        tx.touch([sid])
+        if not messages:
+            tx.delete(self.data.streams, sid)
+            return
+        if dead is not None:
+            tried = 0
+        elif delivery.wake_at is not None:
+            tried += 1
+        wake_at = delivery.at if delivery.wake_at is None else delivery.wake_at
+        _put(tx, self.data, sid, stream | {"owner": None, "wake_at": wake_at, "attempt": tried})
+
+    async def owned_streams(self, owner: str) -> list[int]:
+        return sorted(sid for sid, stream in self._tables().streams.items() if stream["owner"] == owner)
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+        letters = sorted(self._tables().dead_letters.items())
+        found = (copy(letter) for number, letter in letters if number > after and sid in (None, letter.message.sid))
+        return list(islice(found, limit))
+
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+        with self._transaction() as tx:
+            found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
+            for number in found:
+                message = self.data.dead_letters[number].message
+                append(tx, self.data, [message], at)
+                stream = self.data.streams[message.sid]
+                _put(tx, self.data, message.sid, stream | {"wake_at": min(stream["wake_at"], at)})
+                tx.delete(self.data.dead_letters, number)
+        return len(found)
+
+    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+        with self._transaction() as tx:
+            found = [number for number in set(numbers) if number in self.data.dead_letters]
+            for number in found:
+                tx.delete(self.data.dead_letters, number)
+        return len(found)

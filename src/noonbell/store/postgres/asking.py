@@ -1,0 +1,45 @@
+"""Runs that a person asks for, on PostgreSQL: queued here, started by whichever engine holds the lane."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from noonbell.core.records import AT_ONCE, AuditEvent
+from noonbell.core.turns import definition_of
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.store.postgres import auditing
+from noonbell.store.postgres.connection import Connection
+
+_encode = msgspec.json.Encoder().encode
+
+_FOUND: Final = """
+    SELECT sid, epoch, definition FROM schedules
+    WHERE schedule_id = $1 AND lane IS NOT NULL AND removed_at IS NULL FOR UPDATE
+"""
+_BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
+_TAKEN: Final = """
+    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2 AND kind = 'manual')
+        OR EXISTS (SELECT 1 FROM runs_live WHERE sid = $2 AND kind = 'manual' AND run_for = $1)
+"""
+
+
+async def ask(db: Connection, schedule_id: str, at: int, actor: str) -> int | None:
+    row = await db.fetchrow(_FOUND, schedule_id)
+    if row is None:
+        raise ScheduleNotFoundError("schedule", schedule_id)
+    sid, epoch, definition = row
+    if definition_of(definition).overlap != "allow" and await db.fetchval(_BUSY, sid):
+        return None
+    run_for = at
+    while await db.fetchval(_TAKEN, run_for, sid):
+        run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
+    await db.execute(
+        "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
+        "VALUES ($1, 'manual', $2, 1, 'queued', 0, $4, $3, 'manual')",
+        sid, run_for, epoch, AT_ONCE,
+    )  # fmt: skip
+    detail = _encode({"run_for": run_for}).decode()
+    await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])
+    return run_for

@@ -1,0 +1,176 @@
+"""Claiming durable schedules on PostgreSQL: turns are taken and written in one transaction.
+
+As in `claiming`: the due schedules are locked first, and those of due live runs; what another has locked is skipped.
+Then their live runs are read, under the lock, turns are taken, and one statement is run for each table.
+
+Locks are taken in this order, so that nobody waits in a circle: schedules (all that wait for one take them by sid; a
+claim never waits), streams of the outbox by sid, the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from noonbell.core.crashes import is_poisonous, quarantined
+from noonbell.core.records import LiveRun, StoredSchedule, Turn
+from noonbell.core.turns import definition_of
+from noonbell.ports import Claimed, LaneClaim, TakeTurn
+from noonbell.store.postgres import auditing, outbox, stored, turns
+from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
+from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.settling import lock_schedules
+
+INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
+
+# Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
+# looked at before it is read as JSON: damage in one row must not hold up the others.
+_ALLOWS: Final = """
+    CASE WHEN s.definition LIKE '%"overlap":"allow"%' THEN s.definition::json ->> 'overlap' = 'allow' ELSE false END
+"""
+_ITS_TURN: Final = f"""
+    ({_ALLOWS} OR (
+        SELECT count(*) FROM runs_live m
+        WHERE m.sid = l.sid AND (
+            m.state = 'running' OR (l.kind = 'scheduled' AND (m.kind = 'manual' OR m.run_for < l.run_for))
+        )
+    ) = 0)
+"""
+_WAKING: Final = f"l.state <> 'running' AND s.lane = $2 AND {_ITS_TURN}"
+_DUE: Final = f"""
+    SELECT {stored.COLUMNS} FROM schedules s
+    WHERE s.enabled = 1 AND s.next_run_at <= $1 AND s.lane = $2
+    ORDER BY s.next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED
+"""
+_WOKEN: Final = f"""
+    SELECT {stored.COLUMNS}, l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
+    WHERE l.wake_at <= $1 AND {_WAKING}
+    ORDER BY l.wake_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED
+"""
+_NEXT: Final = f"""
+    SELECT
+        (SELECT next_run_at FROM schedules WHERE enabled = 1 AND next_run_at > $1 AND lane = $2
+            ORDER BY next_run_at LIMIT 1),
+        (SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at > $1 AND {_WAKING}
+            ORDER BY l.wake_at LIMIT 1),
+        EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= $1 AND lane = $2)
+            OR EXISTS (SELECT 1 FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at <= $1 AND {_WAKING})
+"""
+
+
+async def claim(db: Connection, take_turn: TakeTurn, *, lane: str, owner: str, now: int, limit: int) -> LaneClaim:
+    looked, full = await _look(db, lane, now, limit)
+    taken: list[Turn] = []
+    refused: list[tuple[int, Exception]] = []
+    for seen in looked:
+        try:
+            taken.append(take_turn(seen))
+        except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
+            refused.append((seen.sid, error))
+    written = await turns.write_claimed(db, taken, owner, now, refused)
+    if refused:
+        await _quarantine(db, [sid for sid, _ in refused], now)
+    await auditing.append(db, [event for turn in written for event in turn.audits])
+    (row,) = await db.fetch(_NEXT, now, lane)
+    upcoming = [row[0], row[1], *(turn.next_run_at for turn in written)]
+    if row[2] and not full:
+        upcoming.append(now + LOCKED_PAUSE_US)
+    claimed = Claimed(
+        starts=[start for turn in written for start in turn.starts],
+        looked=len(looked),
+        full=full,
+        next_wake_at=min((at for at in upcoming if at is not None), default=None),
+        quarantined=refused,
+    )
+    started = {turn.sid for turn in written if turn.starts}
+    return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
+
+
+async def _look(db: Connection, lane: str, now: int, limit: int) -> tuple[list[StoredSchedule], bool]:
+    """Lock what is due; oldest first, those that wake through a live run after the others."""
+    due = await db.fetch(_DUE, now, lane, limit)
+    woken = await db.fetch(_WOKEN, now, lane, limit)
+    rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[7], row[0]))}
+    earliest: dict[int, int] = {}
+    for row in woken:
+        earliest[row[0]] = min(row[-1], earliest.get(row[0], row[-1]))
+    for row in sorted(woken, key=lambda row: (earliest[row[0]], row[0])):
+        rows.setdefault(row[0], row[:-1])
+    found = await stored.gathered(db, list(rows.values()))
+    coming = {row[0] for row in due}
+    # another instance may have been faster with a live run, between the look and the lock
+    looked = [seen for seen in found if seen.sid in coming or any(_wakes(live, now) for live in seen.lives)]
+    return looked, len(due) >= limit or len(woken) >= limit
+
+
+def _wakes(live: LiveRun, now: int) -> bool:
+    return live.state != "running" and live.wake_at is not None and live.wake_at <= now
+
+
+async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
+    later = now + QUARANTINE_US
+    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = ANY($1::int8[])", sids, later)
+    # a bad row that woke through its live run would come up again at every look, before all others
+    await db.execute(
+        "UPDATE runs_live SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND state <> 'running' "
+        "AND coalesce(wake_at, 0) <= $3",
+        sids, later, now,
+    )  # fmt: skip
+
+
+# --- taking over ------------------------------------------------------------------------------------------------------
+
+_LEFT_RUNNING: Final = """
+    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition
+    FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = $1 AND l.state = 'running'
+"""
+_KEYS: Final = "unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for)"
+_SAME: Final = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
+
+
+async def take_over(db: Connection, lane: str, at: int) -> int:
+    """Queue again what a dead engine left running, or end it where it must not be repeated."""
+    await lock_schedules(db, [row[0] for row in await db.fetch(_LEFT_RUNNING, lane)])
+    left = await db.fetch(_LEFT_RUNNING, lane)
+    await db.execute(
+        "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
+        "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, coalesce(l.attempt_at, $4), $4, "
+        f"coalesce(l.owner, ''), $5 FROM {_KEYS} JOIN runs_live l ON {_SAME} "
+        "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
+        "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "
+        "error = excluded.error, detail = NULL",
+        *_keys(left), at, INTERRUPTED,
+    )  # fmt: skip
+    final = [row for row in left if row[1] == "manual" or definition_of(row[6]).at_most_once]
+    ended = {tuple(row[:3]) for row in final}
+    repeated = [row for row in left if tuple(row[:3]) not in ended]
+    given_up = [row for row in repeated if is_poisonous(row[5])]
+    again = [row for row in repeated if not is_poisonous(row[5])]
+    await _end(db, final, "unknown", at)
+    await _end(db, given_up, "abandoned", at)
+    if again:
+        await db.execute(
+            "UPDATE runs_live l SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, "
+            f"fence = l.fence + 1, crashes = l.crashes + 1 FROM {_KEYS} WHERE {_SAME}",
+            *_keys(again),
+        )
+    await outbox.free(db, lane)
+    await auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at) for row in given_up])
+    return len(again)
+
+
+async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> None:
+    """These runs will not go on; what follows them is for the next look to say."""
+    if not rows:
+        return
+    await db.execute(
+        f"WITH gone AS (DELETE FROM runs_live l USING {_KEYS} WHERE {_SAME} RETURNING l.*) "
+        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
+        "SELECT run_for, sid, kind, $5, attempt, coalesce(started_at, $4), $4, coalesce(owner, ''), epoch FROM gone",
+        *_keys(rows), at, outcome,
+    )  # fmt: skip
+    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = ANY($1::int8[])", [row[0] for row in rows], at)
+
+
+def _keys(rows: Sequence[Any]) -> tuple[list[int], list[str], list[int]]:
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]

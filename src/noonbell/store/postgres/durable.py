@@ -1,0 +1,172 @@
+"""The verbs of ScheduleStore on PostgreSQL, as a part of the store. Each is one transaction.
+
+Verbs of a lane make sure that its name is still held, where this store holds it. Editing needs no lane: it takes the
+locks of the schedules that it changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from noonbell.core.records import (
+    AuditEvent,
+    DeadLetter,
+    Delivery,
+    DurableSchedule,
+    QuietHoursPolicy,
+    StoredSchedule,
+)
+from noonbell.ports import (
+    NO_QUIET_CHANGES,
+    AuditFilter,
+    LaneClaim,
+    MakeEdit,
+    Pruned,
+    QuietChanges,
+    ScheduleFilter,
+    StreamClaim,
+    TakeTurn,
+)
+from noonbell.store.postgres import asking, auditing, by_policy, editing, outbox, pruning, stored
+from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.partitions import Days
+from noonbell.store.postgres.settling import lane_name
+
+
+class DurableOnPostgres:
+    """Durable schedules of a database."""
+
+    _connections: Connections
+    _days: Days
+
+    async def _still_held(self, db: Connection, *names: str) -> None:
+        raise NotImplementedError
+
+    def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
+        raise NotImplementedError
+
+    def _accounting(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
+        raise NotImplementedError
+
+    # --- creating and editing -------------------------------------------------------------------------------------
+
+    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        async with self._connections.writing() as db:
+            return await editing.create(db, created, at, actor)
+
+    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        async with self._connections.writing() as db:
+            await editing.edit(db, schedule_ids, edit)
+
+    async def apply_schedules(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        *,
+        quiet: QuietChanges = NO_QUIET_CHANGES,
+    ) -> list[int]:
+        async with self._connections.writing() as db:
+            return await editing.apply(db, created, schedule_ids, edit, at=at, actor=actor, quiet=quiet)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def find_schedules(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+        async with self._connections.reading() as db:
+            return await stored.by_ids(db, schedule_ids)
+
+    async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+        async with self._connections.reading() as db:
+            return await stored.page(db, wanted, after_sid, limit)
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+        await self._days.prepare(now)  # runs may end in the claim itself
+        async with self._claiming(owner) as db:
+            await self._still_held(db, lane_name(lane))
+            return await by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
+
+    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+        async with self._connections.writing() as db:
+            return await asking.ask(db, schedule_id, at, actor)
+
+    async def take_over(self, lane: str, at: int) -> int:
+        async with self._connections.writing() as db:
+            await self._still_held(db, lane_name(lane))
+            return await by_policy.take_over(db, lane, at)
+
+    # --- quiet hours ----------------------------------------------------------------------------------------------
+
+    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+        async with self._connections.writing() as db:
+            await editing.put_quiet_hours(db, policy, audit, edit)
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+        async with self._connections.writing() as db:
+            return await editing.drop_quiet_hours(db, policy_id, audit)
+
+    async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
+        async with self._connections.reading() as db:
+            return await editing.quiet_hours(db, policy_id)
+
+    # --- audit ----------------------------------------------------------------------------------------------------
+
+    async def tell(self, audits: Sequence[AuditEvent]) -> None:
+        async with self._connections.writing() as db:
+            await auditing.append(db, audits)
+
+    async def audit(self, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
+        async with self._connections.reading() as db:
+            return await auditing.page(db, wanted, after_id, limit)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+        async with self._claiming(owner) as db:
+            await self._still_held(db, lane_name(lane))
+            return await outbox.claim(db, lane, owner, now, limit)
+
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        async with self._connections.writing() as db:
+            await outbox.settle(db, deliveries)
+
+    async def owned_streams(self, owner: str) -> list[int]:
+        """Waits for claims of this owner that are still on their way, even over a connection that was lost."""
+        async with self._accounting(owner) as db:
+            return await outbox.owned(db, owner)
+
+    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+        async with self._connections.reading() as db:
+            return await outbox.dead_letters(db, sid, after, limit)
+
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+        async with self._connections.writing() as db:
+            return await outbox.revive(db, numbers, at)
+
+    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+        async with self._connections.writing() as db:
+            return await outbox.drop(db, numbers)
+
+    # --- pruning --------------------------------------------------------------------------------------------------
+
+    async def prune_day(self, before: int) -> Pruned | None:
+        async with self._connections.writing(pruning.PATIENCE) as db:
+            return await pruning.prune_day(db, before)
+
+    # --- zone rules -----------------------------------------------------------------------------------------------
+
+    async def zone_rules(self) -> dict[str, str]:
+        async with self._connections.reading() as db:
+            return await editing.zone_rules(db)
+
+    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
+        async with self._connections.writing() as db:
+            await editing.put_zone_rules(db, rules)
+
+    async def schedules_in_zone(self, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
+        async with self._connections.reading() as db:
+            return await stored.in_zone(db, timezone, after_sid, limit)

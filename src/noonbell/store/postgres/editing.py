@@ -1,0 +1,261 @@
+"""Creating, editing and deleting durable schedules on PostgreSQL, and their quiet hours and zone rules.
+
+Whoever edits takes a lock that keeps other editors waiting until he has committed: names and ids that were found free
+stay free, and sids are given in order. Engines do not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
+from noonbell.core.turns import snapshot
+from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.ports import MakeEdit, QuietChanges
+from noonbell.store.postgres import auditing, stored, turns
+from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
+
+
+async def create(db: Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+    await lock(db, EDITING)
+    sids = await _create(db, created, at)
+    await auditing.append(db, _created(created, at, actor))
+    return sids
+
+
+async def edit(db: Connection, schedule_ids: Sequence[str], make_edit: MakeEdit) -> None:
+    await lock(db, EDITING)
+    await auditing.append(db, await _edit(db, await _known(db, schedule_ids), make_edit))
+
+
+async def apply(
+    db: Connection,
+    created: Sequence[DurableSchedule],
+    schedule_ids: Sequence[str],
+    make_edit: MakeEdit,
+    *,
+    at: int,
+    actor: str,
+    quiet: QuietChanges,
+) -> list[int]:
+    """Edit first: what is renamed or deleted makes room for what is new. What is told of it all comes at the end."""
+    await lock(db, EDITING)
+    users: set[int] = set()
+    for policy, _ in quiet.put:
+        users.update(await stored.users_of(db, policy.policy_id))
+    audits = await _edit(db, await _known(db, schedule_ids, users), make_edit)
+    for policy, audit in quiet.put:
+        await _put_policy(db, policy)
+        audits.append(audit)
+    sids = await _create(db, created, at)
+    audits += _created(created, at, actor)
+    for policy_id, audit in quiet.dropped:
+        if await _drop_policy(db, policy_id):
+            audits.append(audit)
+    await auditing.append(db, audits)
+    return sids
+
+
+def _created(created: Sequence[DurableSchedule], at: int, actor: str) -> list[AuditEvent]:
+    return [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns)) for new in created]
+
+
+async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -> list[int]:
+    if not created:
+        return []
+    await lock(db, NUMBERING)
+    await _refuse_known_ids(db, [new.schedule_id for new in created])
+    await _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], ())
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedules")
+    sids = list(range(first, first + len(created)))
+    columns = [new.columns for new in created]
+    enabled, cursors = [int(new.enabled) for new in created], [new.cursor_at for new in created]
+    specs, zones = [c.spec for c in columns], [c.timezone for c in columns]
+    await db.execute(
+        "INSERT INTO schedules (sid, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
+        "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at, "
+        "created_at, updated_at) SELECT b.*, $17, $17 FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], "
+        "$5::text[], $6::text[], $7::int8[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], "
+        "$13::int8[], $14::text[], $15::text[], $16::int8[]) b",
+        sids, [new.schedule_id for new in created], [c.name for c in columns], enabled, [c.type for c in columns],
+        specs, [new.next_run_at for new in created], zones, [c.quiet_hours_policy_id for c in columns],
+        [c.catch_up_policy for c in columns], [c.payload for c in columns], [new.managed_by for new in created],
+        cursors, [c.definition for c in columns], [new.lane for new in created], [new.anchor_at for new in created], at,
+    )  # fmt: skip
+    await db.execute(
+        "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) "
+        "SELECT b.sid, 1, b.from_at, b.spec, b.timezone, b.zone_hash, b.policies, b.enabled FROM unnest($1::int8[], "
+        "$2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[]) "
+        "AS b (sid, from_at, spec, timezone, zone_hash, policies, enabled)",
+        sids, cursors, specs, zones, [new.zone_hash for new in created], [new.policies for new in created], enabled,
+    )  # fmt: skip
+    await _know_zones(db, {new.columns.timezone: new.zone_hash for new in reversed(created)})
+    return sids
+
+
+async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[int] = ()) -> list[StoredSchedule]:
+    """These schedules, locked, in the order in which they were named, and then the others by sid."""
+    sids = await stored.sids_of(db, schedule_ids)
+    for one in schedule_ids:
+        if one not in sids:
+            raise ScheduleNotFoundError("schedule", one)
+    listed = [sids[one] for one in dict.fromkeys(schedule_ids)]
+    ordered = [*listed, *sorted(set(others) - set(listed))]
+    found = {seen.sid: seen for seen in await stored.locked(db, ordered)}
+    return [found[sid] for sid in ordered]
+
+
+async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: MakeEdit) -> list[AuditEvent]:
+    """Write the edits; returns what is to be told of them."""
+    made = [(seen, change) for seen in found if (change := make_edit(seen)) is not None]
+    edits = [change for _, change in made]
+    kept = [(seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
+    await _refuse_taken_names(db, kept, [change.turn.sid for change in edits])
+    renamed = [change for seen, change in made if change.epoch is not None and change.columns.name != seen.columns.name]
+    if renamed:
+        # names may go round among them, and a name is looked at row by row: first all of them are free
+        await db.execute(
+            "UPDATE schedules SET name = NULL WHERE sid = ANY($1::int8[])", [change.turn.sid for change in renamed]
+        )
+    for at in dict.fromkeys(change.at for change in edits):  # one instant, but for a clock that went back
+        await _write(db, [change for change in edits if change.at == at], at)
+    return [event for change in edits for event in change.turn.audits]
+
+
+async def _write(db: Connection, edits: list[Edit], at: int) -> None:
+    await turns.write(db, [change.turn for change in edits], "", at)
+    await db.execute(
+        "UPDATE epochs SET to_at = $2 WHERE to_at IS NULL AND sid = ANY($1::int8[])",
+        [change.turn.sid for change in edits], at,
+    )  # fmt: skip
+    if gone := [change.turn.sid for change in edits if change.epoch is None]:
+        await db.execute(
+            "WITH gone AS (DELETE FROM runs_live WHERE sid = ANY($1::int8[]) RETURNING *) "
+            "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
+            "SELECT run_for, sid, kind, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END, attempt, "
+            "coalesce(started_at, $2), $2, coalesce(owner, ''), epoch FROM gone",
+            gone, at,
+        )  # fmt: skip
+        await db.execute("UPDATE schedules SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at)
+    if kept := [(change, change.epoch) for change in edits if change.epoch is not None]:
+        await _open_epochs(db, [epoch for _, epoch in kept])
+        columns = [change.columns for change, _ in kept]
+        await db.execute(
+            "UPDATE schedules s SET epoch = b.epoch, name = b.name, type = b.type, spec = b.spec, "
+            "timezone = b.timezone, quiet_hours_policy_id = b.quiet_hours_policy_id, "
+            "catch_up_policy = b.catch_up_policy, payload = b.payload, definition = b.definition, updated_at = $11 "
+            "FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "
+            "$8::text[], $9::text[], $10::text[]) AS b (sid, epoch, name, type, spec, timezone, "
+            "quiet_hours_policy_id, catch_up_policy, payload, definition) WHERE s.sid = b.sid",
+            [epoch.sid for _, epoch in kept], [epoch.epoch for _, epoch in kept], [c.name for c in columns],
+            [c.type for c in columns], [c.spec for c in columns], [c.timezone for c in columns],
+            [c.quiet_hours_policy_id for c in columns], [c.catch_up_policy for c in columns],
+            [c.payload for c in columns], [c.definition for c in columns], at,
+        )  # fmt: skip
+
+
+async def _open_epochs(db: Connection, epochs: Sequence[Epoch]) -> None:
+    await db.execute(
+        "INSERT INTO epochs (sid, epoch, from_at, to_at, spec, timezone, zone_hash, policies, enabled) "
+        "SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::text[], $6::text[], $7::text[], "
+        "$8::text[], $9::int8[])",
+        [e.sid for e in epochs], [e.epoch for e in epochs], [e.from_at for e in epochs], [e.to_at for e in epochs],
+        [e.spec for e in epochs], [e.timezone for e in epochs], [e.zone_hash for e in epochs],
+        [e.policies for e in epochs], [int(e.enabled) for e in epochs],
+    )  # fmt: skip
+    await _know_zones(db, {e.timezone: e.zone_hash for e in reversed(epochs)})
+
+
+async def _refuse_known_ids(db: Connection, ids: Sequence[str]) -> None:
+    rows = await db.fetch("SELECT schedule_id FROM schedules WHERE schedule_id = ANY($1::text[])", ids)
+    known = {row[0] for row in rows}
+    for one in ids:
+        if one in known:
+            raise ScheduleExistsError("schedule_id", one)
+        known.add(one)
+
+
+async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str]], but: Sequence[int]) -> None:
+    """Names of one owner are taken once; the schedules in `but` are about to get theirs anew."""
+    rows = await db.fetch(
+        # OFFSET 0: one look by the index for each name, whatever the planner thinks of the table
+        "SELECT s.sid, s.managed_by, s.name FROM unnest($1::text[], $2::text[]) AS b (managed_by, name) CROSS JOIN "
+        "LATERAL (SELECT * FROM schedules t WHERE t.managed_by = b.managed_by AND t.name = b.name "
+        "AND t.removed_at IS NULL OFFSET 0) s",
+        [owner for owner, _ in names], [name for _, name in names],
+    )  # fmt: skip
+    left_out = set(but)
+    taken = {(row[1], row[2]) for row in rows if row[0] not in left_out}
+    for key in names:
+        if key in taken:
+            raise ScheduleExistsError("name", key[1])
+        taken.add(key)
+
+
+# --- quiet hours ------------------------------------------------------------------------------------------------------
+
+
+async def put_quiet_hours(db: Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit) -> None:
+    await lock(db, EDITING)
+    users = await stored.locked(db, await stored.users_of(db, policy.policy_id))
+    audits = await _edit(db, users, make_edit)
+    await _put_policy(db, policy)
+    await auditing.append(db, [*audits, audit])
+
+
+async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
+    await db.execute(
+        "INSERT INTO quiet_hours_policies (policy_id, name, document, created_at, updated_at) "
+        "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (policy_id) "
+        "DO UPDATE SET name = excluded.name, document = excluded.document, updated_at = excluded.updated_at",
+        policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at,
+    )  # fmt: skip
+
+
+async def drop_quiet_hours(db: Connection, policy_id: str, audit: AuditEvent) -> bool:
+    await lock(db, EDITING)
+    dropped = await _drop_policy(db, policy_id)
+    await auditing.append(db, [audit] if dropped else [])
+    return dropped
+
+
+async def _drop_policy(db: Connection, policy_id: str) -> bool:
+    users = len(await stored.users_of(db, policy_id))
+    if users:
+        raise QuietHoursInUseError(policy_id, users)
+    return bool(await db.fetch("DELETE FROM quiet_hours_policies WHERE policy_id = $1 RETURNING policy_id", policy_id))
+
+
+async def quiet_hours(db: Connection, policy_id: str | None) -> list[QuietHoursPolicy]:
+    sql = (
+        "SELECT policy_id, name, document, created_at, updated_at FROM quiet_hours_policies "
+        "WHERE $1::text IS NULL OR policy_id = $1 ORDER BY policy_id"
+    )
+    return [QuietHoursPolicy(*row) for row in await db.fetch(sql, policy_id)]
+
+
+# --- zone rules -------------------------------------------------------------------------------------------------------
+
+
+async def _know_zones(db: Connection, rules: Mapping[str, str]) -> None:
+    """Note the rules of zones that are new here; what is known of others stays, until it is put anew."""
+    await db.execute(
+        "INSERT INTO zone_rules (timezone, zone_hash) SELECT b.* FROM unnest($1::text[], $2::text[]) b "
+        "ON CONFLICT (timezone) DO NOTHING",
+        list(rules), list(rules.values()),
+    )  # fmt: skip
+
+
+async def zone_rules(db: Connection) -> dict[str, str]:
+    rows = await db.fetch("SELECT timezone, zone_hash FROM zone_rules ORDER BY timezone")
+    return {row[0]: row[1] for row in rows}
+
+
+async def put_zone_rules(db: Connection, rules: Mapping[str, str]) -> None:
+    await lock(db, EDITING)
+    await db.execute(
+        "INSERT INTO zone_rules (timezone, zone_hash) SELECT b.* FROM unnest($1::text[], $2::text[]) b "
+        "ON CONFLICT (timezone) DO UPDATE SET zone_hash = excluded.zone_hash",
+        list(rules), list(rules.values()),
+    )  # fmt: skip

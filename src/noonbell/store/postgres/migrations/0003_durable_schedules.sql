@@ -1,0 +1,97 @@
+-- What a durable schedule says beside the columns that every schedule has.
+ALTER TABLE schedules ADD COLUMN definition text;
+ALTER TABLE schedules ADD COLUMN lane text COLLATE "C";
+ALTER TABLE schedules ADD COLUMN anchor_at int8;
+ALTER TABLE schedules ADD COLUMN backlog_left int8;
+ALTER TABLE schedules ADD COLUMN backlog_until int8;
+ALTER TABLE schedules ADD COLUMN last_run_for int8;
+-- What a lane looks for, however many schedules other lanes have.
+CREATE INDEX idx_schedules_lane ON schedules (lane, next_run_at)
+    WHERE enabled = 1 AND lane IS NOT NULL AND next_run_at IS NOT NULL;
+CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
+
+ALTER TABLE attempts ADD COLUMN detail text;
+
+CREATE TABLE quiet_hours_policies (
+    policy_id text COLLATE "C" PRIMARY KEY,
+    name text NOT NULL,
+    document text NOT NULL,
+    created_at int8 NOT NULL,
+    updated_at int8 NOT NULL
+);
+
+CREATE TABLE audit_events (
+    id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at int8 NOT NULL,
+    event text COLLATE "C" NOT NULL,
+    subject text COLLATE "C" NOT NULL,
+    actor text NOT NULL,
+    detail text NOT NULL
+);
+CREATE INDEX idx_audit_events_subject ON audit_events (subject, id);
+CREATE INDEX idx_audit_events_at ON audit_events (at);
+CREATE FUNCTION noonbell_audit_events_are_final() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'audit events are never changed';
+END
+$$;
+CREATE TRIGGER audit_events_are_final BEFORE UPDATE ON audit_events
+    FOR EACH ROW EXECUTE FUNCTION noonbell_audit_events_are_final();
+
+CREATE TABLE outbox (
+    id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    sid int8 NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    message_id text NOT NULL,
+    target text NOT NULL,
+    body text NOT NULL,
+    created_at int8 NOT NULL
+);
+CREATE INDEX idx_outbox_stream ON outbox (sid, id);
+
+-- A row for each schedule with messages in the outbox. An owner is delivering; without one it waits until wake_at.
+CREATE TABLE outbox_streams (
+    sid int8 PRIMARY KEY,
+    lane text COLLATE "C" NOT NULL,
+    wake_at int8 NOT NULL,
+    owner text COLLATE "C",
+    attempt int8 NOT NULL DEFAULT 0
+);
+CREATE INDEX idx_outbox_streams_wake ON outbox_streams (lane, wake_at) WHERE owner IS NULL;
+
+CREATE TABLE dead_letters (
+    id int8 PRIMARY KEY,
+    sid int8 NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    message_id text NOT NULL,
+    target text NOT NULL,
+    body text NOT NULL,
+    created_at int8 NOT NULL,
+    died_at int8 NOT NULL,
+    attempts int8 NOT NULL,
+    error text NOT NULL
+);
+CREATE INDEX idx_dead_letters_sid ON dead_letters (sid, id);
+
+CREATE TABLE pruned_days (
+    sid int8 NOT NULL,
+    epoch int8 NOT NULL,
+    day int8 NOT NULL,
+    first_at int8 NOT NULL,
+    to_at int8 NOT NULL,
+    fired int8 NOT NULL,
+    passed int8 NOT NULL,
+    last_for int8,
+    last_started_at int8,
+    PRIMARY KEY (sid, epoch, day)
+);
+
+CREATE TABLE zone_rules (
+    timezone text COLLATE "C" PRIMARY KEY,
+    zone_hash text NOT NULL
+);
+
+-- Pruning looks for what is old; these indexes are small, because both tables grow in the order of time.
+CREATE INDEX idx_spans_to ON spans USING brin (to_at) WITH (autosummarize = on);
+CREATE INDEX idx_attempts_for ON attempts USING brin (run_for) WITH (autosummarize = on);
+CREATE INDEX idx_dead_letters_died ON dead_letters (died_at);

@@ -1,0 +1,176 @@
+"""The outbox on PostgreSQL: messages on their way, stream by stream, and those that could not be delivered.
+
+A stream is what one schedule has in the outbox. Its row in `outbox_streams` is there for as long as there is a message.
+Whoever appends takes the row first, or makes it, and holds its lock until he has committed. So the numbers of a
+stream's messages follow the order of the commits: what was delivered can be dropped up to its number. And whoever
+delivers the last one and takes the row away has waited for those who append: no message is left without a stream.
+
+`append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the
+outbox, `free` to the take-over of a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
+from noonbell.ports import StreamClaim
+from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
+from noonbell.store.postgres.connection import Connection, storable
+
+# How many messages of one stream are claimed together; the rest comes with the next claim.
+MOST_TOGETHER: Final = 100
+
+_COLUMNS: Final = "sid, lane, message_id, target, body, created_at"
+_DUE: Final = """
+    SELECT sid, attempt, wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2
+    ORDER BY lane, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED
+"""
+_OLDEST: Final = f"""
+    SELECT o.id, {", ".join(f"o.{name}" for name in _COLUMNS.split(", "))}
+    FROM unnest($1::int8[]) AS b (sid)
+    CROSS JOIN LATERAL (SELECT * FROM outbox i WHERE i.sid = b.sid ORDER BY i.sid, i.id LIMIT {MOST_TOGETHER}) o
+"""
+_NEXT: Final = """
+    SELECT
+        (SELECT wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at > $2
+            ORDER BY lane, wake_at LIMIT 1),
+        EXISTS (SELECT 1 FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2)
+"""
+_BATCH: Final = """
+    unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::text[])
+    AS b (sid, at, delivered, dead, wake_at, error)
+"""
+
+
+async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Sequence[int]) -> None:
+    """Put messages at the ends of their streams, each with the wake-up of a stream that begins with it.
+
+    A stream that is under way or waits keeps its owner and its wake-up.
+    """
+    if not messages:
+        return
+    begun: dict[int, tuple[str, int]] = {}
+    for message, wake_at in zip(messages, wakes, strict=True):
+        begun.setdefault(message.sid, (message.lane, wake_at))
+    sids = sorted(begun)
+    # an update that changes nothing: it takes the lock of a stream that is there, in the order of sids
+    await db.execute(
+        "INSERT INTO outbox_streams AS t (sid, lane, wake_at) SELECT b.* FROM unnest($1::int8[], $2::text[], "
+        "$3::int8[]) b ON CONFLICT (sid) DO UPDATE SET wake_at = t.wake_at",
+        sids, [begun[sid][0] for sid in sids], [begun[sid][1] for sid in sids],
+    )  # fmt: skip
+    await db.execute(
+        f"INSERT INTO outbox ({_COLUMNS}) SELECT b.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], "
+        "$5::text[], $6::int8[]) b",
+        [m.sid for m in messages], [m.lane for m in messages], [m.message_id for m in messages],
+        [m.target for m in messages], [storable(m.body) for m in messages], [m.created_at for m in messages],
+    )  # fmt: skip
+
+
+async def free(db: Connection, lane: str) -> None:
+    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+    rows = await db.fetch(
+        "SELECT sid FROM outbox_streams WHERE lane = $1 AND owner IS NOT NULL ORDER BY sid FOR UPDATE", lane
+    )
+    await db.execute(
+        "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE sid = ANY($1::int8[])",
+        [row[0] for row in rows],
+    )
+
+
+async def claim(db: Connection, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+    due = await db.fetch(_DUE, lane, now, limit)
+    streams = {row[0]: Stream(row[0], row[1], []) for row in sorted(due, key=lambda row: (row[2], row[0]))}
+    if streams:
+        await db.execute("UPDATE outbox_streams SET owner = $2 WHERE sid = ANY($1::int8[])", list(streams), owner)
+        for number, *parts in await db.fetch(_OLDEST, list(streams)):
+            streams[parts[0]].messages.append((number, OutboxMessage(*parts)))
+    full = len(due) >= limit
+    (row,) = await db.fetch(_NEXT, lane, now)
+    # those that another transaction holds at this moment are looked for again
+    following = now + LOCKED_PAUSE_US if row[1] and not full else row[0]
+    return StreamClaim(list(streams.values()), full, following)
+
+
+async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
+    """Drop what was delivered, bury what is dead, free the streams; a stream that is empty by now goes."""
+    rows = await db.fetch(
+        "SELECT sid, owner FROM outbox_streams WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE",
+        sorted({d.sid for d in deliveries}),
+    )
+    owners = {row[0]: row[1] for row in rows}
+    mine: dict[int, Delivery] = {}
+    for delivery in deliveries:
+        if owners.get(delivery.sid) == delivery.owner:
+            mine.setdefault(delivery.sid, delivery)
+    if not mine:
+        return
+    done = list(mine.values())
+    batch = (
+        [d.sid for d in done], [d.at for d in done], [d.delivered for d in done], [d.dead for d in done],
+        [d.wake_at for d in done], [storable(d.error) for d in done],
+    )  # fmt: skip
+    if any(d.dead is not None for d in done):
+        await db.execute(
+            f"INSERT INTO dead_letters (id, {_COLUMNS}, died_at, attempts, error) SELECT o.id, o.sid, o.lane, "
+            "o.message_id, o.target, o.body, o.created_at, b.at, "
+            "CASE WHEN b.delivered IS NULL THEN t.attempt ELSE 0 END + 1, coalesce(b.error, '') "
+            f"FROM {_BATCH} JOIN outbox o ON o.id = b.dead AND o.sid = b.sid JOIN outbox_streams t ON t.sid = b.sid",
+            *batch,
+        )
+    await db.execute(
+        f"DELETE FROM outbox o USING {_BATCH} WHERE o.sid = b.sid AND o.id <= greatest(b.delivered, b.dead)",
+        *batch,
+    )
+    await db.execute(
+        "DELETE FROM outbox_streams t WHERE t.sid = ANY($1::int8[]) "
+        "AND (SELECT o.id FROM outbox o WHERE o.sid = t.sid ORDER BY o.sid, o.id LIMIT 1) IS NULL",
+        batch[0],
+    )
+    await db.execute(
+        "UPDATE outbox_streams t SET owner = NULL, wake_at = coalesce(b.wake_at, b.at), attempt = "
+        "CASE WHEN b.delivered IS NULL AND b.dead IS NULL THEN t.attempt ELSE 0 END "
+        "+ CASE WHEN b.dead IS NULL AND b.wake_at IS NOT NULL THEN 1 ELSE 0 END "
+        f"FROM {_BATCH} WHERE t.sid = b.sid",
+        *batch,
+    )
+
+
+async def owned(db: Connection, owner: str) -> list[int]:
+    """The sids of the streams that `owner` has claimed."""
+    return [row[0] for row in await db.fetch("SELECT sid FROM outbox_streams WHERE owner = $1 ORDER BY sid", owner)]
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+async def dead_letters(db: Connection, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+    chosen = "" if sid is None else "AND sid = $3"
+    sql = (
+        f"SELECT id, died_at, attempts, error, {_COLUMNS} FROM dead_letters WHERE id > $1 {chosen} ORDER BY id LIMIT $2"
+    )
+    rows = await db.fetch(sql, after, limit, *(() if sid is None else (sid,)))
+    return [
+        DeadLetter(number, OutboxMessage(*parts), died_at, attempts, error)
+        for number, died_at, attempts, error, *parts in rows
+    ]
+
+
+async def revive(db: Connection, numbers: Sequence[int], at: int) -> int:
+    rows = await db.fetch(
+        f"SELECT id, {_COLUMNS} FROM dead_letters WHERE id = ANY($1::int8[]) ORDER BY id FOR UPDATE", list(set(numbers))
+    )
+    messages = [OutboxMessage(*parts) for _, *parts in rows]
+    await append(db, messages, [at] * len(messages))
+    await db.execute(
+        "UPDATE outbox_streams SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND wake_at > $2",
+        sorted({m.sid for m in messages}), at,
+    )  # fmt: skip
+    return await drop(db, [row[0] for row in rows])
+
+
+async def drop(db: Connection, numbers: Sequence[int]) -> int:
+    rows = await db.fetch("DELETE FROM dead_letters WHERE id = ANY($1::int8[]) RETURNING id", list(set(numbers)))
+    return len(rows)

@@ -1,0 +1,44 @@
+"""Runs that a person asks for, on SQLite: queued here, started by whichever engine holds the lane."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import AT_ONCE, AuditEvent
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.store.sqlite import auditing
+
+_encode = msgspec.json.Encoder().encode
+
+_FOUND: Final = """
+    SELECT sid, epoch, definition ->> '$.overlap' FROM schedules
+    WHERE schedule_id = ? AND lane IS NOT NULL AND removed_at IS NULL
+"""
+_BUSY: Final = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
+_TAKEN: Final = """
+    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = ?1 AND sid = ?2 AND kind = 'manual')
+        OR EXISTS (SELECT 1 FROM runs_live WHERE sid = ?2 AND kind = 'manual' AND run_for = ?1)
+"""
+
+
+def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str) -> int | None:
+    row: tuple[int, int, str | None] | None = db.execute(_FOUND, (schedule_id,)).fetchone()
+    if row is None:
+        raise ScheduleNotFoundError("schedule", schedule_id)
+    sid, epoch, overlap = row
+    if overlap != "allow" and db.execute(_BUSY, (sid,)).get is not None:
+        return None
+    run_for = at
+    while db.execute(_TAKEN, (run_for, sid)).get:
+        run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
+    db.execute(
+        "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
+        "VALUES (?1, 'manual', ?2, 1, 'queued', 0, ?4, ?3, 'manual')",
+        (sid, run_for, epoch, AT_ONCE),
+    )
+    detail = _encode({"run_for": run_for}).decode()
+    auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])
+    return run_for

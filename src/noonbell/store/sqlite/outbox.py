@@ -1,0 +1,167 @@
+"""The outbox on SQLite: messages on their way, stream by stream, and those that could not be delivered.
+
+A stream is what one schedule has in the outbox. Its row in `outbox_streams` is there for as long as there is a message:
+whoever appends one adds the row where it is missing, and whoever delivers the last one takes it away, each in the
+transaction of the change itself. So no message is ever without a stream that wakes.
+
+`append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into
+the outbox, `free` to the take-over of a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
+from noonbell.ports import StreamClaim
+from noonbell.store.sqlite import rows
+from noonbell.store.sqlite.connection import Connection
+
+# How many messages of one stream are claimed together; the rest comes with the next claim.
+MOST_TOGETHER: Final = 100
+
+_encode = msgspec.json.Encoder().encode
+
+_COLUMNS: Final = "sid, lane, message_id, target, body, created_at"
+
+
+class OutboxOnSqlite:
+    """The verbs of ScheduleStore for messages, as a part of the store. Each is one transaction."""
+
+    _connection: Connection
+
+    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+        return await self._connection.run(lambda db: claim(db, lane, owner, now, limit))
+
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        await self._connection.run(lambda db: settle(db, deliveries))
+
+    async def owned_streams(self, owner: str) -> list[int]:
+        sql = "SELECT sid FROM outbox_streams WHERE owner = ? ORDER BY sid"
+        return await self._connection.run(lambda db: [row[0] for row in db.execute(sql, (owner,))], write=False)
+
+    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+        return await self._connection.run(lambda db: dead_letters(db, sid, after, limit), write=False)
+
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+        return await self._connection.run(lambda db: revive(db, numbers, at))
+
+    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+        return await self._connection.run(lambda db: drop(db, numbers))
+
+
+def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> None:
+    """Put messages at the ends of their streams; one that is under way or waits keeps its owner and its wake-up."""
+    if not messages:
+        return
+    sent = [(m.sid, m.lane, m.message_id, m.target, m.body, m.created_at) for m in messages]
+    rows.insert(db, f"outbox ({_COLUMNS})", sent)
+    streams = dict.fromkeys((m.sid, m.lane) for m in messages)
+    db.execute(
+        "INSERT OR IGNORE INTO outbox_streams (sid, lane, wake_at) SELECT value ->> 0, value ->> 1, ?2 "
+        "FROM json_each(?1)",
+        (_encode(list(streams)).decode(), now),
+    )
+
+
+def free(db: apsw.Connection, lane: str) -> None:
+    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+    db.execute(
+        "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE lane = ? AND owner IS NOT NULL", (lane,)
+    )
+
+
+def claim(db: apsw.Connection, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+    due: list[tuple[Any, ...]] = db.execute(
+        "SELECT sid, attempt FROM outbox_streams WHERE lane = ? AND owner IS NULL AND wake_at <= ? "
+        "ORDER BY wake_at, sid LIMIT ?",
+        (lane, now, limit),
+    ).fetchall()
+    streams = {sid: Stream(sid, attempt, []) for sid, attempt in due}
+    if streams:
+        sids = _encode(list(streams)).decode()
+        db.execute("UPDATE outbox_streams SET owner = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", (sids, owner))
+        # the inner limit is by the index (sid, id): a stream that is long costs no more than one that is not
+        oldest = (
+            f"SELECT o.id, {_COLUMNS} FROM json_each(?1) b CROSS JOIN outbox o ON o.id IN "
+            "(SELECT i.id FROM outbox i WHERE i.sid = b.value ORDER BY i.id LIMIT ?2) ORDER BY o.id"
+        )
+        for number, *parts in db.execute(oldest, (sids, MOST_TOGETHER)):
+            streams[parts[0]].messages.append((number, OutboxMessage(*parts)))
+    following = db.execute(
+        "SELECT min(wake_at) FROM outbox_streams WHERE lane = ? AND owner IS NULL AND wake_at > ?", (lane, now)
+    ).get
+    return StreamClaim(list(streams.values()), len(due) >= limit, following)
+
+
+def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
+    """Drop what was delivered, bury what is dead, free the streams; a stream that is empty by now goes."""
+    asked = _encode([(d.sid, d.owner) for d in deliveries]).decode()
+    owned = (
+        "SELECT s.sid FROM json_each(?) b JOIN outbox_streams s ON s.sid = b.value ->> 0 AND s.owner = b.value ->> 1"
+    )
+    mine = {row[0] for row in db.execute(owned, (asked,))}
+    settled = [(d.sid, d.at, d.delivered, d.dead, d.wake_at, d.error or "") for d in deliveries if d.sid in mine]
+    if not settled:
+        return
+    told = (_encode(settled).decode(),)
+    db.execute(
+        f"INSERT INTO dead_letters (id, {_COLUMNS}, died_at, attempts, error) SELECT o.id, o.sid, o.lane, "
+        "o.message_id, o.target, o.body, o.created_at, b.value ->> 1, iif(b.value ->> 2 IS NULL, s.attempt, 0) + 1, "
+        "b.value ->> 5 FROM json_each(?) b JOIN outbox o ON o.id = b.value ->> 3 AND o.sid = b.value ->> 0 "
+        "JOIN outbox_streams s ON s.sid = o.sid",
+        told,
+    )
+    db.execute(
+        "DELETE FROM outbox WHERE id IN (SELECT o.id FROM json_each(?) b CROSS JOIN outbox o ON o.sid = b.value ->> 0 "
+        "AND o.id <= max(coalesce(b.value ->> 2, 0), coalesce(b.value ->> 3, 0)))",
+        told,
+    )
+    db.execute(
+        "DELETE FROM outbox_streams WHERE sid IN (SELECT value ->> 0 FROM json_each(?)) "
+        "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.sid = outbox_streams.sid)",
+        told,
+    )
+    db.execute(
+        "UPDATE outbox_streams SET owner = NULL, wake_at = coalesce(b.value ->> 4, b.value ->> 1), "
+        "attempt = iif(b.value ->> 2 IS NULL AND b.value ->> 3 IS NULL, attempt, 0) "
+        "+ (b.value ->> 3 IS NULL AND b.value ->> 4 IS NOT NULL) FROM json_each(?) b WHERE sid = b.value ->> 0",
+        told,
+    )
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def dead_letters(db: apsw.Connection, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+    chosen = "" if sid is None else "AND sid = ?3"
+    sql = (
+        f"SELECT id, died_at, attempts, error, {_COLUMNS} FROM dead_letters WHERE id > ?1 {chosen} ORDER BY id LIMIT ?2"
+    )
+    bindings = (after, limit) if sid is None else (after, limit, sid)
+    return [
+        DeadLetter(number, OutboxMessage(*parts), died_at, attempts, error)
+        for number, died_at, attempts, error, *parts in db.execute(sql, bindings)
+    ]
+
+
+def revive(db: apsw.Connection, numbers: Sequence[int], at: int) -> int:
+    told = _encode(list(numbers)).decode()
+    chosen = "FROM dead_letters WHERE id IN (SELECT value FROM json_each(?1))"
+    db.execute(f"INSERT INTO outbox ({_COLUMNS}) SELECT {_COLUMNS} {chosen} ORDER BY id", (told,))
+    db.execute(
+        f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT DISTINCT sid, lane, ?2 {chosen} "
+        "ON CONFLICT (sid) DO UPDATE SET wake_at = min(wake_at, excluded.wake_at)",
+        (told, at),
+    )
+    return drop(db, numbers)
+
+
+def drop(db: apsw.Connection, numbers: Sequence[int]) -> int:
+    told = _encode(list(numbers)).decode()
+    db.execute("DELETE FROM dead_letters WHERE id IN (SELECT value FROM json_each(?))", (told,))
+    return db.changes()

@@ -1,0 +1,160 @@
+"""Writing turns on SQLite: what a look or an edit has decided about schedules, a statement or two for each table.
+
+In a burst most turns differ in nothing but the schedule. Those travel as a list of numbers with the rest bound once;
+the others with all there is to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import Run, Start, Turn
+from noonbell.store.sqlite import auditing, declaring, outbox
+
+_encode = msgspec.json.Encoder().encode
+
+# From so many on, rows that are alike are worth a statement of their own.
+LEAST_ALIKE: Final = 64
+
+_ADVANCE: Final = """
+    UPDATE schedules SET cursor_at = b.value ->> 1, next_run_at = b.value ->> 2, enabled = b.value ->> 3,
+        anchor_at = b.value ->> 4, backlog_left = b.value ->> 5, backlog_until = b.value ->> 6,
+        last_run_for = b.value ->> 7, last_run_at = iif(b.value ->> 8, ?2, last_run_at),
+        last_attempt_at = iif(b.value ->> 8, ?2, last_attempt_at),
+        last_success_at = iif(b.value ->> 8 = 2, ?2, last_success_at)
+    FROM json_each(?1) b WHERE sid = b.value ->> 0
+"""
+_ADVANCE_ALIKE: Final = """
+    UPDATE schedules SET cursor_at = ?3, next_run_at = ?4, enabled = ?5, anchor_at = ?6, backlog_left = ?7,
+        backlog_until = ?8, last_run_for = ?9, last_run_at = iif(?10, ?2, last_run_at),
+        last_attempt_at = iif(?10, ?2, last_attempt_at), last_success_at = iif(?10 = 2, ?2, last_success_at)
+    WHERE sid IN (SELECT value FROM json_each(?1))
+"""
+_BEGIN: Final = """
+    INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause)
+    SELECT {sid}, 'scheduled', {run_for}, 1, ?2, 'running', 1, ?3, ?3, {epoch}, 'cron' FROM json_each(?1)
+"""
+_BEGIN_ALL: Final = _BEGIN.format(sid="value ->> 0", run_for="value ->> 1", epoch="value ->> 2")
+_BEGIN_ALIKE: Final = _BEGIN.format(sid="value", run_for="?4", epoch="?5")
+_END: Final = """
+    INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
+    SELECT {run_for}, {sid}, {rest} FROM json_each(?1)
+"""
+_END_ALL: Final = _END.format(
+    sid="value ->> 0", run_for="value ->> 1", rest=", ".join(f"value ->> {place}" for place in range(2, 9))
+)
+_END_ALIKE: Final = _END.format(sid="value", run_for="?2", rest="?3, ?4, ?5, ?6, ?7, ?8, ?9")
+
+
+def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
+    """Write what was decided."""
+    if not turns:
+        return
+    preempted = [live for turn in turns if turn.preempted for live in turn.preempted]
+    if preempted:
+        declaring.end_live(db, preempted, "failed", now)
+    spans = [span for turn in turns if turn.spans for span in turn.spans]
+    if spans:
+        db.execute(
+            "INSERT INTO spans SELECT value ->> 'sid', value ->> 'from_at', value ->> 'to_at', value ->> 'n', "
+            "value ->> 'verdict', value ->> 'reason', value ->> 'epoch' FROM json_each(?)",
+            (_encode(spans),),
+        )
+    _write_starts(db, [start for turn in turns for start in turn.starts], owner, now)
+    _write_waiting(db, turns)
+    finished = [run for turn in turns if turn.finished for run in turn.finished]
+    if finished:
+        _each_kind(db, [_ended(run) for run in finished], _END_ALL, _END_ALIKE)
+        outbox.append(db, [message for turn in turns for message in turn.messages], now)
+    _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
+    auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
+
+
+def _advanced(turn: Turn) -> tuple[Any, ...]:
+    # nothing began, a run did, or one began and succeeded with the claim
+    happened = 2 if turn.finished else 1 if turn.starts else 0
+    return (
+        turn.sid, turn.cursor_at, turn.next_run_at, int(turn.enabled), turn.anchor_at, turn.backlog_left,
+        turn.backlog_until, turn.last_run_for, happened,
+    )  # fmt: skip
+
+
+def _ended(run: Run) -> tuple[Any, ...]:
+    return (
+        run.sid, run.run_for, run.kind, run.outcome, run.attempts, run.started_at, run.ended_at, run.owner, run.epoch,
+    )  # fmt: skip
+
+
+def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int) -> None:
+    fresh = [(start.sid, start.run_for, start.epoch) for start in starts if start.fence == 1]
+    if fresh:
+        _each_kind(db, fresh, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
+    if len(fresh) == len(starts):
+        return
+    again = [
+        (start.sid, start.kind, start.run_for, start.fence, start.attempt, start.cause)
+        for start in starts
+        if start.fence > 1
+    ]
+    db.execute(
+        "UPDATE runs_live SET fence = b.value ->> 3, owner = ?2, state = 'running', attempt = b.value ->> 4, "
+        "wake_at = NULL, started_at = coalesce(started_at, ?3), attempt_at = ?3, cause = b.value ->> 5 "
+        "FROM json_each(?1) b WHERE sid = b.value ->> 0 AND kind = b.value ->> 1 AND run_for = b.value ->> 2",
+        (_encode(again), owner, now),
+    )
+
+
+def _each_kind(db: apsw.Connection, rows: list[tuple[Any, ...]], singly: str, alike: str, *shared: Any) -> None:
+    """Write rows that begin with a sid: those that are alike behind it together, the others one by one.
+
+    Both statements are given a JSON text and what is shared; `alike` is given what its rows have in common too.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        groups.setdefault(row[1:], []).append(row[0])
+    left: list[tuple[Any, ...]] = []
+    for rest, sids in groups.items():
+        if len(sids) >= LEAST_ALIKE:
+            db.execute(alike, (_encode(sids), *shared, *rest))
+        else:
+            left.extend((sid, *rest) for sid in sids)
+    if left:
+        db.execute(singly, (_encode(left), *shared))
+
+
+def _write_waiting(db: apsw.Connection, turns: Sequence[Turn]) -> None:
+    queued = [live for turn in turns if turn.queued for live in turn.queued]
+    if queued:
+        names = queued[0].__struct_fields__
+        values = ", ".join(f"value ->> '{name}'" for name in names)
+        db.execute(
+            f"INSERT INTO runs_live ({', '.join(names)}) SELECT {values} FROM json_each(?)",
+            (_encode(queued),),
+        )
+    put_off = [(live.sid, live.kind, live.run_for, live.wake_at) for turn in turns for live in turn.put_off]
+    if put_off:
+        db.execute(
+            "UPDATE runs_live SET wake_at = b.value ->> 3 FROM json_each(?) b "
+            "WHERE sid = b.value ->> 0 AND kind = b.value ->> 1 AND run_for = b.value ->> 2",
+            (_encode(put_off),),
+        )
+
+
+def write_singly(
+    db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, refused: Callable[[int, Exception], None]
+) -> list[Turn]:
+    """Write the turns that the ledger does not contradict, and tell of the others; returns those that were written."""
+    written: list[Turn] = []
+    for turn in turns:
+        try:
+            with db:  # a savepoint
+                write(db, [turn], owner, now)
+        except apsw.ConstraintError as error:
+            refused(turn.sid, error)
+        else:
+            written.append(turn)
+    return written

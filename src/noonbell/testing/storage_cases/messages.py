@@ -1,0 +1,271 @@
+"""Messages: streams keep their order and have one owner, and nothing is lost on the way from outbox to dead letters."""
+
+# ruff: noqa: S101 - asserting is what these cases are for
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import cast
+
+import msgspec
+
+from noonbell.core.records import (
+    Definition,
+    Delivery,
+    DurableSchedule,
+    OutboxMessage,
+    Run,
+    ScheduleColumns,
+    StoredSchedule,
+    Turn,
+)
+from noonbell.ports import ScheduleStore, StreamClaim
+from noonbell.testing.storage_cases.base import ME, SECOND, T0, StorageCases
+
+LANE = "post"
+OTHER_ME = "instance-2"
+_runs = count(T0)
+
+
+def schedule(name: str, lane: str = LANE) -> DurableSchedule:
+    """One that is always due, so that a claim can put messages into the outbox whenever a case wants it."""
+    definition = msgspec.json.encode(Definition(action={"kind": "message", "to": "inbox"})).decode()
+    columns = ScheduleColumns(name, "cron", "* * * * *", "UTC", None, "skip", "{}", definition)
+    return DurableSchedule(
+        name, columns, enabled=True, managed_by="suite", lane=lane, cursor_at=T0, next_run_at=T0, anchor_at=None,
+        zone_hash="z1", policies="{}",
+    )  # fmt: skip
+
+
+async def send(store: ScheduleStore, at: int, /, lane: str = LANE, **texts: str) -> None:
+    """Put a message into the outbox for each letter of a schedule's text."""
+
+    def take_turn(stored: StoredSchedule) -> Turn:
+        turn = Turn(stored.sid, T0, T0, enabled=True, anchor_at=None, last_run_for=None)
+        for letter in texts.get(stored.schedule_id, ""):
+            run_for = next(_runs)
+            turn.finished.append(Run(stored.sid, run_for, "scheduled", "succeeded", 1, at, at, ME, 1))
+            message_id = f"{stored.schedule_id}:scheduled:{letter}"
+            body = f'{{"is":"{letter}","to":"{stored.schedule_id}"}}'
+            turn.messages.append(OutboxMessage(stored.sid, lane, message_id, "inbox", body, at))
+        return turn
+
+    await store.claim_by_policy(lane, ME, at, 100, take_turn)
+
+
+def told(claim: StreamClaim) -> dict[int, str]:
+    """The letters of each claimed stream, in order."""
+    return {stream.sid: "".join(message.message_id[-1] for _, message in stream.messages) for stream in claim.streams}
+
+
+class MessageCases(StorageCases):
+    @asynccontextmanager
+    async def post(self, *names: str) -> AsyncIterator[ScheduleStore]:
+        """A new store with these schedules; their sids count from 1."""
+        store = cast("ScheduleStore", await self.make_store())
+        await store.open()
+        try:
+            await store.create_schedules([schedule(name) for name in names], T0, "suite")
+            yield store
+        finally:
+            await store.close()
+
+    async def test_a_stream_is_claimed_whole_and_in_order(self) -> None:
+        async with self.post("a", "b") as store:
+            await send(store, T0, a="123", b="x")
+            await send(store, T0 + SECOND, a="45")
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 10)
+            assert told(claim) == {1: "12345", 2: "x"}
+            assert not claim.full
+            (number, first), *rest = claim.streams[0].messages
+            assert first == OutboxMessage(1, LANE, "a:scheduled:1", "inbox", '{"is":"1","to":"a"}', T0)
+            assert [number, *(n for n, _ in rest)] == sorted({number, *(n for n, _ in rest)})
+
+    async def test_a_stream_has_one_owner(self) -> None:
+        async with self.post("a", "b") as store:
+            await send(store, T0, a="1", b="1")
+            assert told(await store.claim_streams(LANE, ME, T0, 1)) == {1: "1"}
+            await send(store, T0 + SECOND, a="2")
+            assert told(await store.claim_streams(LANE, OTHER_ME, T0 + SECOND, 10)) == {2: "1"}
+            assert await store.owned_streams(ME) == [1]
+            assert await store.owned_streams(OTHER_ME) == [2]
+
+    async def test_a_claim_takes_no_more_than_it_may(self) -> None:
+        async with self.post("a", "b", "c") as store:
+            await send(store, T0 + SECOND, c="1")
+            await send(store, T0 + 2 * SECOND, a="1", b="1")
+            claim = await store.claim_streams(LANE, ME, T0 + 2 * SECOND, 2)
+            assert [stream.sid for stream in claim.streams] == [3, 1]  # those that wait longest first
+            assert claim.full
+
+    async def test_lanes_are_apart(self) -> None:
+        async with self.post("a") as store:
+            await store.create_schedules([schedule("z", "elsewhere")], T0, "suite")
+            await send(store, T0, a="1")
+            await send(store, T0, "elsewhere", z="2")
+            assert told(await store.claim_streams("elsewhere", ME, T0, 10)) == {2: "2"}
+
+    async def test_a_long_stream_comes_in_parts(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="x" * 250)
+            sizes = []
+            for _ in range(4):
+                for stream in (await store.claim_streams(LANE, ME, T0, 10)).streams:
+                    sizes.append(len(stream.messages))
+                    await store.settle_streams([Delivery(1, ME, T0, stream.messages[-1][0])])
+            assert sizes == [100, 100, 50]
+
+    async def test_what_was_delivered_is_gone(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="123")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            await store.settle_streams([Delivery(1, ME, T0 + SECOND, stream.messages[1][0])])
+            assert await store.owned_streams(ME) == []
+            again = await store.claim_streams(LANE, ME, T0 + SECOND, 10)
+            assert told(again) == {1: "3"}
+            await store.settle_streams([Delivery(1, ME, T0 + SECOND, stream.messages[2][0])])
+            assert (await store.claim_streams(LANE, ME, T0 + 9 * SECOND, 10)).streams == []
+
+    async def test_a_message_that_comes_while_the_last_is_delivered_is_not_lost(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="1")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            await send(store, T0 + SECOND, a="2")
+            await store.settle_streams([Delivery(1, ME, T0 + 2 * SECOND, stream.messages[0][0])])
+            assert told(await store.claim_streams(LANE, ME, T0 + 2 * SECOND, 10)) == {1: "2"}
+
+    async def test_a_failure_waits_and_is_counted(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="12")
+            for attempt in range(3):
+                at = T0 + attempt * 10 * SECOND
+                (stream,) = (await store.claim_streams(LANE, ME, at, 10)).streams
+                assert stream.attempt == attempt
+                await store.settle_streams([Delivery(1, ME, at, None, wake_at=at + 10 * SECOND, error="no")])
+                waiting = await store.claim_streams(LANE, ME, at + 10 * SECOND - 1, 10)
+                assert (waiting.streams, waiting.next_wake_at) == ([], at + 10 * SECOND)
+
+    async def test_a_failure_behind_a_success_is_the_first(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="12")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            await store.settle_streams([Delivery(1, ME, T0, None, wake_at=T0, error="no")])
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.settle_streams([Delivery(1, ME, T0, stream.messages[0][0], wake_at=T0, error="no")])
+            (again,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            assert (again.attempt, len(again.messages)) == (1, 1)
+
+    async def test_an_untouched_stream_is_given_back_as_it_was(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="1")
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.settle_streams([Delivery(1, ME, T0, None, wake_at=T0, error="no")])
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.settle_streams([Delivery(1, ME, T0, None)])
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            assert (stream.attempt, len(stream.messages)) == (1, 1)
+
+    async def test_a_stream_of_somebody_else_is_left_alone(self) -> None:
+        async with self.post("a", "b") as store:
+            await send(store, T0, a="1", b="1")
+            (stream, _) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            number = stream.messages[0][0]
+            await store.settle_streams([Delivery(1, OTHER_ME, T0, number, dead=number, error="no")])
+            assert await store.owned_streams(ME) == [1, 2]
+            assert await store.dead_letters(None, 0, 10) == []
+
+    async def test_take_over_frees_the_streams_and_counts_the_try(self) -> None:
+        async with self.post("a") as store:
+            await store.create_schedules([schedule("z", "elsewhere")], T0, "suite")
+            await send(store, T0, a="1")
+            await send(store, T0, "elsewhere", z="2")
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.claim_streams("elsewhere", ME, T0, 10)
+            await store.take_over(LANE, T0 + SECOND)
+            assert await store.owned_streams(ME) == [2]
+            (stream,) = (await store.claim_streams(LANE, OTHER_ME, T0 + SECOND, 10)).streams
+            assert (stream.sid, stream.attempt) == (1, 1)
+
+    async def test_the_dead_are_kept_and_the_stream_goes_on(self) -> None:
+        async with self.post("a", "b") as store:
+            await send(store, T0, a="123", b="x")
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.settle_streams([Delivery(sid, ME, T0, None, wake_at=T0, error="no") for sid in (1, 2)])
+            (first, second) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            (one, two, _), (x,) = first.messages, second.messages
+            await store.settle_streams(
+                [
+                    Delivery(1, ME, T0 + SECOND, one[0], dead=two[0], error="never"),
+                    Delivery(2, ME, T0 + SECOND, None, dead=x[0], error="gone"),
+                ]
+            )
+            letters = await store.dead_letters(None, 0, 10)
+            assert [(letter.number, letter.attempts, letter.error) for letter in letters] == [
+                (two[0], 1, "never"),
+                (x[0], 2, "gone"),
+            ]
+            assert [letter.message for letter in letters] == [two[1], x[1]]
+            assert {letter.died_at for letter in letters} == {T0 + SECOND}
+            (stream,) = (await store.claim_streams(LANE, ME, T0 + SECOND, 10)).streams
+            assert (stream.sid, stream.attempt, len(stream.messages)) == (1, 0, 1)
+
+    async def test_dead_letters_come_in_pages(self) -> None:
+        async with self.post("a", "b") as store:
+            await send(store, T0, a="12", b="x")
+            for _ in range(2):
+                streams = (await store.claim_streams(LANE, ME, T0, 10)).streams
+                dead = [Delivery(s.sid, ME, T0, None, dead=s.messages[0][0], error="no") for s in streams]
+                await store.settle_streams(dead)
+            numbers = [letter.number for letter in await store.dead_letters(None, 0, 10)]
+            assert len(numbers) == 3
+            assert numbers == sorted(numbers)
+            assert [letter.number for letter in await store.dead_letters(None, numbers[0], 1)] == [numbers[1]]
+            assert [letter.message.sid for letter in await store.dead_letters(1, 0, 10)] == [1, 1]
+
+    async def test_the_revived_go_to_the_end_at_once(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="123")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            await store.settle_streams([Delivery(1, ME, T0, None, dead=stream.messages[0][0], error="no")])
+            (letter,) = await store.dead_letters(None, 0, 10)
+            await store.claim_streams(LANE, ME, T0, 10)
+            await store.settle_streams([Delivery(1, ME, T0, None, wake_at=T0 + 60 * SECOND, error="no")])
+            assert await store.revive_dead_letters([letter.number, letter.number, 10**9], T0 + SECOND) == 1
+            assert await store.dead_letters(None, 0, 10) == []
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 10)
+            assert told(claim) == {1: "231"}
+            assert claim.streams[0].messages[-1][0] > claim.streams[0].messages[0][0]
+
+    async def test_the_only_message_is_revived_into_a_new_stream(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="1")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            dead = stream.messages[0][0]
+            await store.settle_streams([Delivery(1, ME, T0, None, dead=dead, error="no")])
+            assert await store.revive_dead_letters([dead], T0 + SECOND) == 1
+            (again,) = (await store.claim_streams(LANE, ME, T0 + SECOND, 10)).streams
+            assert again.attempt == 0
+            assert again.messages[0][0] > dead  # a number is never given twice
+            assert again.messages[0][1] == stream.messages[0][1]
+
+    async def test_the_dropped_are_gone(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="1")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            dead = stream.messages[0][0]
+            await store.settle_streams([Delivery(1, ME, T0, None, dead=dead, error="no")])
+            assert await store.drop_dead_letters([dead, dead + 1]) == 1
+            assert await store.dead_letters(None, 0, 10) == []
+            assert (await store.claim_streams(LANE, ME, T0 + SECOND, 10)).streams == []
+
+    async def test_messages_outlive_the_handle(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="12")
+            store.kill()
+            again = cast("ScheduleStore", await self.reopen(store))
+            await again.open()
+            try:
+                assert told(await again.claim_streams(LANE, ME, T0, 10)) == {1: "12"}
+            finally:
+                await again.close()
