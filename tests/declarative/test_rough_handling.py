@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -167,6 +168,22 @@ async def test_a_change_of_the_hosts_zone_is_tried_again_until_it_is_written(
     assert [row["timezone"] for row in await scheduler._store.schedules()] == ["Asia/Tokyo"]
 
 
+async def test_a_changed_host_zone_tells_which_tasks_move(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    zone = ["UTC"]
+    monkeypatch.setattr(host_zone.HostZone, "read", staticmethod(lambda: (ZoneInfo(zone[0]), zone[0])))
+    monkeypatch.setattr(host_zone.HostZone, "_fingerprint", staticmethod(lambda: tuple(zone)))
+    scheduler = stage.scheduler(stage.new_store(), time_zone=None)
+    tasks = [("daily", "0 14 * * *", nothing, MINUTE), ("each", "* * * * *", nothing, MINUTE)]
+    await scheduler.initialize(tasks)
+    await stage.clock.advance(SECOND)
+    zone[0] = "Asia/Tokyo"
+    await stage.clock.advance(2 * MINUTE)
+    assert "changed from UTC to Asia/Tokyo" in caplog.text
+    assert "1 of 2 tasks come at another time: daily at " in caplog.text
+
+
 async def test_a_run_that_ends_while_the_zone_changes_keeps_its_wake_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +223,7 @@ async def test_a_trigger_that_is_given_up_leaves_no_claimed_run(tmp_path: Path) 
         await scheduler.initialize([task("0 0 1 1 *", work)])
         engine = scheduler._engine
         assert isinstance(engine, Engine)
-        asked = asyncio.create_task(engine.trigger(1))
+        asked = asyncio.create_task(engine.run_now(partial(engine.work.claim_manual, 1)))
         await asyncio.sleep(0)
         asked.cancel()
         await asyncio.wait_for(ran.wait(), 10)

@@ -1,4 +1,4 @@
-"""Durable schedules on manual time, on both stores."""
+"""Durable schedules on manual time, on every store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from noonbell.ports import ScheduleStore
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing import ManualClock
+from tests.schedules.patience import PatientClock, PatientPostgres
+from tests.store.postgres_server import PostgresServer
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)  # a Wednesday
 ACTION = {"kind": "callback", "name": "work"}
@@ -25,7 +26,7 @@ class World:
 
     def __init__(self, make_store: Callable[[], ScheduleStore], start: datetime = NOON) -> None:
         self._make_store = make_store
-        self.clock = ManualClock(start)
+        self.clock = PatientClock(start)
         self.calls: list[Call] = []
         self.duration = timedelta(0)
         self.failures = 0
@@ -33,6 +34,8 @@ class World:
 
     def _new(self) -> Schedules:
         self.store = self._make_store()
+        if isinstance(self.store, PatientPostgres):
+            self.store.attend(self.clock)
         return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1))
 
     async def work(self, call: Call) -> None:
@@ -76,17 +79,28 @@ class World:
         return [f"{call.scheduled_for:%H:%M}" for call in self.calls]
 
 
-def store_maker(kind: str, folder: Path) -> Callable[[], ScheduleStore]:
-    """Handles on the same data, one after the other."""
+def store_maker(kind: str, folder: Path, dsn: str = "") -> Callable[[], ScheduleStore]:
+    """Handles on the same data, one after the other; `dsn` is where PostgreSQL keeps it."""
     if kind == "memory":
         data = MemoryStore().data
         return lambda: MemoryStore(data)
+    if kind == "postgres":
+        dead: set[str] = set()
+        return lambda: PatientPostgres(dsn, dead)
     return lambda: SqliteStore(folder / "schedules.db", threaded=False)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+async def new_dsn(request: pytest.FixtureRequest, kind: str) -> str:
+    """Where a new ledger of this kind is kept, if it is on PostgreSQL; the server starts with the first."""
+    if kind != "postgres":
+        return ""
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return await server.new_schema()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    made = World(store_maker(request.param, tmp_path))
+    made = World(store_maker(request.param, tmp_path, await new_dsn(request, request.param)))
     await made.schedules.open()
     yield made
     made.duration = timedelta(0)

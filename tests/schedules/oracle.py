@@ -70,7 +70,7 @@ class Oracle:
         long_ago = min(up_since, self.now - GRACE)
         capped = self.catch_up == "run_all_capped" and any(t <= long_ago and not self.is_quiet(t) for t in came)
         if capped and self.kind == "interval" and not closing:
-            # the chain goes on from the last of the runs that catch up, so what came after the missed ones never was
+            # the chain goes on from the last of the runs that catch up, and what came after the missed ones with it
             came = [t for t in came if t <= long_ago]
         open_ones = [t for t in came if not self.is_quiet(t)]
         missed = [t for t in open_ones if t <= long_ago]
@@ -89,6 +89,10 @@ class Oracle:
         self.give(late[:-1], "coalesced")
         self.give([*fired, *late[-1:]], "fired")
         self.cursor = max([self.cursor, *came])
+        if (fired or late) and self.kind == "interval":
+            rest = [t for t in self.comings() if t not in self.verdicts]
+            self.give([t for t in rest if self.is_quiet(t)], "skipped quiet hours")
+            self.give([t for t in rest if not self.is_quiet(t)], "coalesced")
         if fired or late:
             self.anchor = self.now
             if self.kind == "interval":

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from noonbell.errors import ScheduleInvalidError
 from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
 from tests.schedules.conftest import ACTION, World
@@ -141,7 +142,7 @@ async def test_after_a_downtime_batches_begin_small_and_follow_what_there_is_to_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many: list[Fields] = [{"type": "cron", "spec": "* * * * *", "action": ACTION} for _ in range(700)]
-    await world.schedules.create_many(many)
+    keys = await world.schedules.create_many(many)
     await world.minutes(101)
     limits: list[int] = []
     claim = world.store.claim_by_policy
@@ -153,11 +154,43 @@ async def test_after_a_downtime_batches_begin_small_and_follow_what_there_is_to_
     monkeypatch.setattr(world.store, "claim_by_policy", counted)
     await world.schedules.start()
     await world.clock.settle()
-    # 100 missed slots each: 25,600 in the first batch are too many, 12,800 in the second are not
-    assert limits[:4] == [256, 128, 256, 128]
+    # however many slots were missed, a schedule has one stretch of them to tell
+    assert limits[:2] == [256, 512]
     assert len(world.calls) == 700
-    page = await world.schedules.audit(event="schedule.missed", limit=1, cursor=str(700 + 69_999))
-    assert (len(page.items), page.next_cursor) == (1, None)
+    assert len(await world.audits(keys[-1], "schedule.missed")) == 100
+
+
+async def test_the_pages_of_an_audit_cut_a_stretch_of_missed_slots_anywhere(world: World) -> None:
+    for name in ("a", "b", "c"):
+        await world.create(name=name, catch_up_policy="skip", type="interval", spec="90")
+    await world.schedules.pause((await world.schedules.list()).items[1].schedule_id)
+    await world.minutes(16)
+    await world.schedules.start()
+    await world.clock.settle()
+    whole = (await world.schedules.audit(limit=1000)).items
+    assert [one.event for one in whole].count("schedule.missed") == 2 * 10
+    for size in (1, 2, 5, 9):
+        found, cursor = [], None
+        while True:
+            page = await world.schedules.audit(limit=size, cursor=cursor)
+            assert len(page.items) == size or page.next_cursor is None
+            found.extend(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert found == whole
+    with pytest.raises(ScheduleInvalidError, match="next_cursor"):
+        await world.schedules.audit(cursor="1.x")
+
+
+async def test_missed_slots_are_told_after_their_schedule_was_changed_and_deleted(world: World) -> None:
+    key = await world.create(catch_up_policy="skip", spec="0,30 * * * *", timezone="Asia/Kolkata", dst="once")
+    await world.minutes(180)
+    await world.schedules.update(key, spec="5 * * * *")
+    await world.schedules.delete(key)
+    told = [one["scheduled_for"] for one in await world.audits(key, "schedule.missed")]
+    first = 1_772_627_400_000_000  # 12:30 UTC
+    assert told == [first + half * 30 * 60_000_000 for half in range(5)]  # the last is within the grace, and fired
 
 
 # --- overlap ----------------------------------------------------------------------------------------------------------

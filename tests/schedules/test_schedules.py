@@ -16,8 +16,8 @@ from noonbell.errors import (
     ScheduleExistsError,
     ScheduleInvalidError,
     ScheduleNotFoundError,
-    SchedulesNotRunningError,
 )
+from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Fields, Retry
 from tests.schedules.conftest import ACTION, World
 
@@ -86,7 +86,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"quiet_hours_policy_id": "nope"}, "quiet_hours_policy_id", "create them first"),
     ({"payload": object()}, "payload", "cannot be written as JSON"),
     ({"tags": "red"}, "tags", "list of texts"),
-    ({"action": {"kind": "shell"}}, "action.kind", "must be callback"),
+    ({"action": {"kind": "shell"}}, "action.kind", "must be one of callback, command, message"),
     ({"action": {"kind": "callback"}}, "action.name", "not blank"),
     ({"name": " "}, "name", "not blank"),
     ({"catch_up": "skip"}, "catch_up", "did you mean catch_up"),
@@ -282,8 +282,6 @@ async def test_what_is_due_when_a_schedule_is_deleted_is_missed(world: World) ->
 
 async def test_a_trigger_runs_it_now_and_moves_nothing(world: World) -> None:
     key = await world.create(type="interval", spec="600", payload={"to": ["a", 1]})
-    with pytest.raises(SchedulesNotRunningError, match="start"):
-        await world.schedules.trigger(key)
     await world.schedules.start()
     await world.minutes(3)
     world.duration = timedelta(minutes=1)
@@ -297,6 +295,54 @@ async def test_a_trigger_runs_it_now_and_moves_nothing(world: World) -> None:
     await world.minutes(8)
     assert await world.told(key) == [("12:10:30", "fired")]
     assert len(await world.audits(key, "schedule.triggered")) == 1
+
+
+async def test_a_trigger_without_an_engine_waits_for_one(world: World) -> None:
+    key = await world.create(spec="0 0 1 1 *")
+    run_id = await world.schedules.trigger(key)
+    with pytest.raises(ScheduleBusyError):
+        await world.schedules.trigger(key)
+    await world.minutes(3)
+    assert world.calls == []
+    await world.schedules.start()
+    await world.clock.settle()
+    assert [(call.run_id, call.manual) for call in world.calls] == [(run_id, True)]
+    (run,) = await world.store.runs(1, 0, world.clock.now(), "manual")
+    assert (run.outcome, run.attempts) == ("succeeded", 1)
+    assert (await world.schedules.get(key)).next_run_at is not None
+    assert (await verify_store(world.store)).problems == []
+
+
+async def test_an_asked_for_run_outlives_a_crash_before_its_start(world: World) -> None:
+    key = await world.create(spec="0 0 1 1 *")
+    run_id = await world.schedules.trigger(key)
+    await world.crash()
+    await world.schedules.start()
+    await world.clock.settle()
+    assert [call.run_id for call in world.calls] == [run_id]
+
+
+async def test_under_overlap_allow_a_trigger_is_never_refused(world: World) -> None:
+    key = await world.create(overlap="allow")
+    world.duration = timedelta(minutes=5)
+    await world.schedules.start()
+    await world.minutes(1)
+    first, second = await world.schedules.trigger(key), await world.schedules.trigger(key)
+    await world.clock.settle()
+    assert first != second
+    assert {call.run_id for call in world.calls if call.manual} == {first, second}
+    assert len(world.calls) == 3
+    await world.minutes(1)
+    assert [verdict for _, verdict in await world.told(key)] == ["fired", "fired"]
+
+
+async def test_a_paused_schedule_can_be_triggered(world: World) -> None:
+    key = await world.create()
+    await world.schedules.pause(key)
+    await world.schedules.start()
+    run_id = await world.schedules.trigger(key)
+    await world.minutes(3)
+    assert [call.run_id for call in world.calls] == [run_id]
 
 
 async def test_a_callback_that_is_not_there_fails_the_run(world: World) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from noonbell.core.decide import decide
 from noonbell.core.records import Decision, Due, LiveRun, Settlement, Start
 from noonbell.declarative import override
-from noonbell.engine import engine as engine_module
+from noonbell.engine import declared as declared_module
+from noonbell.engine.declared import DeclaredWork
 from noonbell.engine.engine import Engine
 from noonbell.store.memory import MemoryStore
 from noonbell.timing import CronTiming
@@ -46,7 +48,7 @@ def _deciding(change: Callable[[Due, Decision, CronTiming, int], Decision]) -> I
     def changed(due: Due, timing: CronTiming, now: int) -> Decision:
         return change(due, decide(due, timing, now), timing, now)
 
-    with patch.object(engine_module, "decide", changed):
+    with patch.object(declared_module, "decide", changed):
         yield
 
 
@@ -67,7 +69,7 @@ def retry_too_early() -> Any:
 
 
 def double_claim() -> Any:
-    return patch.object(Engine, "_launch", lambda self, starts: launch(self, [*starts, *starts]))
+    return patch.object(Engine, "_launch", lambda self, jobs: launch(self, [*jobs, *map(copy, jobs)]))
 
 
 def lost_orphan() -> Any:
@@ -106,7 +108,7 @@ def overlap_allowed() -> Iterator[None]:
             tx.update(decision.sid, next_run_at=decision.start.following)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(engine_module, "decide", careless))
+        stack.enter_context(patch.object(declared_module, "decide", careless))
         stack.enter_context(patch.object(MemoryStore, "_write_decision", keep_waking))
         yield
 
@@ -115,16 +117,16 @@ def overlap_allowed() -> Iterator[None]:
 def start_before_commit() -> Iterator[None]:
     """Actions are called while the claim is still being decided."""
 
-    async def hasty(self: Engine) -> int:
+    async def hasty(self: Engine[DeclaredWork]) -> int:
         def launching(due: Due, timing: CronTiming, now: int) -> Decision:
             decision = decide(due, timing, now)
             if decision.start is not None:
-                launch(self, [decision.start])
+                launch(self, [self.work._job(decision.start)])
             return decision
 
         with ExitStack() as stack:
-            stack.enter_context(patch.object(engine_module, "decide", launching))
-            stack.enter_context(patch.object(Engine, "_launch", lambda self, starts: None))
+            stack.enter_context(patch.object(declared_module, "decide", launching))
+            stack.enter_context(patch.object(Engine, "_launch", lambda self, jobs: None))
             return await look(self)
 
     with patch.object(Engine, "_look", hasty):
@@ -147,7 +149,7 @@ def boot_run_without_match() -> Any:
 
 
 def stop_without_waiting() -> Any:
-    async def impatient(self: Engine) -> None:
+    async def impatient(self: Engine[DeclaredWork]) -> None:
         self._stopping = True
         self._wakeup.set()
         if self._loop is not None:
@@ -177,7 +179,7 @@ def made_up_runs() -> Any:
 def forgotten_claim() -> Any:
     """A claim whose answer was lost is taken not to have happened."""
 
-    async def trusting(self: Engine, now: int) -> None:
+    async def trusting(self: Engine[DeclaredWork]) -> None:
         return None
 
     return patch.object(Engine, "_account_for_claims", trusting)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
 from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
 from tests.store.postgres_server import PostgresServer
 
@@ -88,7 +91,11 @@ async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.Lo
     kept = await store.hold(OTHER, "process 7")
     (start,) = (await claim(store, T0 + MINUTE, limit=1)).starts
     (others,) = (await claim(store, T0 + MINUTE, managed_by=OTHER)).starts
-    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() WHERE name = 'scheduler:suite'")
+    await execute(
+        dsn,
+        "UPDATE instances SET token = 'of another', holder = 'process 8', expires_at = clock_timestamp() "
+        "WHERE name = 'scheduler:suite'",
+    )
     before = await ledger(store)
     at = T0 + 61 * SECOND
     verbs = [
@@ -122,18 +129,100 @@ async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.Lo
     await other.close()
 
 
-async def test_a_lease_that_ended_is_not_renewed_though_nobody_took_the_name(dsn: str) -> None:
+async def test_a_lease_that_ended_is_held_again_if_nobody_took_the_name(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = await opened(dsn)
+    await store.declare(declaration(created=[new("a")]))
     hold = await store.hold(OWNER, "process 7")
-    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() - interval '1 second'")
-    await asyncio.sleep(TTL)  # in which it is renewed twice, if it is
+    db = await asyncpg.connect(dsn)
+    async with db.transaction():
+        # nobody renews while the row is locked, as if the server were away for longer than the lease
+        await db.execute("UPDATE instances SET expires_at = clock_timestamp() - interval '1 second'")
+        await asyncio.sleep(TTL)
+    with caplog.at_level(logging.WARNING, "noonbell.store"):
+
+        async def works() -> bool:
+            try:
+                return len((await claim(store, T0 + MINUTE)).starts) == 1
+            except StoreUnavailableError:
+                return False
+
+        await until(works)
+    assert f'The lease on "{OWNER}" had ended, and nobody else took it: it is held again' in caplog.text
+    other = await opened(dsn)
+    with pytest.raises(SchedulerInUseError):
+        await other.hold(OWNER, "process 8")
+    await db.close()
+    hold.release()
+    await store.close()
+    await other.close()
+
+
+async def test_a_lease_that_another_took_meanwhile_stays_his(dsn: str) -> None:
+    store, other = await opened(dsn), await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    db = await asyncpg.connect(dsn)
+    # the first holder is stopped for longer than his lease: what he would do meanwhile waits
+    renewals = store._keeper
+    assert renewals is not None
+    async with renewals_stopped(renewals):
+        await db.execute("UPDATE instances SET expires_at = clock_timestamp()")
+        theirs = await other.hold(OWNER, "process 8")
     with pytest.raises(StoreUnavailableError, match="the lease was lost"):
         await claim(store, T0)
+    await asyncio.sleep(TTL)  # in which it is renewed twice, if it is
+    assert await db.fetchval("SELECT holder FROM instances") == "process 8"
+    assert (await claim(other, T0)).starts == []
+    await db.close()
     hold.release()
-    again = await store.hold(OWNER, "process 7")
-    assert (await claim(store, T0)).starts == [], "taken anew, it is a lease like any other"
-    again.release()
     await store.close()
+    assert (await claim(other, T0)).starts == [], "the release of the one who lost it changes nothing"
+    theirs.release()
+    await other.close()
+
+
+async def test_the_clock_of_the_database_is_compared_with_the_one_here(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await opened(dsn)
+    assert store.clock_offset_us == 0, "nothing is held, and so nothing was compared"
+    behind_ns = 90 * 1_000_000_000
+    here = time.time_ns
+    monkeypatch.setattr("noonbell.store.postgres.leases.time.time_ns", lambda: here() - behind_ns)
+    with caplog.at_level(logging.WARNING, "noonbell.store"):
+        hold = await store.hold(OWNER, "process 7")
+
+        async def measured() -> bool:
+            return abs(store.clock_offset_us - 90 * SECOND) < SECOND
+
+        await until(measured)
+    assert "is +90.0 s off the one here" in caplog.text
+    monkeypatch.undo()
+
+    async def agrees() -> bool:
+        return store.clock_offset_us == 0
+
+    await until(agrees)
+    hold.release()
+    await store.close()
+
+
+@asynccontextmanager
+async def renewals_stopped(keeper: LeaseKeeper) -> AsyncIterator[None]:
+    """The thread of the leases holds still, as in a process that was stopped by a signal."""
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def hold_still() -> None:
+        stopped.set()
+        go_on.wait(20)
+
+    keeper._loop.call_soon_threadsafe(hold_still)
+    await asyncio.to_thread(stopped.wait, 20)
+    try:
+        yield
+    finally:
+        go_on.set()
 
 
 async def test_taking_over_waits_for_the_last_word_of_the_one_before(dsn: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES
+from noonbell.store.opening import open_store
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
 from noonbell.store.postgres.schema import migrate, migrations, version
@@ -61,8 +62,10 @@ async def test_migrations_one_by_one_make_the_same_as_a_fresh_install(postgres: 
     assert made == await shape(fresh)
     assert made["partitioned"] == [("runs", "RANGE (run_for)")]
     for table, columns in LEDGER_TABLES.items():
-        found = {row[1] for row in made["columns"] if row[0] == ("runs_live" if table == "live" else table)}
-        assert found == set(columns.columns)
+        name = {"live": "runs_live", "pruned": "pruned_days"}.get(table, table)
+        found = {row[1] for row in made["columns"] if row[0] == name}
+        durable = {"definition", "lane", "anchor_at", "backlog_left", "backlog_until", "last_run_for"}
+        assert found == set(columns.columns) | (durable if table == "schedules" else set())
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
@@ -208,3 +211,36 @@ async def test_a_page_of_runs_reads_only_the_days_it_needs(dsn: str) -> None:
     assert name_of(T0 // DAY_US + 8) in plan
     assert name_of(T0 // DAY_US + 1) not in plan
     await store.close()
+
+
+async def test_who_only_reads_changes_nothing(postgres: PostgresServer) -> None:
+    dsn = await postgres.new_database()
+    writer = PostgresStore(dsn)
+    await writer.open()
+    await writer.declare(declaration(created=[new("a")]))
+    name = dsn.rpartition("/")[2]
+    await postgres.execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    reader = open_store(dsn, read_only=True)
+    await reader.open()
+    assert await ledger(reader) == await ledger(writer)
+    await reader.close()
+    await writer.close()
+
+
+@pytest.mark.parametrize("older", [True, False])
+async def test_who_only_reads_is_refused_tables_of_another_version(postgres: PostgresServer, *, older: bool) -> None:
+    dsn = await postgres.new_database()
+    db = await asyncpg.connect(dsn)
+    async with db.transaction():
+        await migrate(db, upto=2 if older else None)
+    if not older:
+        await db.execute("INSERT INTO noonbell_migrations VALUES (99, 'from the future')")
+    before = await shape(dsn)
+    reader = PostgresStore(dsn, read_only=True)
+    told = (
+        "is of version 2, and this Noonbell reads version" if older else "is of version 99; this Noonbell knows up to"
+    )
+    with pytest.raises(StoreError, match=told):
+        await reader.open()
+    assert await shape(dsn) == before
+    await db.close()

@@ -1,0 +1,419 @@
+"""The deliverer on manual time: order, patience, dead letters, and what a stop or a failing store leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from noonbell.actions.delivery import Deliverer, Delivering
+from noonbell.actions.targets import Target, as_target
+from noonbell.core.records import Delivery
+from noonbell.errors import StoreError
+from noonbell.ports import AuditFilter, ScheduleStore
+from noonbell.store.memory import MemoryStore
+from noonbell.store.sqlite import SqliteStore
+from noonbell.testing import ManualClock
+from noonbell.testing.storage_cases.base import SECOND, T0
+from noonbell.testing.storage_cases.messages import LANE, schedule, send
+
+ME = "instance-1"
+
+
+class Inbox:
+    """A target that keeps what it gets, and refuses what it is told to, as often as it is told."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+        self.tried: list[tuple[str, int]] = []
+        self.refuses: dict[str, int] = {}
+        self.clock: ManualClock | None = None
+
+    async def __call__(self, event: dict[str, Any]) -> None:
+        letter = event["is"]
+        self.tried.append((letter, 0 if self.clock is None else (self.clock.now() - T0) // SECOND))
+        if self.refuses.get(letter, 0) > 0:
+            self.refuses[letter] -= 1
+            raise ValueError(f"no {letter}")
+        self.got.append(letter)
+
+
+class World:
+    def __init__(self, store: ScheduleStore) -> None:
+        self.store = store
+        self.clock = ManualClock(T0)
+        self.inbox = Inbox()
+        self.inbox.clock = self.clock
+        self.targets: dict[str, Target] = {"inbox": as_target("inbox", self.inbox)}
+
+    def deliverer(self, *, store: ScheduleStore | None = None, owner: str = ME, **how: Any) -> Deliverer:
+        return Deliverer(
+            store or self.store, self.clock, lane=LANE, owner=owner, targets=self.targets, how=Delivering(**how)
+        )
+
+    @asynccontextmanager
+    async def running(self, deliverer: Deliverer) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        task = asyncio.ensure_future(deliverer.run(stop))
+        try:
+            await self.clock.settle()
+            yield
+        finally:
+            stop.set()
+            while not task.done():
+                await self.clock.advance(timedelta(seconds=1))
+            await task
+
+    async def seconds(self, seconds: float) -> None:
+        await self.clock.advance(timedelta(seconds=seconds))
+
+    async def left(self) -> list[int]:
+        """What is claimed by somebody; then the numbers of streams that wait."""
+        assert await self.store.owned_streams(ME) == []
+        claim = await self.store.claim_streams(LANE, "looker", 1 << 60, 1000)
+        await self.store.settle_streams([Delivery(stream.sid, "looker", T0, None) for stream in claim.streams])
+        return [len(stream.messages) for stream in claim.streams]
+
+
+def make_store(kind: str, folder: Path) -> ScheduleStore:
+    return MemoryStore() if kind == "memory" else SqliteStore(folder / "post.db", threaded=False)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    store = make_store(request.param, tmp_path)
+    await store.open()
+    await store.create_schedules([schedule(name) for name in "abcdef"], T0, "test")
+    yield World(store)
+    await store.close()
+
+
+async def test_messages_arrive_in_order_and_the_outbox_is_empty(world: World) -> None:
+    await send(world.store, T0, a="123", b="xy")
+    deliverer = world.deliverer()
+    async with world.running(deliverer):
+        assert [letter for letter in world.inbox.got if letter in "123"] == ["1", "2", "3"]
+        assert [letter for letter in world.inbox.got if letter in "xy"] == ["x", "y"]
+        await send(world.store, world.clock.now(), a="45")
+        deliverer.wake()
+        await world.clock.settle()
+        assert world.inbox.got[-2:] == ["4", "5"]
+    assert await world.left() == []
+    assert (deliverer.delivered, deliverer.failed, deliverer.dead) == (7, 0, 0)
+
+
+async def test_a_long_stream_is_delivered_to_its_end(world: World) -> None:
+    await send(world.store, T0, a="x" * 250 + "y")
+    async with world.running(world.deliverer()):
+        assert world.inbox.got == ["x"] * 250 + ["y"]
+
+
+async def test_messages_that_nobody_told_of_are_found(world: World) -> None:
+    async with world.running(world.deliverer()):
+        await send(world.store, T0, a="1")
+        await world.seconds(5)
+        assert world.inbox.got == ["1"]
+
+
+async def test_a_failure_holds_up_its_own_stream_and_waits_longer_each_time(world: World) -> None:
+    await send(world.store, T0, a="12", b="x")
+    world.inbox.refuses = {"1": 5}
+    async with world.running(world.deliverer()):
+        assert world.inbox.got == ["x"]
+        await world.seconds(60)
+    assert [at for letter, at in world.inbox.tried if letter == "1"] == [0, 1, 3, 7, 15, 31]
+    assert world.inbox.got == ["x", "1", "2"]
+
+
+async def test_every_message_has_attempts_of_its_own(world: World) -> None:
+    await send(world.store, T0, a="12")
+    world.inbox.refuses = {"1": 2, "2": 2}
+    async with world.running(world.deliverer(max_attempts=3)):
+        await world.seconds(60)
+    assert world.inbox.tried == [("1", 0), ("1", 1), ("1", 3), ("2", 3), ("2", 4), ("2", 6)]
+    assert world.inbox.got == ["1", "2"]
+
+
+async def test_the_wait_has_a_cap(world: World) -> None:
+    await send(world.store, T0, a="1")
+    world.inbox.refuses = {"1": 100}
+    async with world.running(world.deliverer(longest_pause_us=2 * SECOND, max_attempts=6)):
+        await world.seconds(60)
+    assert [at for _, at in world.inbox.tried] == [0, 1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 9, 10, 60, 10_000])
+def test_pauses_double_up_to_the_cap(attempt: int) -> None:
+    assert Delivering().pause_us(attempt) == min(2 ** (attempt - 1), 300) * SECOND
+
+
+async def test_after_the_last_attempt_it_is_a_dead_letter_and_the_stream_goes_on(world: World) -> None:
+    await send(world.store, T0, a="123")
+    world.inbox.refuses = {"2": 100}
+    deliverer = world.deliverer(max_attempts=3)
+    async with world.running(deliverer):
+        await world.seconds(10)
+        assert world.inbox.got == ["1", "3"]
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert (letter.message.message_id, letter.attempts, letter.error) == ("a:scheduled:2", 3, "ValueError: no 2")
+    assert letter.died_at == T0 + 3 * SECOND
+    ((_, audit),) = await world.store.audit(AuditFilter(event="message.dead"), 0, 10)
+    assert (audit.subject, audit.at) == ("a", letter.died_at)
+    assert msgspec.json.decode(audit.detail) == {
+        "number": letter.number,
+        "message_id": "a:scheduled:2",
+        "target": "inbox",
+        "attempts": 3,
+        "error": "ValueError: no 2",
+    }
+    assert deliverer.dead == 1
+    assert await world.left() == []
+
+
+async def test_a_target_that_is_not_there_is_a_failure_that_says_so(world: World) -> None:
+    await send(world.store, T0, a="1")
+    world.targets.clear()
+    async with world.running(world.deliverer(max_attempts=1)):
+        pass
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert letter.error == 'No target named "inbox" is registered; registered: none'
+
+
+async def test_a_target_that_comes_later_gets_what_waits(world: World) -> None:
+    await send(world.store, T0, a="1")
+    target = world.targets.pop("inbox")
+    async with world.running(world.deliverer()):
+        world.targets["inbox"] = target
+        await world.seconds(1)
+        assert world.inbox.got == ["1"]
+
+
+async def test_streams_go_side_by_side_up_to_a_bound(world: World) -> None:
+    await send(world.store, T0, a="1", b="2", c="3", d="4")
+    under_way, most, go = 0, 0, asyncio.Event()
+
+    async def slow(event: dict[str, Any]) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await go.wait()
+        under_way -= 1
+
+    world.targets["inbox"] = as_target("inbox", slow)
+    async with world.running(world.deliverer(streams=3)):
+        assert under_way == 3
+        go.set()
+        await world.clock.settle()
+    assert most == 3
+    assert await world.left() == []
+
+
+async def test_one_stream_is_never_delivered_twice_at_once(world: World) -> None:
+    await send(world.store, T0, a="1")
+    under_way, most = 0, 0
+
+    async def slow(event: dict[str, Any]) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await world.clock.sleep(3)
+        under_way -= 1
+
+    world.targets["inbox"] = as_target("inbox", slow)
+    deliverer = world.deliverer()
+    async with world.running(deliverer):
+        for _ in range(3):
+            await send(world.store, world.clock.now(), a="23")
+            deliverer.wake()
+            await world.seconds(1)
+        await world.seconds(60)
+    assert (most, deliverer.delivered) == (1, 7)
+
+
+async def test_a_stop_lets_the_delivery_under_way_end_and_gives_the_rest_back(world: World) -> None:
+    await send(world.store, T0, a="123")
+
+    async def slow(event: dict[str, Any]) -> None:
+        await world.clock.sleep(2)
+        world.inbox.got.append(event["is"])
+
+    world.targets["inbox"] = as_target("inbox", slow)
+    async with world.running(world.deliverer()):
+        pass
+    assert world.inbox.got == ["1"]
+    assert await world.left() == [2]
+
+
+async def test_a_stop_does_not_wait_for_ever(world: World) -> None:
+    await send(world.store, T0, a="12", b="x")
+
+    async def stuck(event: dict[str, Any]) -> None:
+        if event["is"] == "2":
+            await asyncio.Event().wait()
+        world.inbox.got.append(event["is"])
+
+    world.targets["inbox"] = as_target("inbox", stuck)
+    async with world.running(world.deliverer(stop_seconds=0.05)):
+        pass
+    assert sorted(world.inbox.got) == ["1", "x"]
+    assert await world.left() == [1]
+
+
+async def test_a_delivery_that_takes_too_long_has_failed(world: World) -> None:
+    await send(world.store, T0, a="1")
+
+    async def stuck(event: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    world.targets["inbox"] = as_target("inbox", stuck)
+    deliverer = world.deliverer(longest_delivery_seconds=0.01, max_attempts=1)
+    async with world.running(deliverer):
+        for _ in range(500):
+            if deliverer.dead:
+                break
+            await asyncio.sleep(0.01)
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert letter.error == "it took longer than 0.01 s"
+
+
+async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: World) -> None:
+    await send(world.store, T0, a="12")
+    for _ in range(3):
+        await world.store.claim_streams(LANE, "dead", T0, 10)
+        await world.store.take_over(LANE, T0)
+    async with world.running(world.deliverer(max_attempts=3)):
+        await world.clock.settle()
+        assert world.inbox.tried == [("2", 0)]
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert "3 times when the process ended" in letter.error
+
+
+async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World) -> None:
+    await send(world.store, T0, a="1234")
+    order: list[str] = []
+
+    async def slow(event: dict[str, Any]) -> None:
+        order.append(event["is"])
+        await world.clock.sleep(4)
+
+    world.targets["inbox"] = as_target("inbox", slow)
+    deliverer = world.deliverer(streams=1)
+    async with world.running(deliverer):
+        await send(world.store, world.clock.now(), b="x")
+        deliverer.wake()
+        await world.seconds(60)
+    assert order == ["1", "2", "x", "3", "4"]
+
+
+# --- a store that fails -----------------------------------------------------------------------------------------------
+
+
+class Failing:
+    """A store whose verbs fail on demand, before they are done or after."""
+
+    def __init__(self, store: ScheduleStore) -> None:
+        self._store = store
+        self.before: dict[str, int] = {}
+        self.after: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+
+        async def call(*arguments: Any) -> Any:
+            self._fail(self.before, name)
+            result = await verb(*arguments)
+            self._fail(self.after, name)
+            return result
+
+        return call
+
+    def _fail(self, times: dict[str, int], name: str) -> None:
+        if times.get(name, 0) > 0:
+            times[name] -= 1
+            raise StoreError(f"{name} failed")
+
+
+@pytest.mark.parametrize("verb", ["claim_streams", "settle_streams", "owned_streams"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_store_that_fails_loses_nothing(world: World, verb: str, when: str) -> None:
+    failing: Any = Failing(world.store)
+    if verb == "owned_streams":
+        failing.before["claim_streams"] = 1
+    getattr(failing, when)[verb] = 3
+    await send(world.store, T0, a="123", b="xy")
+    deliverer = world.deliverer(store=failing)
+    async with world.running(deliverer):
+        await world.seconds(5)
+        await send(world.store, world.clock.now(), a="45")
+        deliverer.wake()
+        await world.seconds(5)
+    assert [letter for letter in world.inbox.got if letter.isdigit()] == ["1", "2", "3", "4", "5"]
+    assert [letter for letter in world.inbox.got if letter.isalpha()] == ["x", "y"]
+    assert await world.left() == []
+
+
+async def test_a_settle_that_was_written_all_the_same_does_not_free_what_was_claimed_since(world: World) -> None:
+    """The first settle fails after its commit; more messages come and are claimed before it is repeated."""
+    failing: Any = Failing(world.store)
+    failing.after["settle_streams"] = 1
+    under_way, most = 0, 0
+
+    async def slow(event: dict[str, Any]) -> None:
+        nonlocal under_way, most
+        world.inbox.got.append(event["is"])
+        under_way += 1
+        most = max(most, under_way)
+        await world.clock.sleep(2)
+        under_way -= 1
+
+    world.targets["inbox"] = as_target("inbox", slow)
+    await send(world.store, T0, a="1")
+    deliverer = world.deliverer(store=failing)
+    async with world.running(deliverer):
+        await send(world.store, world.clock.now(), a="2")
+        await world.seconds(1.9)
+        for _ in range(40):
+            await world.seconds(0.1)
+            deliverer.wake()
+        await send(world.store, world.clock.now(), a="3")
+        deliverer.wake()
+        await world.seconds(10)
+    assert (world.inbox.got, most) == (["1", "2", "3"], 1)
+    assert await world.left() == []
+
+
+async def test_a_stop_with_a_broken_store_ends(world: World) -> None:
+    failing: Any = Failing(world.store)
+    failing.before["settle_streams"] = 1 << 30
+    await send(world.store, T0, a="1")
+    async with world.running(world.deliverer(store=failing)):
+        await world.seconds(2)
+    assert world.inbox.got == ["1"]
+    assert await world.store.owned_streams(ME) == [1]  # free again when the lane is taken over
+
+
+async def test_a_run_after_one_that_was_cut_off_finds_what_that_left(world: World) -> None:
+    await send(world.store, T0, a="12")
+
+    async def stuck(event: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    inbox = world.targets["inbox"]
+    world.targets["inbox"] = as_target("inbox", stuck)
+    deliverer = world.deliverer()
+    cut_off = asyncio.ensure_future(deliverer.run(asyncio.Event()))
+    await world.clock.settle()
+    cut_off.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off
+    assert await world.store.owned_streams(ME) == [1]
+    world.targets["inbox"] = inbox
+    async with world.running(deliverer):
+        assert world.inbox.got == ["1", "2"]
+    assert await world.left() == []

@@ -1,0 +1,289 @@
+"""Targets, real ones: functions and threads, a Redis server, an HTTP server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import redis.asyncio
+from aiohttp import web
+
+from noonbell.actions.egress import Egress, EgressPolicy
+from noonbell.actions.message import message_of
+from noonbell.actions.targets import Function, HttpEndpoint, RedisStream, as_target, masked
+from noonbell.errors import DeliveryError, ScheduleInvalidError
+from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.redis_server import PASSWORD, RedisServer
+
+BODY = message_of(stored_with({"kind": "message", "to": "x"}, {"text": "Grüße"}), start_at(), 5).body
+EVENT = msgspec.json.decode(BODY)
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_async_function_is_given_the_event_on_the_loop() -> None:
+    got: list[tuple[Any, threading.Thread]] = []
+
+    async def handle(event: dict[str, Any]) -> None:
+        got.append((event, threading.current_thread()))
+
+    await as_target("t", handle).deliver(BODY)
+    assert got == [(EVENT, threading.current_thread())]
+
+
+async def test_a_plain_function_is_given_the_event_in_a_thread() -> None:
+    got: list[Any] = []
+
+    def handle(event: dict[str, Any]) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        assert threading.current_thread().daemon
+        got.append(event)
+
+    await as_target("t", handle).deliver(BODY)
+    assert got == [EVENT]
+
+
+async def test_an_object_with_an_async_call_is_a_function() -> None:
+    class Handler:
+        async def __call__(self, event: dict[str, Any]) -> None:
+            raise ValueError(event["id"])
+
+    with pytest.raises(ValueError, match="abc:scheduled"):
+        await as_target("t", Handler()).deliver(BODY)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration("no"), SystemExit("no"), KeyboardInterrupt("no")])
+async def test_whatever_a_plain_function_raises_is_a_failure(error: BaseException) -> None:
+    def handle(event: dict[str, Any]) -> None:
+        raise error
+
+    with pytest.raises((ValueError, DeliveryError), match="no"):
+        await as_target("t", handle).deliver(BODY)
+
+
+async def test_a_coroutine_that_nobody_would_await_is_a_failure() -> None:
+    async def handle(event: dict[str, Any]) -> None:
+        raise AssertionError("it was called")
+
+    with pytest.raises(TypeError, match="register an async def"):
+        await as_target("t", lambda event: handle({**event})).deliver(BODY)
+
+
+def test_what_is_no_target_is_refused() -> None:
+    with pytest.raises(ScheduleInvalidError) as refused:
+        as_target("orders", "redis://here")
+    assert refused.value.field == "targets.orders"
+
+
+def test_a_target_stays_what_it_is() -> None:
+    stream = RedisStream("redis://here", "k")
+    assert as_target("t", stream) is stream
+    assert repr(as_target("t", test_what_is_no_target_is_refused)) == "Function(test_what_is_no_target_is_refused)"
+    assert isinstance(as_target("t", print), Function)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:secret@host:6379/0?password=secret", "redis://***@host:6379/0?***"),
+        ("https://host/path#secret", "https://host/path"),
+        ("http://[::1", "(an address that cannot be read)"),
+        ("https://a:se@cret@host/x", "https://***@host/x"),
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+# --- Redis ------------------------------------------------------------------------------------------------------------
+
+
+async def entries(server: RedisServer, key: str) -> list[dict[str, str]]:
+    client: Any = redis.asyncio.Redis.from_url(server.url, decode_responses=True)
+    try:
+        return [fields for _, fields in await client.xrange(key)]
+    finally:
+        await client.aclose()
+
+
+async def test_an_event_becomes_an_entry_with_its_attributes(redis_server: RedisServer) -> None:
+    target = RedisStream(redis_server.url, "events")
+    await target.deliver(BODY)
+    await target.deliver(BODY)
+    await target.close()
+    await target.deliver(BODY)  # opened again
+    await target.close()
+    first, *others = await entries(redis_server, "events")
+    assert msgspec.json.decode(first.pop("data")) == EVENT["data"]
+    assert first == {
+        "specversion": "1.0",
+        "id": f"abc:scheduled:{MIDNIGHT}",
+        "source": "/noonbell/schedules/abc",
+        "type": "noonbell.message",
+        "subject": "morning",
+        "time": "2024-01-01T00:00:00Z",
+        "datacontenttype": "application/json",
+        "kind": "scheduled",
+        "attempt": "1",
+        "scheduledfor": "2024-01-01T00:00:00Z",
+    }
+    assert len(others) == 2
+
+
+async def test_a_stream_can_be_kept_short(redis_server: RedisServer) -> None:
+    target = RedisStream(redis_server.url, "short", maxlen=10)
+    for _ in range(500):
+        await target.deliver(BODY)
+    await target.close()
+    assert 10 <= len(await entries(redis_server, "short")) < 300  # the server cuts by whole nodes of a hundred
+
+
+async def test_a_server_that_was_gone_is_found_again() -> None:
+    server = RedisServer()
+    try:
+        target = RedisStream(server.url, "events", timeout=5)
+        await target.deliver(BODY)
+        server.halt()
+        with pytest.raises(DeliveryError) as failed:
+            await target.deliver(BODY)
+        assert PASSWORD not in str(failed.value)
+        server.start()
+        await target.deliver(BODY)
+        await target.close()
+        assert len(await entries(server, "events")) == 1
+    finally:
+        server.stop()
+
+
+async def test_what_redis_refuses_is_a_failure_without_secrets(redis_server: RedisServer) -> None:
+    wrong = RedisStream(redis_server.url.replace(PASSWORD, "other-secret"), "events")
+    with pytest.raises(DeliveryError, match=r"did not reach RedisStream\('unix://\*\*\*@") as failed:
+        await wrong.deliver(BODY)
+    await wrong.close()
+    assert "other-secret" not in str(failed.value) + repr(failed.value) + repr(wrong)
+
+
+async def test_an_address_that_redis_cannot_use_is_a_failure() -> None:
+    with pytest.raises(DeliveryError, match="address cannot be used"):
+        await RedisStream("gopher://:secret@host", "k").deliver(BODY)
+
+
+async def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_redis(name: str, *rest: Any, **named: Any) -> Any:
+        if name.startswith("redis"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without_redis)
+    with pytest.raises(DeliveryError, match=r"noonbell\[redis\]"):
+        await RedisStream("redis://localhost", "k").deliver(BODY)
+
+
+@pytest.mark.parametrize("options", [{"maxlen": 0}, {"maxlen": "5"}, {"timeout": 0}])
+def test_options_of_a_stream_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(ScheduleInvalidError):
+        RedisStream("redis://localhost", "k", **options)
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+class Endpoint:
+    """An HTTP server that keeps what it gets and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.status = 204
+        self.said = ""
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        self.waits: asyncio.Event | None = None
+        self.url = ""
+        self.egress = Egress()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.got.append((request.path_qs, dict(request.headers), await request.read()))
+        if self.waits is not None:
+            await self.waits.wait()
+        return web.Response(status=self.status, text=self.said, headers={"Location": "/elsewhere"})
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    made = Endpoint()
+    app = web.Application()
+    app.router.add_post("/{tail:.*}", made.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    made.url = f"http://{host}:{port}/hook?token=s3cret"
+    made.egress = Egress(EgressPolicy(allow=(f"{host}:{port}",)))
+    yield made
+    if made.waits is not None:
+        made.waits.set()
+    await runner.cleanup()
+
+
+async def test_an_event_is_posted_in_structured_mode(endpoint: Endpoint) -> None:
+    target = HttpEndpoint(endpoint.url, headers={"X-Key": "k"}, egress=endpoint.egress)
+    await target.deliver(BODY)
+    await target.close()
+    await target.deliver(BODY)  # opened again
+    await target.close()
+    (path, headers, body), _ = endpoint.got
+    assert path == "/hook?token=s3cret"
+    assert headers["Content-Type"] == "application/cloudevents+json; charset=utf-8"
+    assert headers["X-Key"] == "k"
+    assert body.decode() == BODY
+
+
+@pytest.mark.parametrize("status", [302, 400, 404, 500, 503])
+async def test_any_answer_but_2xx_is_a_failure_without_secrets(endpoint: Endpoint, status: int) -> None:
+    endpoint.status, endpoint.said = status, "sorry " + "x" * 10_000
+    target = HttpEndpoint(endpoint.url, headers={"Authorization": "Bearer t0ken"}, egress=endpoint.egress)
+    with pytest.raises(DeliveryError, match=f"it answered {status}: sorry x+$") as failed:
+        await target.deliver(BODY)
+    await target.close()
+    assert len(endpoint.got) == 1  # no redirect was followed
+    assert len(str(failed.value)) < 400
+    assert "s3cret" not in str(failed.value) + repr(target)
+    assert "t0ken" not in str(failed.value) + repr(target)
+
+
+async def test_an_answer_that_does_not_come_is_a_failure(endpoint: Endpoint) -> None:
+    endpoint.waits = asyncio.Event()
+    target = HttpEndpoint(endpoint.url, timeout=0.2, egress=endpoint.egress)
+    with pytest.raises(DeliveryError) as failed:
+        await target.deliver(BODY)
+    await target.close()
+    assert "s3cret" not in str(failed.value)
+
+
+async def test_a_private_address_is_refused_unless_it_is_allowed(endpoint: Endpoint) -> None:
+    target = HttpEndpoint(endpoint.url)
+    with pytest.raises(DeliveryError) as failed:
+        await target.deliver(BODY)
+    await target.close()
+    assert endpoint.got == []
+    assert "s3cret" not in str(failed.value)
+
+
+async def test_nobody_there_is_a_failure(endpoint: Endpoint) -> None:
+    nobody = HttpEndpoint("http://127.0.0.1:1/x?y=s3cret", egress=Egress(EgressPolicy(allow=("127.0.0.1:1",))))
+    with pytest.raises(DeliveryError) as failed:
+        await nobody.deliver(BODY)
+    await nobody.close()
+    assert "s3cret" not in str(failed.value)
+
+
+def test_a_timeout_must_be_one() -> None:
+    with pytest.raises(ScheduleInvalidError):
+        HttpEndpoint("https://example.com", timeout=0)

@@ -1,0 +1,75 @@
+"""Manual time beside a real server: the clock stands still while a verb of the store is under way.
+
+A loop that waits for a socket looks as if it were at rest. `PatientPostgres` tells its `PatientClock` when a verb
+begins and ends, so that nothing is overtaken by time and a test means the same on every store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres.leases import Lease
+from noonbell.testing import ManualClock
+
+
+class UnderWay:
+    """Counts verbs that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ended = asyncio.Event()
+
+    def watch(self, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def watched(*args: Any, **more: Any) -> Any:
+            self.count += 1
+            try:
+                return await verb(*args, **more)
+            finally:
+                self.count -= 1
+                self.ended.set()
+
+        return watched
+
+
+class PatientClock(ManualClock):
+    """At rest is only who waits for no store."""
+
+    def __init__(self, start: Any) -> None:
+        super().__init__(start)
+        self.under_way = UnderWay()
+
+    async def settle(self) -> None:
+        while True:
+            self.under_way.ended.clear()
+            await super().settle()
+            if self.under_way.count == 0:
+                return
+            await self.under_way.ended.wait()
+
+
+class PatientPostgres(PostgresStore):
+    """A handle whose verbs a PatientClock waits for. A handle that was killed is dead at once, not after its lease."""
+
+    def __init__(self, dsn: str, dead: set[str]) -> None:
+        super().__init__(dsn, pool_size=4, lease_ttl=120.0)
+        self._dead = dead
+
+    def attend(self, clock: PatientClock) -> None:
+        for name, verb in inspect.getmembers(self, inspect.iscoroutinefunction):
+            if not name.startswith("_"):
+                setattr(self, name, clock.under_way.watch(verb))
+
+    async def hold(self, name: str, holder: str) -> Lease:
+        if self._dead:
+            async with self._connections.apart() as db:
+                await db.execute("DELETE FROM instances WHERE token = ANY($1::text[])", list(self._dead))
+            self._dead.clear()
+        return await super().hold(name, holder)
+
+    def kill(self) -> None:
+        self._dead.update(lease.token for lease in self._leases.values())
+        super().kill()
