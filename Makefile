@@ -46,10 +46,11 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); \
 $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
 endef
 
-.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine faults lock clean
+.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules faults \
+  lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Make .venv from the pinned versions (nothing to do the second time)
 
@@ -77,13 +78,16 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## The import contracts between the layers
 	$(BIN)/lint-imports
 
-bench: bench-cron bench-engine ## All benchmarks against other schedulers
+bench: bench-cron bench-engine bench-schedules ## All benchmarks
 
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
 
 bench-engine: $(BENCH_STAMP) ## Tasks due in the same minute, up to a million, beside APScheduler
 	$(BENCH_VENV)/bin/python benchmarks/bench_engine.py
+
+bench-schedules: $(BENCH_STAMP) ## A million durable schedules on SQLite and PostgreSQL, beside bare statements
+	$(BENCH_VENV)/bin/python benchmarks/bench_schedules.py
 
 faults: $(STAMP) ## The long runs: every zone and transition, the fuzz, the simulation, real crashes
 	$(BIN)/python -m tests.faults.cron_zones

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from benchmarks.engine_parts.conditions import DUE, EXPRESSIONS, report, resident_bytes
-from noonbell.engine.engine import BATCH
+from noonbell.engine.work import BATCH
 from noonbell.store.sqlite.schema import MIGRATIONS
 
 DUE_AT = int(datetime.fromisoformat(DUE).timestamp()) * 1_000_000

@@ -43,4 +43,5 @@ class ShiftedClock:
         self._shift += instant - self.now()
         now, loop_now = self.now(), asyncio.get_running_loop().time()
         for timer, until in self._waiting.items():
-            timer.reschedule(loop_now + max(0, until - now) / 1_000_000)
+            if not timer.expired():  # its waiter has not had the loop yet
+                timer.reschedule(loop_now + max(0, until - now) / 1_000_000)

@@ -1,0 +1,139 @@
+"""The limit on PostgreSQL: the rows of a burst, written by plain statements on Noonbell's tables.
+
+As on SQLite: one statement for each table and one synced commit for a batch, on one connection; nothing is decided, no
+action is called and no value leaves the database. The due rows are locked as Noonbell locks them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from benchmarks.schedule_parts.burst import BODY, CALLBACKS, DAY, DEFINITION, DETAIL, MESSAGES, POLICIES
+from benchmarks.schedule_parts.counting import Written, written_to
+from noonbell.engine.work import BATCH
+
+_DUE = (
+    "FROM (SELECT * FROM schedules WHERE enabled = 1 AND lane = $2 AND next_run_at <= $1 "
+    "ORDER BY next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED) s"
+)
+_CLAIM = f"""
+    INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause)
+    SELECT sid, 'scheduled', next_run_at, 1, $2, 'running', 1, $1, $1, epoch, 'cron' {_DUE}
+"""
+_ADVANCE = """
+    UPDATE schedules s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = NULL, last_run_at = $1,
+        last_attempt_at = $1
+    FROM runs_live l WHERE l.sid = s.sid AND l.owner = $2
+"""
+_END = """
+    INSERT INTO runs SELECT run_for, sid, kind, 'succeeded', attempt, started_at, $1, owner, epoch FROM runs_live
+    WHERE owner = $2
+"""
+_PUT_BACK = """
+    UPDATE schedules s SET next_run_at = last_run_for + $3, last_success_at = $1 FROM runs_live l
+    WHERE l.sid = s.sid AND l.owner = $2
+"""
+# One statement that locks the batch and writes all four tables.
+_SEND = f"""
+    WITH due AS MATERIALIZED (SELECT s.* {_DUE}),
+    sent AS (
+        INSERT INTO outbox (sid, lane, message_id, target, body, created_at)
+        SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', $4::text || schedule_id, $1 FROM due
+    ),
+    streams AS (INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, $1 FROM due),
+    ended AS (
+        INSERT INTO runs SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, $1, $1, $2, epoch FROM due
+    )
+    UPDATE schedules s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
+        last_attempt_at = $1, last_success_at = $1, next_run_at = due.next_run_at + $5
+    FROM due WHERE s.sid = due.sid
+"""  # noqa: S608 - constants of this module
+
+
+class BarePostgres:
+    """A connection of its own to the database of the store."""
+
+    def __init__(self, db: asyncpg.Connection[Any]) -> None:
+        self._created = 0
+        self._db = db
+
+    @classmethod
+    async def connect(cls, dsn: str) -> BarePostgres:
+        return cls(await asyncpg.connect(dsn, command_timeout=600))
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def create(self, count: int, at: int) -> int:
+        """Schedules that never come due; returns how many."""
+        begin, self._created = self._created + 1, self._created + count
+        for first in range(begin, begin + count, BATCH):
+            async with self._db.transaction():
+                above = await self._db.fetchval("SELECT coalesce(max(sid), 0) FROM schedules")
+                await self._db.execute(
+                    "INSERT INTO schedules (sid, schedule_id, name, spec, next_run_at, catch_up_policy, created_at, "
+                    "updated_at, managed_by, cursor_at, definition, lane) "
+                    "SELECT $3::int8 + i, lpad(i::text, 32, '0'), 'bare ' || i, '0 0 1 7 *', $5, 'skip', $4, $4, "
+                    "'bare', $4, $6, 'bare' FROM generate_series($1::int8, $2::int8) AS n (i)",
+                    first, min(first + BATCH, begin + count) - 1, above - first + 1, at, at + 100 * DAY, DEFINITION,
+                )  # fmt: skip
+                await self._db.execute(
+                    "INSERT INTO epochs SELECT sid, 1, cursor_at, NULL, spec, timezone, $2, $3, 1 FROM schedules "
+                    "WHERE sid > $1",
+                    above, "0" * 32, POLICIES,
+                )  # fmt: skip
+                await self._db.execute(
+                    "INSERT INTO audit_events (at, event, subject, actor, detail) SELECT created_at, "
+                    "'schedule.created', schedule_id, 'bare', $2 FROM schedules WHERE sid > $1",
+                    above, DETAIL,
+                )  # fmt: skip
+        return count
+
+    async def take(self, lane: str, next_run_at: int) -> None:
+        """Take over the schedules that are meant for a lane."""
+        await self._db.execute(
+            "UPDATE schedules SET lane = $1::text, next_run_at = $2 WHERE managed_by = 'api' AND name > $1::text "
+            "AND name < $1::text || '~'",
+            lane, next_run_at,
+        )  # fmt: skip
+
+    async def fire(self, now: int) -> int:
+        """Claim and settle what is due, batch by batch."""
+        fired = 0
+        while True:
+            async with self._db.transaction():
+                count = _rows(await self._db.execute(_CLAIM, now, CALLBACKS, BATCH))
+                await self._db.execute(_ADVANCE, now, CALLBACKS)
+            if count == 0:
+                return fired
+            async with self._db.transaction():
+                await self._db.execute(_END, now, CALLBACKS)
+                await self._db.execute(_PUT_BACK, now, CALLBACKS, DAY)
+                await self._db.execute("DELETE FROM runs_live WHERE owner = $1", CALLBACKS)
+            fired += count
+
+    async def send(self, now: int) -> int:
+        """Put the messages of what is due into the outbox, batch by batch."""
+        sent = 0
+        while True:
+            async with self._db.transaction():
+                count = _rows(await self._db.execute(_SEND, now, MESSAGES, BATCH, BODY, DAY))
+            if count == 0:
+                return sent
+            sent += count
+
+    async def tidy(self) -> None:
+        """As if the messages had been delivered."""
+        async with self._db.transaction():
+            await self._db.execute("DELETE FROM outbox WHERE lane = $1", MESSAGES)
+            await self._db.execute("DELETE FROM outbox_streams WHERE lane = $1", MESSAGES)
+
+    async def written(self, *, rows: bool) -> Written:
+        return await written_to(self._db, rows=rows)
+
+
+def _rows(status: str) -> int:
+    """The number at the end of what the server answers, such as "INSERT 0 4096"."""
+    return int(status.rsplit(" ", 1)[1])
