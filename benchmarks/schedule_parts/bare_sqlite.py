@@ -53,7 +53,8 @@ class BareSqlite:
         self._created = 0
         self._db = apsw.Connection(str(path))
         self._db.set_busy_timeout(60_000)
-        for setting in ("synchronous = FULL", "cache_size = -65536", "temp_store = MEMORY"):
+        settings = ("synchronous = FULL", "cache_size = -65536", "wal_autocheckpoint = 16384", "temp_store = MEMORY")
+        for setting in settings:
             self._db.execute(f"PRAGMA {setting}")
 
     async def close(self) -> None:

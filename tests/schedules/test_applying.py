@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -120,7 +121,9 @@ def test_one_that_is_like_the_others_is_checked_all_the_same(field: str, value: 
 
 
 def test_new_ids_differ_and_grow_with_time() -> None:
-    ids = [changes.new_id(NOW + second * SECOND) for second in range(100)]
+    ids = [next(changes.new_ids(NOW + second * SECOND)) for second in range(100)]
     assert ids == sorted(set(ids))
     assert {len(one) for one in ids} == {32}
-    assert changes.new_id(NOW) != changes.new_id(NOW)
+    together = list(islice(changes.new_ids(NOW), 1_000))
+    assert len({*together, next(changes.new_ids(NOW))}) == 1_001
+    assert {len(one) for one in together} == {32}

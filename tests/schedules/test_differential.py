@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from noonbell.core.detail import pack
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
@@ -128,8 +129,8 @@ class History:
                 error = "boom" if failed else None
                 end = Settlement(start, owner, outcome, self.now, wake_at, error)  # type: ignore[arg-type]  # two literals
                 if start.sid in lanes and self.random.random() < 0.3:
-                    end.message = OutboxMessage(start.sid, lanes[start.sid], "m", "inbox", '{"a": "☃"}', self.now)
-                    end.detail = '{"code": 0}'
+                    end.messages = [OutboxMessage(start.sid, lanes[start.sid], "m", "inbox", '{"a": "☃"}', self.now)]
+                    end.detail = pack({"code": 0})
                 batch[start.sid] = end
         return lambda store: store.settle(list(batch.values()))
 

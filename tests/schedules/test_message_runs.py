@@ -141,7 +141,7 @@ async def test_a_retry_settles_with_its_message_unless_it_is_stale(world: World)
     assert [start.fence for start in again] == [2, 2]
     stored = await world.store.find_schedules(["a", "b"])
     ended = [
-        Settlement(start, owner, "succeeded", DUE + 2 * SECOND, message=message_of(seen, start))
+        Settlement(start, owner, "succeeded", DUE + 2 * SECOND, messages=[message_of(seen, start)])
         for seen, start, owner in zip(stored, again, ("me", "somebody else"), strict=True)
     ]
     assert await world.store.settle(ended) == [ended[1]]

@@ -76,6 +76,21 @@ async def test_what_is_pruned_is_not_lost(tmp_path: Path) -> None:
     await life.end()
 
 
+async def test_a_retry_beside_other_runs_leaves_the_schedule_its_wake_up(tmp_path: Path) -> None:
+    world = World(store_maker("sqlite", tmp_path))
+    await world.schedules.open()
+    retry = {"attempts": 2, "delay_seconds": 10, "strategy": "fixed"}
+    key = await world.create(overlap="allow", retry=retry, spec="*/5 * * * *")
+    world.failures = 1
+    await world.schedules.start()
+    await world.minutes(11)
+    assert await world.told(key) == [("12:05", "fired"), ("12:10", "fired")]
+    assert (await world.schedules.get(key)).next_run_at is not None
+    assert (await verify_store(world.store)).clean
+    await world.schedules.stop()
+    await world.store.close()
+
+
 # --- tampering --------------------------------------------------------------------------------------------------------
 
 # table -> (the field that says when, the fields that a shift moves)

@@ -63,7 +63,10 @@ class Span(msgspec.Struct, gc=False):
 
 
 class Run(msgspec.Struct, gc=False):
-    """A run that has ended."""
+    """A run that has ended.
+
+    `prev_for` and `prev_manual` name the run of the same schedule that ended before it, be it still kept or pruned.
+    """
 
     sid: int
     run_for: int
@@ -74,6 +77,24 @@ class Run(msgspec.Struct, gc=False):
     ended_at: int
     owner: str
     epoch: int
+    prev_for: int | None = None
+    prev_manual: bool = False
+
+
+class History(msgspec.Struct, gc=False):
+    """Where the history of a durable schedule begins, deleted or not: with the run that ended last.
+
+    The counts are of all runs that have ended, the pruned ones among them.
+    """
+
+    sid: int
+    schedule_id: str
+    name: str
+    removed_at: int | None
+    last_ended_for: int | None
+    last_ended_manual: bool
+    ended_runs: int
+    succeeded_runs: int
 
 
 class Start(msgspec.Struct, gc=False):
@@ -111,8 +132,8 @@ class Settlement(msgspec.Struct, gc=False):
     ended_at: int
     wake_at: int | None = None
     error: str | None = None
-    detail: str | None = None  # what the action has to tell, as JSON: output, a response
-    message: OutboxMessage | None = None  # put into the outbox with the end
+    detail: bytes | None = None  # what the action has to tell, packed: output, a response
+    messages: list[OutboxMessage] = []  # put into the outbox with the end
 
 
 class OutboxMessage(msgspec.Struct, gc=False):
@@ -194,7 +215,7 @@ class Attempt(msgspec.Struct, gc=False):
     ended_at: int
     owner: str
     error: str | None
-    detail: str | None = None
+    detail: bytes | None = None  # packed: see core.detail
 
 
 class Epoch(msgspec.Struct, gc=False):

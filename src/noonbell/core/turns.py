@@ -180,9 +180,9 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
         if stored.enabled:
             _write(turn, stored, terms, now, decide_by_policy(_position(stored, None), terms, now, up_since))
             # the end of a run that was started again brings the schedule's wake-up back, too
-            turn.starts = [
-                replace(start, following=turn.next_run_at) if start.fence > 1 else start for start in turn.starts
-            ]
+            fresh = (start.following for start in turn.starts if start.fence == 1 and start.following is not None)
+            wake_at = min(fresh, default=None) if turn.next_run_at is None else turn.next_run_at
+            turn.starts = [replace(start, following=wake_at) if start.fence > 1 else start for start in turn.starts]
         return turn
     if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
         return turn

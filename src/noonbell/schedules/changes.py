@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -59,11 +59,12 @@ class Creator:
         self._now = now
         self._managed_by = managed_by
         self._lane = lane
+        self._ids = new_ids(now)
         self._models: dict[bytes, tuple[DurableSchedule, str | None]] = {}
 
     def new(self, fields: Mapping[str, Any]) -> tuple[DurableSchedule, str | None]:
         """The schedule, and how its spec was understood if it was typed in another dialect."""
-        schedule_id = check_id(fields["schedule_id"]) if "schedule_id" in fields else new_id(self._now)
+        schedule_id = check_id(fields["schedule_id"]) if "schedule_id" in fields else next(self._ids)
         key = _content({name: value for name, value in fields.items() if name not in _OWN})
         found = None if key is None else self._models.get(key)
         if found is None:
@@ -84,9 +85,14 @@ class Creator:
         return new, understood
 
 
-def new_id(now: int) -> str:
-    """An id that nobody else has: 32 hexadecimal digits that begin with the time, so that an index grows at its end."""
-    return f"{now // 1_000:012x}{os.urandom(10).hex()}"
+def new_ids(now: int) -> Iterator[str]:
+    """Ids that nobody else has: 32 hexadecimal digits that begin with the time, so that an index grows at its end."""
+    begin, at_once = f"{now // 1_000:012x}", 1
+    while True:
+        digits = os.urandom(10 * at_once).hex()
+        for first in range(0, len(digits), 20):
+            yield begin + digits[first : first + 20]
+        at_once = 256  # whoever wants a second one is likely to want many
 
 
 def _content(fields: dict[str, Any]) -> bytes | None:

@@ -107,7 +107,12 @@ class Lane:
             outdated=lambda: zones.outdated,
         )
         engine = Engine(
-            self._store, self._clock, work, longest_wait_us=self._longest_wait_us, on_messages=self.actions.wake
+            self._store,
+            self._clock,
+            work,
+            longest_wait_us=self._longest_wait_us,
+            on_messages=self.actions.wake,
+            mask=self.actions.mask,
         )
         self.engine = engine
         self._services = Services(self._clock, self._duties(engine, zones))

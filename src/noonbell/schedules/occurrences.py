@@ -11,6 +11,7 @@ from heapq import merge
 import msgspec
 
 from noonbell.actions.callback import moment
+from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import terms_of, timing_of
@@ -81,7 +82,7 @@ def _attempts(found: list[StoredAttempt]) -> tuple[Attempt, ...]:
     return tuple(
         Attempt(
             one.attempt, one.outcome, one.cause, moment(one.started_at), moment(one.ended_at), one.error,
-            None if one.detail is None else msgspec.json.decode(one.detail),
+            None if one.detail is None else unpack(one.detail),
         )
         for one in found
     )  # fmt: skip

@@ -81,7 +81,7 @@ class Attempt(msgspec.Struct, frozen=True):
     started_at: datetime | None
     ended_at: datetime
     error: str | None
-    detail: Any = None
+    detail: dict[str, Any] | None = None
 
 
 class Occurrence(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ Names are unique among the schedules of one owner (`managed_by`), ids for ever.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,7 +26,12 @@ from typing import Any, Final, Self, Unpack, cast
 import msgspec
 
 from noonbell.actions.callback import Call, moment
+from noonbell.actions.egress import Egress
+from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.registry import Actions, check_action
+from noonbell.actions.secrets.keys import KeyRing
+from noonbell.actions.secrets.records import DEFAULT_TEAM
+from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
 from noonbell.core.records import AT_ONCE, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
@@ -37,7 +43,7 @@ from noonbell.errors import (
     ScheduleNotFoundError,
     StoreError,
 )
-from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
+from noonbell.ports import AuditFilter, Clock, DocumentStore, ScheduleFilter, ScheduleStore, Store
 from noonbell.schedules import audits, changes
 from noonbell.schedules.fields import Changes, Fields
 from noonbell.schedules.lane import Lane
@@ -56,6 +62,8 @@ from noonbell.schedules.records import (
 )
 from noonbell.store.opening import open_store
 from noonbell.timing import QuietHours
+
+logger = logging.getLogger("noonbell.schedules")
 
 Progress = Callable[[int, int], None]
 
@@ -78,11 +86,14 @@ class Schedules:
         callbacks: Mapping[str, Callable[[Call], Any]] | None = None,
         targets: Mapping[str, TargetLike] | None = None,
         commands: bool | Collection[str] = False,
+        secrets: Secrets | KeyRing | None = None,
         lane: str = "default",
         managed_by: str = "api",
         actor: str = "api",
         longest_wait: timedelta = timedelta(seconds=5),
         retention: timedelta | None = None,
+        egress: Egress | None = None,
+        http_limits: HttpLimits | None = None,
     ) -> None:
         opened = open_store(store)
         if not hasattr(opened, "claim_by_policy"):
@@ -94,7 +105,11 @@ class Schedules:
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
         self._clock = SystemClock() if clock is None else clock
-        self._actions = Actions(self._clock, callbacks=callbacks, targets=targets, commands=commands)
+        self.secrets = _secrets(secrets, opened, self._clock, actor)
+        self._actions = Actions(
+            self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self.secrets, egress=egress,
+            http_limits=http_limits,
+        )  # fmt: skip
         self._lane = Lane(
             self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
             retention_us=None if retention is None else retention // _MICROSECOND,
@@ -161,6 +176,7 @@ class Schedules:
         new, understood = self._creator(now).new(fields)
         self._require_allowed([new])
         await self._require_quiet_hours([new])
+        await self._warn_of_secrets([new.columns.definition])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
@@ -180,6 +196,7 @@ class Schedules:
                 await asyncio.sleep(0)  # others share this event loop
         self._require_allowed(made)
         await self._require_quiet_hours(made)
+        await self._warn_of_secrets(new.columns.definition for new in made)
         for first in range(0, len(made), _BATCH):
             batch = made[first : first + _BATCH]
             await self._store.create_schedules(batch, now, self._actor)
@@ -194,6 +211,12 @@ class Schedules:
     def _require_allowed(self, made: Iterable[DurableSchedule]) -> None:
         for definition in {new.columns.definition for new in made}:
             self._actions.require(definition_of(definition).action)
+
+    async def _warn_of_secrets(self, definitions: Iterable[str]) -> None:
+        """Secrets come and go by themselves, so one that is missing now is no error; a slip of the pen is likelier."""
+        naming = {definition for definition in definitions if "${secrets." in definition}
+        if naming and (missing := await self.secrets.missing(DEFAULT_TEAM, list(naming))):
+            logger.warning("There is no secret %s, and a schedule refers to it; its runs will fail", ", ".join(missing))
 
     async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
         wanted = {new.columns.quiet_hours_policy_id for new in made} - {None}
@@ -282,7 +305,9 @@ class Schedules:
             raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
         change = changes.Change(fields, self._clock.now(), self._up_since, self._actor)
         if "action" in fields:
-            self._actions.require(check_action(fields["action"]))
+            action = check_action(fields["action"])
+            self._actions.require(action)
+            await self._warn_of_secrets([_encode(action).decode()])
         await self._store.edit_schedules(schedule_ids, change)
         self._wake(change.wake_at)
         return change
@@ -405,6 +430,11 @@ class Schedules:
         if found:
             detail = _encode({"numbers": list(numbers), "found": found}).decode()
             await self._store.tell([AuditEvent(self._clock.now(), event, "dead_letters", self._actor, detail)])
+
+
+def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
+    """The secrets of the store; without a master key they can be listed, and that is all."""
+    return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
 
 
 def _numbers(numbers: Sequence[int]) -> Sequence[int]:

@@ -107,9 +107,8 @@ class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInM
             for sid in declaration.parked:
                 tx.update(sid, enabled=0, next_run_at=None)
             self._revive(tx, declaration)
-            for live in declaration.interrupted:
-                if (before := self.data.live[live.sid].get((live.kind, live.run_for))) is not None:
-                    tx.end_live(before, "unknown", declaration.at)
+            known = [self.data.live[live.sid].get((live.kind, live.run_for)) for live in declaration.interrupted]
+            tx.end_together([(live, "unknown") for live in known if live is not None], declaration.at)
             self._change(tx, declaration)
             sids = self._create(tx, declaration)
             for event in declaration.events:
@@ -119,8 +118,8 @@ class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInM
     def _remove(self, tx: Transaction, declaration: Declaration) -> None:
         at = declaration.at
         for gone in declaration.removed:
-            for live in list(self.data.live[gone.sid].values()):
-                tx.end_live(live, "failed" if live.state == "waiting" else "abandoned", at)
+            lives = self.data.live[gone.sid].values()
+            tx.end_together([(live, "failed" if live.state == "waiting" else "abandoned") for live in lives], at)
             tx.update(gone.sid, enabled=0, next_run_at=None, removed_at=at, updated_at=at, cursor_at=gone.cursor_at)
             self._close_epoch(tx, gone.sid, gone.cursor_at)
 
@@ -296,8 +295,7 @@ class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInM
             tx.end_live(replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at)
         else:
             tx.put_live(replace(live, state="waiting", wake_at=settlement.wake_at, owner=None))
-        if settlement.message is not None:
-            memory_outbox.append(tx, self.data, [settlement.message], ended_at)
+        memory_outbox.append(tx, self.data, settlement.messages, ended_at)
         row = self.data.schedules.get(sid)
         if row is not None:
             # an edit during the run has opened another epoch: what follows then is for the next look to say

@@ -18,6 +18,7 @@ from noonbell.core.records import (
     Edit,
     Epoch,
     LiveRun,
+    Outcome,
     QuietHoursPolicy,
     ScheduleColumns,
     Start,
@@ -149,8 +150,8 @@ class DurableInMemory:
             if epoch.to_at is None:
                 tx.put(self.data.epochs[sid], number, replace(epoch, to_at=at))
         if made.epoch is None:
-            for live in list(self.data.live[sid].values()):
-                tx.end_live(live, "failed" if live.state == "waiting" else "abandoned", at)
+            lives = self.data.live[sid].values()
+            tx.end_together([(live, "failed" if live.state == "waiting" else "abandoned") for live in lives], at)
             tx.update(sid, removed_at=at, updated_at=at)
             return
         tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
@@ -277,8 +278,7 @@ class DurableInMemory:
 
     def _write_turn(self, tx: Transaction, turn: Turn, owner: str, now: int) -> None:
         sid = turn.sid
-        for live in turn.preempted:
-            tx.end_live(self.data.live[sid][live.kind, live.run_for], "failed", now)
+        tx.end_together([(self.data.live[sid][live.kind, live.run_for], "failed") for live in turn.preempted], now)
         for span in turn.spans:
             tx.insert(self.data.spans[sid], span.from_at, copy(span))
         for start in turn.starts:
@@ -289,7 +289,7 @@ class DurableInMemory:
             before = self.data.live[sid][live.kind, live.run_for]
             tx.put_live(replace(before, wake_at=live.wake_at))
         for run in turn.finished:
-            tx.insert(self.data.runs[sid], (run.run_for, run.kind), copy(run))
+            tx.add_run(run)
         memory_outbox.append(tx, self.data, turn.messages, now)
         started: dict[str, Any] = {"last_run_at": now, "last_attempt_at": now} if turn.starts or turn.finished else {}
         if turn.finished:
@@ -317,7 +317,8 @@ class DurableInMemory:
             for sid, durable in self.data.durable.items():
                 if durable["lane"] != lane:
                     continue
-                ended = False
+                final: list[tuple[LiveRun, Outcome]] = []
+                given_up: list[tuple[LiveRun, Outcome]] = []
                 for live in list(self.data.live.get(sid, {}).values()):
                     if live.state != "running":
                         continue
@@ -327,19 +328,19 @@ class DurableInMemory:
                     )  # fmt: skip
                     tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
                     if live.kind == "manual" or definition_of(durable["definition"]).at_most_once:
-                        tx.end_live(live, "unknown", at)
-                        ended = True
+                        final.append((live, "unknown"))
                         continue
                     if is_poisonous(live.crashes):
-                        tx.end_live(live, "abandoned", at)
+                        given_up.append((live, "abandoned"))
                         schedule_id = self.data.schedules[sid]["schedule_id"]
                         self._tell(tx, [quarantined(schedule_id, live.run_for, live.attempt, live.crashes, at)])
-                        ended = True
                         continue
                     again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
                     tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + 1))
                     queued += 1
-                if ended:
+                tx.end_together(final, at)
+                tx.end_together(given_up, at)
+                if final or given_up:
                     tx.update(sid, next_run_at=at)
             memory_outbox.free(tx, self.data, lane)
         return queued

@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from copy import copy
 from heapq import nsmallest
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
+
+from msgspec.structs import replace
 
 from noonbell.core.records import (
     Attempt,
@@ -37,6 +39,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 Row = dict[str, Any]
 
+NO_HISTORY: Final[Row] = {"last_ended_for": None, "last_ended_manual": False, "ended_runs": 0, "succeeded_runs": 0}
+
 
 class MemoryHold:
     """A name that is taken, until it is released."""
@@ -57,6 +61,7 @@ class MemoryData:
     def __init__(self) -> None:
         self.schedules: dict[int, Row] = {}
         self.live: defaultdict[int, dict[tuple[Kind, int], LiveRun]] = defaultdict(dict)
+        self.ended: dict[int, Row] = {}  # where the history of a schedule begins, and how long it is
         self.runs: defaultdict[int, dict[tuple[int, Kind], Run]] = defaultdict(dict)
         self.spans: defaultdict[int, dict[int, Span]] = defaultdict(dict)
         self.attempts: defaultdict[int, dict[tuple[int, Kind, int], Attempt]] = defaultdict(dict)
@@ -78,7 +83,12 @@ class MemoryData:
         self.sending: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
 
     def index(self, sid: int) -> None:
-        """Bring the wake-ups of one schedule up to its rows: its own, and that of its live run."""
+        """Bring the wake-ups of one schedule up to its rows: its own, that of its live run, that of its stream.
+
+        Not every stream belongs to a schedule. One that is gone was claimed before, and has no wake-up since.
+        """
+        if (stream := self.streams.get(sid)) is not None:
+            self.sending[lane_key(stream["lane"])].put(sid, stream["wake_at"] if stream["owner"] is None else None)
         row = self.schedules.get(sid)
         if row is None:
             return
@@ -86,8 +96,6 @@ class MemoryData:
             key = lane_key(durable["lane"])
             self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
             self.woken[key].put(sid, self._durable_wake(sid, durable))
-            stream = self.streams.get(sid)
-            self.sending[key].put(sid, stream["wake_at"] if stream is not None and stream["owner"] is None else None)
             return
         self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
         live = self.scheduled_run(sid)
@@ -111,7 +119,7 @@ class MemoryData:
         self.due.clear()
         self.woken.clear()
         self.sending.clear()
-        for sid in self.schedules:
+        for sid in self.schedules.keys() | self.streams.keys():
             self.index(sid)
 
     def scheduled_run(self, sid: int) -> LiveRun | None:
@@ -129,7 +137,7 @@ class MemoryData:
             rows = ((number, *_values(event, shape.columns[1:])) for number, event in self.lifecycle.items())
         elif table == "schedules":
             rows = (
-                tuple(row.get(column) for column in shape.columns)
+                _with_history(row, self.ended.get(sid, NO_HISTORY), shape.columns)
                 for sid, row in self.schedules.items()
                 if _within(above_sid, sid, upto_sid)
             )
@@ -204,8 +212,31 @@ class Transaction:
         started_at = at if live.started_at is None else live.started_at
         owner = "" if live.owner is None else live.owner
         run = Run(live.sid, live.run_for, live.kind, outcome, live.attempt, started_at, at, owner, live.epoch)
-        self.insert(self._data.runs[live.sid], (live.run_for, live.kind), run)
+        self.add_run(run)
         self.delete_live(live)
+
+    def end_together(self, lives: Iterable[tuple[LiveRun, Outcome]], at: int) -> None:
+        """End live runs at one instant; those of a schedule follow each other in the order of what they are for."""
+        for live, outcome in sorted(lives, key=lambda pair: order((pair[0].run_for, pair[0].kind))):
+            self.end_live(live, outcome, at)
+
+    def add_run(self, run: Run) -> None:
+        """Put an ended run into the ledger: it becomes the first of its schedule's history."""
+        before = self._data.ended.get(run.sid, NO_HISTORY)
+        prev_for, prev_manual = before["last_ended_for"], before["last_ended_manual"]
+        self.insert(
+            self._data.runs[run.sid],
+            (run.run_for, run.kind),
+            replace(run, prev_for=prev_for, prev_manual=prev_manual),
+        )
+        if run.sid in self._data.schedules:
+            history = {
+                "last_ended_for": run.run_for,
+                "last_ended_manual": run.kind == "manual",
+                "ended_runs": before["ended_runs"] + 1,
+                "succeeded_runs": before["succeeded_runs"] + (run.outcome == "succeeded"),
+            }
+            self.put(self._data.ended, run.sid, history)
 
     def tell(self, audits: Iterable[AuditEvent]) -> None:
         for event in audits:
@@ -245,6 +276,11 @@ def order(value: object) -> tuple[Any, ...]:
 
 def _values(record: object, columns: tuple[str, ...]) -> tuple[Any, ...]:
     values = (getattr(record, column) for column in columns)
+    return tuple(int(value) if isinstance(value, bool) else value for value in values)
+
+
+def _with_history(row: Row, history: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:
+    values = (history[column] if column in history else row.get(column) for column in columns)
     return tuple(int(value) if isinstance(value, bool) else value for value in values)
 
 

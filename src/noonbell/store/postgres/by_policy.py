@@ -163,12 +163,7 @@ async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> No
     """These runs will not go on; what follows them is for the next look to say."""
     if not rows:
         return
-    await db.execute(
-        f"WITH gone AS (DELETE FROM runs_live l USING {_KEYS} WHERE {_SAME} RETURNING l.*) "
-        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-        "SELECT run_for, sid, kind, $5, attempt, coalesce(started_at, $4), $4, coalesce(owner, ''), epoch FROM gone",
-        *_keys(rows), at, outcome,
-    )  # fmt: skip
+    await ending.end_keys(db, rows, outcome, at)
     await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = ANY($1::int8[])", [row[0] for row in rows], at)
 
 

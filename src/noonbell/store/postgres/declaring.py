@@ -67,7 +67,7 @@ async def apply(db: Connection, declaration: Declaration) -> list[int]:
         )
     await _revive(db, declaration)
     if declaration.interrupted:
-        await end_live(db, declaration.interrupted, "unknown", declaration.at)
+        await ending.end_live(db, declaration.interrupted, "unknown", declaration.at)
     await _change(db, declaration)
     sids = await _create(db, declaration)
     await record(db, declaration.events)
@@ -79,13 +79,7 @@ async def _remove(db: Connection, declaration: Declaration) -> None:
         return
     sids, cursors = [r.sid for r in declaration.removed], [r.cursor_at for r in declaration.removed]
     at = declaration.at
-    await db.execute(
-        "WITH gone AS (DELETE FROM runs_live WHERE sid = ANY($1::int8[]) RETURNING *) "
-        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-        "SELECT run_for, sid, kind, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END, attempt, "
-        "coalesce(started_at, $2), $2, coalesce(owner, ''), epoch FROM gone",
-        sids, at,
-    )  # fmt: skip
+    await ending.end_all_of(db, sids, at)
     await db.execute(
         "UPDATE schedules s SET enabled = 0, next_run_at = NULL, removed_at = $3, updated_at = $3, "
         "cursor_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) WHERE s.sid = b.sid",
@@ -159,17 +153,6 @@ async def _revive(db: Connection, declaration: Declaration) -> None:
         [r.attempt for r in revived], [r.wake_at for r in revived], [r.started_at for r in revived],
         [r.attempt_at for r in revived], [r.crashes for r in revived], [r.epoch for r in revived],
         [r.cause for r in revived],
-    )  # fmt: skip
-
-
-async def end_live(db: Connection, ended: Sequence[LiveRun], outcome: str, now: int) -> None:
-    """Move live runs that will not go on to the ended ones."""
-    await db.execute(
-        "WITH gone AS (DELETE FROM runs_live l USING unnest($1::int8[], $2::text[], $3::int8[]) "
-        "AS b (sid, kind, run_for) WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for RETURNING l.*) "
-        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-        "SELECT run_for, sid, kind, $4, attempt, coalesce(started_at, $5), $5, coalesce(owner, ''), epoch FROM gone",
-        [e.sid for e in ended], [e.kind for e in ended], [e.run_for for e in ended], outcome, now,
     )  # fmt: skip
 
 

@@ -130,13 +130,7 @@ async def _write(db: Connection, edits: list[Edit], at: int) -> None:
         [change.turn.sid for change in edits], at,
     )  # fmt: skip
     if gone := [change.turn.sid for change in edits if change.epoch is None]:
-        await db.execute(
-            "WITH gone AS (DELETE FROM runs_live WHERE sid = ANY($1::int8[]) RETURNING *) "
-            "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-            "SELECT run_for, sid, kind, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END, attempt, "
-            "coalesce(started_at, $2), $2, coalesce(owner, ''), epoch FROM gone",
-            gone, at,
-        )  # fmt: skip
+        await ending.end_all_of(db, gone, at)
         await db.execute("UPDATE schedules SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at)
     if kept := [(change, change.epoch) for change in edits if change.epoch is not None]:
         await _open_epochs(db, [epoch for _, epoch in kept])

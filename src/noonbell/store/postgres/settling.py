@@ -14,19 +14,21 @@ import asyncpg
 from noonbell.core.records import Settlement
 from noonbell.store.postgres import outbox
 from noonbell.store.postgres.connection import Connection, storable
+from noonbell.store.postgres.ending import RUN
 
-_SETTLE = """
+_SETTLE = f"""
     WITH fresh AS (
-        SELECT b.*, l.started_at, l.epoch AS run_epoch
+        SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual
         FROM unnest(
             $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
-            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::text[]
+            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::bytea[]
         ) AS b (
             i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause,
             attempt_at, error, detail
         )
         JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
             AND l.owner = b.owner
+        LEFT JOIN schedules s ON s.sid = b.sid
     ), told AS (
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
@@ -37,8 +39,9 @@ _SETTLE = """
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
             error = excluded.error, detail = excluded.detail
     ), ended AS (
-        INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
-        SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch
+        INSERT INTO runs ({RUN})
+        SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
+            last_ended_for, manual
         FROM fresh WHERE wake_at IS NULL
     ), gone AS (
         DELETE FROM runs_live l USING fresh f
@@ -50,7 +53,11 @@ _SETTLE = """
         -- an edit during the run has opened another epoch: what follows then is for the next look to say
         UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = f.epoch THEN f.following ELSE f.ended_at END,
             last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
-            last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END
+            last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END,
+            last_ended_for = CASE WHEN f.wake_at IS NULL THEN f.run_for ELSE s.last_ended_for END,
+            last_ended_manual = CASE WHEN f.wake_at IS NULL THEN (f.kind = 'manual')::int ELSE s.last_ended_manual END,
+            ended_runs = s.ended_runs + (f.wake_at IS NULL)::int,
+            succeeded_runs = s.succeeded_runs + (f.wake_at IS NULL AND f.outcome = 'succeeded')::int
         FROM fresh f WHERE s.sid = f.sid
     )
     SELECT i FROM fresh
@@ -102,7 +109,7 @@ async def _settle_all(db: Connection, settlements: Sequence[Settlement]) -> list
     fresh: set[int] = set()
     for part in _apart(settlements):
         fresh.update(await _settle(db, part))
-    sent = [(s.message, s.ended_at) for i, s in enumerate(settlements) if i in fresh and s.message is not None]
+    sent = [(message, s.ended_at) for i, s in enumerate(settlements) if i in fresh for message in s.messages]
     await outbox.append(db, [message for message, _ in sent], [at for _, at in sent])
     return [settlement for i, settlement in enumerate(settlements) if i not in fresh]
 
@@ -130,7 +137,7 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[in
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
         [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
-        [storable(e.detail) for e in ends],
+        [e.detail for e in ends],
     )  # fmt: skip
     return [row[0] for row in rows]
 

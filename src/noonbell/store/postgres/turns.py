@@ -46,7 +46,7 @@ async def write(db: Connection, turns: Sequence[Turn], owner: str, now: int) -> 
     if not turns:
         return
     if preempted := [live for turn in turns for live in turn.preempted]:
-        await declaring.end_live(db, preempted, "failed", now)
+        await ending.end_live(db, preempted, "failed", now)
     if spans := [span for turn in turns for span in turn.spans]:
         await db.execute(
             "INSERT INTO spans (sid, from_at, to_at, n, verdict, reason, epoch) SELECT * FROM unnest("
@@ -105,13 +105,24 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
 
 
 async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
+    # the run before is the last one that its schedule knows of, but for several that end in one turn: those name it
+    before: dict[int, int] = {}
+    prevs: list[int | None] = []
+    for run in finished:
+        prevs.append(before.get(run.sid))
+        before[run.sid] = run.run_for
     await db.execute(
-        "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-        "SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], "
-        "$8::text[], $9::int8[])",
+        f"INSERT INTO runs ({ending.RUN}) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempts, b.started_at, "
+        "b.ended_at, b.owner, b.epoch, coalesce(b.prev_for, s.last_ended_for), "
+        "CASE WHEN b.prev_for IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END "
+        "FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::text[], "
+        "$9::int8[], $10::int8[]) "
+        "AS b (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for) "
+        "LEFT JOIN schedules s ON s.sid = b.sid",
         [r.run_for for r in finished], [r.sid for r in finished], [r.kind for r in finished],
         [r.outcome for r in finished], [r.attempts for r in finished], [r.started_at for r in finished],
         [r.ended_at for r in finished], [r.owner for r in finished], [r.epoch for r in finished],
+        prevs,
     )  # fmt: skip
 
 
@@ -122,13 +133,16 @@ async def _write_schedules(db: Connection, turns: Sequence[Turn], now: int) -> N
         "last_run_for = b.last_run_for, "
         "last_run_at = CASE WHEN b.began > 0 THEN $10 ELSE s.last_run_at END, "
         "last_attempt_at = CASE WHEN b.began > 0 THEN $10 ELSE s.last_attempt_at END, "
-        "last_success_at = CASE WHEN b.ended > 0 THEN $10 ELSE s.last_success_at END "
+        "last_success_at = CASE WHEN b.ended > 0 THEN $10 ELSE s.last_success_at END, "
+        "last_ended_for = coalesce(b.ended_for, s.last_ended_for), "
+        "last_ended_manual = CASE WHEN b.ended > 0 THEN 0 ELSE s.last_ended_manual END, "
+        "ended_runs = s.ended_runs + b.ended, succeeded_runs = s.succeeded_runs + b.ended "
         "FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], "
-        "$9::int8[], $11::int8[]) AS b (sid, cursor_at, next_run_at, enabled, anchor_at, backlog_left, backlog_until, "
-        "last_run_for, began, ended) WHERE s.sid = b.sid",
+        "$9::int8[], $11::int8[], $12::int8[]) AS b (sid, cursor_at, next_run_at, enabled, anchor_at, backlog_left, backlog_until, "
+        "last_run_for, began, ended, ended_for) WHERE s.sid = b.sid",
         [t.sid for t in turns], [t.cursor_at for t in turns], [t.next_run_at for t in turns],
         [int(t.enabled) for t in turns], [t.anchor_at for t in turns], [t.backlog_left for t in turns],
         [t.backlog_until for t in turns], [t.last_run_for for t in turns],
         [int(bool(t.starts or t.finished)) for t in turns], now,
-        [int(bool(t.finished)) for t in turns],
+        [len(t.finished) for t in turns], [t.finished[-1].run_for if t.finished else None for t in turns],
     )  # fmt: skip

@@ -10,7 +10,7 @@ import msgspec
 from noonbell.core.crashes import is_poisonous, quarantined
 from noonbell.core.records import Turn
 from noonbell.ports import Claimed, LaneClaim, TakeTurn
-from noonbell.store.sqlite import auditing, declaring, outbox, stored, turns
+from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -138,7 +138,7 @@ def take_over(db: apsw.Connection, lane: str, at: int) -> int:
 def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at: int) -> None:
     if rows:
         keys = _encode(rows).decode()
-        declaring.end_keys(db, keys, outcome, at)
+        ending.end_keys(db, keys, outcome, at)
         db.execute(
             "UPDATE schedules SET next_run_at = ?2 WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))", (keys, at)
         )

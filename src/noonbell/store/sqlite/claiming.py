@@ -14,7 +14,7 @@ import msgspec
 
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
-from noonbell.store.sqlite import declaring
+from noonbell.store.sqlite import ending
 
 _encode = msgspec.json.Encoder().encode
 
@@ -128,7 +128,7 @@ def _write_decisions(db: apsw.Connection, decisions: list[Decision], owner: str,
     fresh = [(s.sid, s.run_for, s.epoch) for s in starts if s.cause == "cron" and s.attempt == 1 and s.fence == 1]
     again = [s for s in starts if s.fence > 1]
     if preempted:
-        declaring.end_live(db, preempted, "failed", now)
+        ending.end_live(db, preempted, "failed", now)
     if spans:
         db.execute(
             "INSERT INTO spans SELECT value ->> 'sid', value ->> 'from_at', value ->> 'to_at', value ->> 'n', "

@@ -135,6 +135,8 @@ class Connection:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA cache_size = -65536")
+            # a burst writes the same pages again and again: they are copied into the file once for many commits
+            db.execute("PRAGMA wal_autocheckpoint = 16384")
             db.execute("PRAGMA temp_store = MEMORY")
             _migrate(db)
             db.execute(SETTLE_TABLE)

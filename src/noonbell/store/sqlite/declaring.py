@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import apsw
 import msgspec
 
-from noonbell.core.records import Declaration, LifecycleEvent, LiveRun
+from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import Declared
+from noonbell.store.sqlite import ending
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,7 +68,7 @@ def apply(db: apsw.Connection, declaration: Declaration) -> list[int]:
         )
     _revive(db, declaration)
     if declaration.interrupted:
-        end_live(db, declaration.interrupted, "unknown", declaration.at)
+        ending.end_live(db, declaration.interrupted, "unknown", declaration.at)
     _change(db, declaration)
     sids = _create(db, declaration)
     for event in declaration.events:
@@ -80,13 +81,7 @@ def _remove(db: apsw.Connection, declaration: Declaration) -> None:
         return
     gone = _encode([(r.sid, r.cursor_at) for r in declaration.removed])
     at = declaration.at
-    db.execute(
-        "INSERT INTO runs SELECT run_for, sid, kind, iif(state = 'waiting', 'failed', 'abandoned'), attempt, "
-        "coalesce(started_at, ?2), ?2, coalesce(owner, ''), epoch FROM runs_live "
-        "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
-        (gone, at),
-    )
-    db.execute("DELETE FROM runs_live WHERE sid IN (SELECT value ->> 0 FROM json_each(?))", (gone,))
+    ending.end_all_of(db, [r.sid for r in declaration.removed], at)
     db.execute(
         "UPDATE schedules SET enabled = 0, next_run_at = NULL, removed_at = ?2, updated_at = ?2, "
         "cursor_at = b.value ->> 1 FROM json_each(?1) b WHERE sid = b.value ->> 0",
@@ -146,24 +141,6 @@ def _revive(db: apsw.Connection, declaration: Declaration) -> None:
         f"cause = b.value ->> 'cause' FROM json_each(?) b WHERE {match}",
         (revived,),
     )
-
-
-_KEYS = "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
-
-
-def end_live(db: apsw.Connection, ended: Sequence[LiveRun], outcome: str, now: int) -> None:
-    """Move live runs that will not go on to the ended ones."""
-    end_keys(db, _encode([(live.sid, live.kind, live.run_for) for live in ended]).decode(), outcome, now)
-
-
-def end_keys(db: apsw.Connection, keys: str, outcome: str, now: int) -> None:
-    """The same by keys (sid, kind, run_for), as JSON."""
-    db.execute(
-        "INSERT INTO runs SELECT run_for, sid, kind, ?2, attempt, coalesce(started_at, ?3), ?3, coalesce(owner, ''), "
-        f"epoch FROM runs_live WHERE (sid, kind, run_for) IN {_KEYS}",
-        (keys, outcome, now),
-    )
-    db.execute(f"DELETE FROM runs_live WHERE (sid, kind, run_for) IN {_KEYS}", (keys,))
 
 
 def _create(db: apsw.Connection, declaration: Declaration) -> list[int]:

@@ -12,7 +12,7 @@ from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursP
 from noonbell.core.turns import snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
-from noonbell.store.sqlite import auditing, rows, stored, turns
+from noonbell.store.sqlite import auditing, ending, rows, stored, turns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,9 +25,18 @@ _NEW: Final = (
 def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
     if not created:
         return []
-    _refuse_known_ids(db, [new.schedule_id for new in created])
-    _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], ())
     first = (db.execute("SELECT max(sid) FROM schedules").get or 0) + 1
+    try:
+        _insert(db, created, first, at, actor)
+    except apsw.ConstraintError:
+        # said only now which one it is: asking before would cost every creation its share
+        _refuse_known_ids(db, [new.schedule_id for new in created], first)
+        _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], (), first)
+        raise
+    return list(range(first, first + len(created)))
+
+
+def _insert(db: apsw.Connection, created: Sequence[DurableSchedule], first: int, at: int, actor: str) -> None:
     numbered = list(enumerate(created, first))
     made = [
         (
@@ -48,7 +57,6 @@ def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, act
     _know_rules(db, {new.columns.timezone: new.zone_hash for new in created})
     audits = [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns)) for new in created]
     auditing.append(db, audits)
-    return list(range(first, first + len(created)))
 
 
 def apply(
@@ -108,18 +116,12 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
     db.execute(
         "UPDATE epochs SET to_at = ?2 WHERE to_at IS NULL AND sid IN (SELECT value FROM json_each(?1))", (sids, at)
     )
-    gone = _encode([change.turn.sid for change in edits if change.epoch is None]).decode()
-    db.execute(
-        "INSERT INTO runs SELECT run_for, sid, kind, iif(state = 'waiting', 'failed', 'abandoned'), attempt, "
-        "coalesce(started_at, ?2), ?2, coalesce(owner, ''), epoch FROM runs_live "
-        "WHERE sid IN (SELECT value FROM json_each(?1))",
-        (gone, at),
-    )
-    db.execute("DELETE FROM runs_live WHERE sid IN (SELECT value FROM json_each(?))", (gone,))
-    db.execute(
-        "UPDATE schedules SET removed_at = ?2, updated_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
-        (gone, at),
-    )
+    if gone := [change.turn.sid for change in edits if change.epoch is None]:
+        ending.end_all_of(db, gone, at)
+        db.execute(
+            "UPDATE schedules SET removed_at = ?2, updated_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
+            (_encode(gone).decode(), at),
+        )
     epochs = [change.epoch for change in edits if change.epoch is not None]
     if epochs:
         names = epochs[0].__struct_fields__
@@ -147,22 +149,27 @@ def put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
     db.execute("INSERT OR REPLACE INTO zone_rules SELECT key, value FROM json_each(?)", (_encode(dict(rules)),))
 
 
-def _refuse_known_ids(db: apsw.Connection, ids: list[str]) -> None:
-    sql = "SELECT s.schedule_id FROM json_each(?) b CROSS JOIN schedules s ON s.schedule_id = b.value"
-    known = {row[0] for row in db.execute(sql, (_encode(ids).decode(),))}
+def _refuse_known_ids(db: apsw.Connection, ids: list[str], below: int) -> None:
+    """Ids are given once; those of the schedules from the sid `below` on are the ones in question."""
+    sql = "SELECT s.schedule_id FROM json_each(?1) b CROSS JOIN schedules s ON s.schedule_id = b.value WHERE s.sid < ?2"
+    known = {row[0] for row in db.execute(sql, (_encode(ids).decode(), below))}
     for one in ids:
         if one in known:
             raise ScheduleExistsError("schedule_id", one)
         known.add(one)
 
 
-def _refuse_taken_names(db: apsw.Connection, names: list[tuple[str, str]], but: Sequence[int]) -> None:
-    """Names of one owner are taken once; the schedules in `but` are about to get theirs anew."""
+def _refuse_taken_names(
+    db: apsw.Connection, names: list[tuple[str, str]], but: Sequence[int], below: int = 1 << 62
+) -> None:
+    """Names of one owner are taken once; those in `but`, and from the sid `below` on, are about to get theirs."""
     sql = (
         "SELECT s.managed_by, s.name FROM json_each(?1) b CROSS JOIN schedules s ON s.managed_by = b.value ->> 0 "
-        "AND s.name = b.value ->> 1 AND s.removed_at IS NULL AND s.sid NOT IN (SELECT value FROM json_each(?2))"
+        "AND s.name = b.value ->> 1 AND s.removed_at IS NULL AND s.sid < ?3 "
+        "AND s.sid NOT IN (SELECT value FROM json_each(?2))"
     )
-    taken = {(row[0], row[1]) for row in db.execute(sql, (_encode(names).decode(), _encode(list(but)).decode()))}
+    bindings = (_encode(names).decode(), _encode(list(but)).decode(), below)
+    taken = {(row[0], row[1]) for row in db.execute(sql, bindings)}
     for key in names:
         if key in taken:
             raise ScheduleExistsError("name", key[1])

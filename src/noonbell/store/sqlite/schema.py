@@ -154,6 +154,25 @@ MIGRATIONS: Final = (
     """
     ALTER TABLE attempts ADD COLUMN detail;
 
+    -- The history of a schedule is a chain: see `ending`.
+    ALTER TABLE runs ADD COLUMN prev_for;
+    ALTER TABLE runs ADD COLUMN prev_manual NOT NULL DEFAULT 0;
+    ALTER TABLE schedules ADD COLUMN last_ended_for;
+    ALTER TABLE schedules ADD COLUMN last_ended_manual NOT NULL DEFAULT 0;
+    ALTER TABLE schedules ADD COLUMN ended_runs NOT NULL DEFAULT 0;
+    ALTER TABLE schedules ADD COLUMN succeeded_runs NOT NULL DEFAULT 0;
+    UPDATE runs SET prev_for = e.prev_for, prev_manual = coalesce(e.prev_manual, 0) FROM (
+        SELECT run_for, sid, kind, lag(run_for) OVER w AS prev_for, lag(kind = 'manual') OVER w AS prev_manual
+        FROM runs WINDOW w AS (PARTITION BY sid ORDER BY ended_at, run_for, kind)
+    ) e WHERE e.run_for = runs.run_for AND e.sid = runs.sid AND e.kind = runs.kind;
+    UPDATE schedules SET last_ended_for = e.run_for, last_ended_manual = e.kind = 'manual', ended_runs = e.n,
+        succeeded_runs = e.succeeded
+    FROM (
+        SELECT sid, run_for, kind, count(*) OVER w AS n, sum(outcome = 'succeeded') OVER w AS succeeded,
+            row_number() OVER (PARTITION BY sid ORDER BY ended_at DESC, run_for DESC, kind DESC) AS place
+        FROM runs WINDOW w AS (PARTITION BY sid)
+    ) e WHERE e.sid = schedules.sid AND e.place = 1;
+
     CREATE TABLE outbox (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         sid INTEGER NOT NULL,
@@ -235,6 +254,6 @@ MIGRATIONS: Final = (
 SETTLE_TABLE: Final = """
     CREATE TEMP TABLE IF NOT EXISTS settling (
         i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at,
-        cause, attempt_at, error, detail
+        attempt_at
     )
 """

@@ -1,19 +1,19 @@
 """Settling on SQLite: ends of attempts become history, in one transaction.
 
 The batch is put into a temporary table and joined with the live runs by key, fence and owner; what does not match is
-stale and changes nothing. Most ends are first attempts of scheduled runs that succeeded: they travel as a few numbers,
+stale and changes nothing. A schedule has one end in it: further ones come in a batch after it. Most ends are first attempts of scheduled runs that succeeded: they travel as a few numbers,
 in a burst as a single one each, the rest with all there is to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import apsw
 import msgspec
 
 from noonbell.core.records import Settlement
-from noonbell.store.sqlite import outbox
+from noonbell.store.sqlite import ending, outbox, rows
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,15 +32,14 @@ _PLAIN = """
         'scheduled', 'succeeded', 1, ?2
     FROM json_each(?1)
 """
-_FULL = """
-    INSERT INTO temp.settling (
-        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, cause, attempt_at,
-        error, detail
-    )
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
-    FROM json_each(?1)
-"""
+_FULL = "temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at)"
+# Bound as values and not by way of the temporary table: a detail may be a megabyte.
+_TOLD = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
+_TOLD_AGAIN = (
+    "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
+    "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, error = excluded.error, "
+    "detail = excluded.detail"
+)
 _FRESH = """
     FROM temp.settling b JOIN runs_live l
     ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence AND l.owner = b.owner
@@ -51,7 +50,7 @@ def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settl
     """Write the ends together; if the ledger contradicts one of them, singly."""
     try:
         with db:  # a savepoint
-            return _settle(db, settlements)
+            return [late for part in _apart(settlements) for late in _settle(db, part)]
     except apsw.ConstraintError:
         if len(settlements) == 1:
             return _give_up(db, settlements[0])
@@ -59,6 +58,19 @@ def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settl
     for settlement in settlements:
         stale += settle(db, [settlement])
     return stale
+
+
+def _apart(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
+    """The batch in parts that touch no schedule twice: almost always one part.
+
+    The ends of two runs of one schedule (its own and a manual one) come one after the other, in their order.
+    """
+    rest = settlements
+    while rest:
+        part: dict[int, Settlement] = {}
+        left = [s for s in rest if part.setdefault(s.start.sid, s) is not s]
+        yield list(part.values()) if left else rest
+        rest = left
 
 
 def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
@@ -73,13 +85,15 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     _fill(db, settlements)
     stale = _drop_stale(db, settlements)
+    recorded = settlements
+    if stale:
+        left_out = {id(s) for s in stale}
+        recorded = [s for s in settlements if id(s) not in left_out]
+    _tell(db, recorded)
     db.execute(
-        "INSERT OR REPLACE INTO attempts SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, "
-        "owner, error, detail FROM temp.settling WHERE cause IS NOT NULL"
-    )
-    db.execute(
-        "INSERT INTO runs SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, coalesce(l.started_at, b.attempt_at), "
-        f"b.ended_at, b.owner, l.epoch {_FRESH} WHERE b.wake_at IS NULL"
+        f"INSERT INTO runs ({ending.RUN}) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, "
+        "coalesce(l.started_at, b.attempt_at), b.ended_at, b.owner, l.epoch, s.last_ended_for, "
+        f"coalesce(s.last_ended_manual, 0) {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid WHERE b.wake_at IS NULL"
     )
     db.execute(
         "DELETE FROM runs_live WHERE (sid, kind, run_for) IN "
@@ -94,21 +108,40 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
     db.execute(
         "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.epoch, b.following, b.ended_at), "
         "last_success_at = iif(b.outcome = 'succeeded', b.ended_at, last_success_at), "
-        "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at) "
+        "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at), "
+        "last_ended_for = iif(b.wake_at IS NULL, b.run_for, last_ended_for), "
+        "last_ended_manual = iif(b.wake_at IS NULL, b.kind = 'manual', last_ended_manual), "
+        "ended_runs = ended_runs + (b.wake_at IS NULL), "
+        "succeeded_runs = succeeded_runs + (b.wake_at IS NULL AND b.outcome = 'succeeded') "
         "FROM temp.settling b WHERE schedules.sid = b.sid"
     )
-    _send(db, settlements, stale)
+    _send(db, recorded)
     return stale
 
 
-def _send(db: apsw.Connection, settlements: Sequence[Settlement], stale: list[Settlement]) -> None:
+def _is_plain(s: Settlement) -> bool:
+    """A single attempt that succeeded is told whole by its run; only the others are kept as attempts."""
+    return s.outcome == "succeeded" and s.start.attempt == 1 and s.detail is None
+
+
+def _tell(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
+    told = [
+        (
+            s.start.sid, s.start.run_for, s.start.kind, s.start.attempt, s.outcome, s.start.cause, s.start.started_at,
+            s.ended_at, s.owner, s.error, s.detail,
+        )
+        for s in settlements
+        if not _is_plain(s)
+    ]  # fmt: skip
+    if told:
+        rows.insert(db, _TOLD, told, _TOLD_AGAIN)
+
+
+def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     """Put the messages of ended runs into the outbox, those of each instant together."""
-    sent = [s for s in settlements if s.message is not None]
-    if sent and stale:
-        left_out = {id(s) for s in stale}
-        sent = [s for s in sent if id(s) not in left_out]
+    sent = [s for s in settlements if s.messages]
     for at in dict.fromkeys(s.ended_at for s in sent):
-        outbox.append(db, [s.message for s in sent if s.message is not None and s.ended_at == at], at)
+        outbox.append(db, [message for s in sent if s.ended_at == at for message in s.messages], at)
 
 
 def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
@@ -117,18 +150,14 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     full = []
     for s in settlements:
         start = s.start
-        is_plain = s.outcome == "succeeded" and start.attempt == 1 and s.detail is None
-        if is_plain and start.kind == "scheduled" and s.owner == owner:
+        if _is_plain(s) and start.kind == "scheduled" and s.owner == owner:
             group = (start.run_for, start.fence, start.following, start.epoch)
             alike.setdefault(group, {})[start.sid] = s.ended_at
         else:
-            # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
-            cause = None if is_plain else start.cause
             full.append(
                 (
                     start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
-                    s.outcome, start.attempt, s.owner, s.wake_at, cause, start.started_at, s.error,
-                    s.detail,
+                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at,
                 )
             )  # fmt: skip
     db.execute("DELETE FROM temp.settling")
@@ -141,7 +170,7 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     if plain:
         db.execute(_PLAIN, (_encode(plain), owner))
     if full:
-        db.execute(_FULL, (_encode(full),))
+        rows.insert(db, _FULL, full)
 
 
 def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.sqlite import auditing, declaring, outbox
+from noonbell.store.sqlite import auditing, ending, outbox
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,13 +25,18 @@ _ADVANCE: Final = """
         anchor_at = b.value ->> 4, backlog_left = b.value ->> 5, backlog_until = b.value ->> 6,
         last_run_for = b.value ->> 7, last_run_at = iif(b.value ->> 8, ?2, last_run_at),
         last_attempt_at = iif(b.value ->> 8, ?2, last_attempt_at),
-        last_success_at = iif(b.value ->> 8 = 2, ?2, last_success_at)
+        last_success_at = iif(b.value ->> 8 = 2, ?2, last_success_at),
+        last_ended_for = coalesce(b.value ->> 9, last_ended_for),
+        last_ended_manual = iif(b.value ->> 10, 0, last_ended_manual),
+        ended_runs = ended_runs + (b.value ->> 10), succeeded_runs = succeeded_runs + (b.value ->> 10)
     FROM json_each(?1) b WHERE sid = b.value ->> 0
 """
 _ADVANCE_ALIKE: Final = """
     UPDATE schedules SET cursor_at = ?3, next_run_at = ?4, enabled = ?5, anchor_at = ?6, backlog_left = ?7,
         backlog_until = ?8, last_run_for = ?9, last_run_at = iif(?10, ?2, last_run_at),
-        last_attempt_at = iif(?10, ?2, last_attempt_at), last_success_at = iif(?10 = 2, ?2, last_success_at)
+        last_attempt_at = iif(?10, ?2, last_attempt_at), last_success_at = iif(?10 = 2, ?2, last_success_at),
+        last_ended_for = coalesce(?11, last_ended_for), last_ended_manual = iif(?12, 0, last_ended_manual),
+        ended_runs = ended_runs + ?12, succeeded_runs = succeeded_runs + ?12
     WHERE sid IN (SELECT value FROM json_each(?1))
 """
 _BEGIN: Final = """
@@ -40,14 +45,20 @@ _BEGIN: Final = """
 """
 _BEGIN_ALL: Final = _BEGIN.format(sid="value ->> 0", run_for="value ->> 1", epoch="value ->> 2")
 _BEGIN_ALIKE: Final = _BEGIN.format(sid="value", run_for="?4", epoch="?5")
-_END: Final = """
-    INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
-    SELECT {run_for}, {sid}, {rest} FROM json_each(?1)
+# The run before is the last one that its schedule knows of, but for several that end in one turn: those name it.
+_END: Final = f"""
+    INSERT INTO runs ({ending.RUN})
+    SELECT {{run_for}}, s.sid, {{rest}}, coalesce({{prev}}, s.last_ended_for),
+        iif({{prev}} IS NULL, s.last_ended_manual, 0)
+    FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = {{sid}}
 """
 _END_ALL: Final = _END.format(
-    sid="value ->> 0", run_for="value ->> 1", rest=", ".join(f"value ->> {place}" for place in range(2, 9))
+    sid="b.value ->> 0",
+    run_for="b.value ->> 1",
+    rest=", ".join(f"b.value ->> {place}" for place in range(2, 9)),
+    prev="b.value ->> 9",
 )
-_END_ALIKE: Final = _END.format(sid="value", run_for="?2", rest="?3, ?4, ?5, ?6, ?7, ?8, ?9")
+_END_ALIKE: Final = _END.format(sid="b.value", run_for="?2", rest="?3, ?4, ?5, ?6, ?7, ?8, ?9", prev="?10")
 
 
 def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
@@ -56,7 +67,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
         return
     preempted = [live for turn in turns if turn.preempted for live in turn.preempted]
     if preempted:
-        declaring.end_live(db, preempted, "failed", now)
+        ending.end_live(db, preempted, "failed", now)
     spans = [span for turn in turns if turn.spans for span in turn.spans]
     if spans:
         db.execute(
@@ -68,7 +79,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
     _write_waiting(db, turns)
     finished = [run for turn in turns if turn.finished for run in turn.finished]
     if finished:
-        _each_kind(db, [_ended(run) for run in finished], _END_ALL, _END_ALIKE)
+        _each_kind(db, _ended(finished), _END_ALL, _END_ALIKE)
         outbox.append(db, [message for turn in turns for message in turn.messages], now)
     _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
     auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
@@ -79,14 +90,23 @@ def _advanced(turn: Turn) -> tuple[Any, ...]:
     happened = 2 if turn.finished else 1 if turn.starts else 0
     return (
         turn.sid, turn.cursor_at, turn.next_run_at, int(turn.enabled), turn.anchor_at, turn.backlog_left,
-        turn.backlog_until, turn.last_run_for, happened,
+        turn.backlog_until, turn.last_run_for, happened, turn.finished[-1].run_for if turn.finished else None,
+        len(turn.finished),
     )  # fmt: skip
 
 
-def _ended(run: Run) -> tuple[Any, ...]:
-    return (
-        run.sid, run.run_for, run.kind, run.outcome, run.attempts, run.started_at, run.ended_at, run.owner, run.epoch,
-    )  # fmt: skip
+def _ended(finished: Sequence[Run]) -> list[tuple[Any, ...]]:
+    before: dict[int, int] = {}
+    rows = []
+    for run in finished:
+        rows.append(
+            (
+                run.sid, run.run_for, run.kind, run.outcome, run.attempts, run.started_at, run.ended_at, run.owner,
+                run.epoch, before.get(run.sid),
+            )
+        )  # fmt: skip
+        before[run.sid] = run.run_for
+    return rows
 
 
 def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int) -> None:

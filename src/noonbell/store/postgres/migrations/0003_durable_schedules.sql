@@ -10,7 +10,27 @@ CREATE INDEX idx_schedules_lane ON schedules (lane, next_run_at)
     WHERE enabled = 1 AND lane IS NOT NULL AND next_run_at IS NOT NULL;
 CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
 
-ALTER TABLE attempts ADD COLUMN detail text;
+ALTER TABLE attempts ADD COLUMN detail bytea;
+
+-- The history of a schedule is a chain: its row names the run that ended last, each run the one that ended before it.
+ALTER TABLE runs ADD COLUMN prev_for int8;
+ALTER TABLE runs ADD COLUMN prev_manual int2 NOT NULL DEFAULT 0;
+ALTER TABLE schedules ADD COLUMN last_ended_for int8;
+ALTER TABLE schedules ADD COLUMN last_ended_manual int2 NOT NULL DEFAULT 0;
+ALTER TABLE schedules ADD COLUMN ended_runs int8 NOT NULL DEFAULT 0;
+ALTER TABLE schedules ADD COLUMN succeeded_runs int8 NOT NULL DEFAULT 0;
+UPDATE runs r SET prev_for = e.prev_for, prev_manual = coalesce((e.prev_kind = 'manual')::int, 0)
+FROM (
+    SELECT run_for, sid, kind, lag(run_for) OVER w AS prev_for, lag(kind) OVER w AS prev_kind
+    FROM runs WINDOW w AS (PARTITION BY sid ORDER BY ended_at, run_for, kind)
+) e WHERE e.run_for = r.run_for AND e.sid = r.sid AND e.kind = r.kind;
+UPDATE schedules s SET last_ended_for = e.run_for, last_ended_manual = (e.kind = 'manual')::int, ended_runs = e.n,
+    succeeded_runs = e.succeeded
+FROM (
+    SELECT sid, run_for, kind, count(*) OVER w AS n, count(*) FILTER (WHERE outcome = 'succeeded') OVER w AS succeeded,
+        row_number() OVER (PARTITION BY sid ORDER BY ended_at DESC, run_for DESC, kind DESC) AS place
+    FROM runs WINDOW w AS (PARTITION BY sid)
+) e WHERE e.sid = s.sid AND e.place = 1;
 
 CREATE TABLE quiet_hours_policies (
     policy_id text COLLATE "C" PRIMARY KEY,

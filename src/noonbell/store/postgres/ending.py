@@ -1,0 +1,57 @@
+"""Runs that end on PostgreSQL without anybody settling them, and the history that every ended run joins.
+
+The history of a schedule is a chain: its row names the run that ended last and counts them all, and each ended run
+names the one that ended before it. Whoever adds to `runs` brings the row up to date in the same transaction, under its
+lock: here, in `settling` and in `turns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from noonbell.core.records import LiveRun
+from noonbell.store.postgres.connection import Connection
+
+RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
+
+# Those of one schedule that end together follow each other in the order of what they are for.
+_END: Final = f"""
+    WITH gone AS ({{gone}} RETURNING l.*), linked AS (
+        SELECT g.*, s.last_ended_for, s.last_ended_manual, count(*) OVER (PARTITION BY g.sid) AS n,
+            row_number() OVER w AS place, lag(g.run_for) OVER w AS before_for, lag(g.kind) OVER w AS before_kind
+        FROM gone g LEFT JOIN schedules s ON s.sid = g.sid
+        WINDOW w AS (PARTITION BY g.sid ORDER BY g.run_for, g.kind)
+    ), ended AS (
+        INSERT INTO runs ({RUN})
+        SELECT run_for, sid, kind,
+            coalesce($1::text, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END), attempt,
+            coalesce(started_at, $2::int8), $2::int8, coalesce(owner, ''), epoch,
+            CASE WHEN place = 1 THEN last_ended_for ELSE before_for END,
+            CASE WHEN place = 1 THEN coalesce(last_ended_manual, 0) ELSE (before_kind = 'manual')::int END
+        FROM linked
+    )
+    UPDATE schedules s SET last_ended_for = k.run_for, last_ended_manual = (k.kind = 'manual')::int,
+        ended_runs = s.ended_runs + k.n
+    FROM linked k WHERE k.place = k.n AND s.sid = k.sid
+"""
+_ALL_OF: Final = _END.format(gone="DELETE FROM runs_live l WHERE l.sid = ANY($3::int8[])")
+_KEYS: Final = _END.format(
+    gone="DELETE FROM runs_live l USING unnest($3::int8[], $4::text[], $5::int8[]) AS b (sid, kind, run_for) "
+    "WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
+)
+
+
+async def end_all_of(db: Connection, sids: Sequence[int], at: int) -> None:
+    """These schedules go: what waits for a retry has failed, the rest is abandoned."""
+    await db.execute(_ALL_OF, None, at, sids)
+
+
+async def end_live(db: Connection, ended: Sequence[LiveRun], outcome: str, at: int) -> None:
+    """Move live runs that will not go on to the ended ones."""
+    await end_keys(db, [(live.sid, live.kind, live.run_for) for live in ended], outcome, at)
+
+
+async def end_keys(db: Connection, keys: Sequence[Any], outcome: str, at: int) -> None:
+    """The same by rows that begin with (sid, kind, run_for)."""
+    await db.execute(_KEYS, outcome, at, [key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys])

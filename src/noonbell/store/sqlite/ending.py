@@ -1,0 +1,67 @@
+"""Runs that end on SQLite without anybody settling them, and the history that every ended run joins.
+
+The history of a schedule is a chain. Its row names the run that ended last, and each ended run names the one that ended
+before it, so that the latest runs of a schedule are found one by one, by primary key, however large `runs` is. The row
+counts the ended runs too: it still knows of those that were pruned. Whoever adds to `runs` brings both up to date in
+the same transaction: here, in `settling` and in `turns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import LiveRun
+
+_encode = msgspec.json.Encoder().encode
+
+RUN: Final = (
+    "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
+)
+
+_OF_SIDS: Final = "l.sid IN (SELECT value FROM json_each(?1))"
+_OF_KEYS: Final = "(l.sid, l.kind, l.run_for) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
+
+# Those of one schedule that end together follow each other in the order of what they are for.
+_END: Final = f"""
+    INSERT INTO runs ({RUN})
+    SELECT l.run_for, l.sid, l.kind, coalesce(?3, iif(l.state = 'waiting', 'failed', 'abandoned')), l.attempt,
+        coalesce(l.started_at, ?2), ?2, coalesce(l.owner, ''), l.epoch,
+        iif(row_number() OVER w = 1, s.last_ended_for, lag(l.run_for) OVER w),
+        coalesce(iif(row_number() OVER w = 1, s.last_ended_manual, lag(l.kind = 'manual') OVER w), 0)
+    FROM runs_live l LEFT JOIN schedules s ON s.sid = l.sid WHERE {{chosen}}
+    WINDOW w AS (PARTITION BY l.sid ORDER BY l.run_for, l.kind)
+"""
+_JOIN: Final = """
+    UPDATE schedules SET last_ended_for = e.run_for, last_ended_manual = e.manual, ended_runs = ended_runs + e.n
+    FROM (
+        SELECT sid, run_for, kind = 'manual' AS manual, row_number() OVER w AS place,
+            count(*) OVER (PARTITION BY sid) AS n
+        FROM runs_live l WHERE {chosen} WINDOW w AS (PARTITION BY sid ORDER BY run_for DESC, kind DESC)
+    ) e WHERE schedules.sid = e.sid AND e.place = 1
+"""
+
+
+def end_all_of(db: apsw.Connection, sids: Sequence[int], at: int) -> None:
+    """These schedules go: what waits for a retry has failed, the rest is abandoned."""
+    if sids:
+        _end(db, _OF_SIDS, _encode(sids).decode(), None, at)
+
+
+def end_live(db: apsw.Connection, ended: Sequence[LiveRun], outcome: str, at: int) -> None:
+    """Move live runs that will not go on to the ended ones."""
+    end_keys(db, _encode([(live.sid, live.kind, live.run_for) for live in ended]).decode(), outcome, at)
+
+
+def end_keys(db: apsw.Connection, keys: str, outcome: str, at: int) -> None:
+    """The same by keys (sid, kind, run_for), as JSON."""
+    _end(db, _OF_KEYS, keys, outcome, at)
+
+
+def _end(db: apsw.Connection, chosen: str, told: str, outcome: str | None, at: int) -> None:
+    db.execute(_END.format(chosen=chosen), (told, at, outcome))
+    db.execute(_JOIN.format(chosen=chosen), (told,))
+    db.execute(f"DELETE FROM runs_live AS l WHERE {chosen}", (told,))
