@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,8 +56,8 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_version_and_help() -> None:
     assert CliRunner().invoke(program, ["--version"]).output == f"noonbell {__version__}\n"
     shown = CliRunner().invoke(program, ["--help"]).output
-    assert "explain  Say in English" in shown
-    assert "next     List the coming" in shown
+    assert re.search(r"^ +explain +Say in English", shown, re.MULTILINE)
+    assert re.search(r"^ +next +List the coming", shown, re.MULTILINE)
     assert "_NOONBELL_COMPLETE=bash_source" in shown
 
 

@@ -19,9 +19,12 @@ _COMMANDS: Final = {
     "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
     "keys": ("noonbell.cli.keys_command", "Make the master keys that secrets are sealed with."),
     "import": ("noonbell.cli.import_command", "Translate a crontab into a file of schedules."),
+    "monitors": ("noonbell.cli.monitors_command", "Watch over jobs that run elsewhere."),
     "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
     "plan": ("noonbell.cli.plan_command", "Show what a file of schedules would change, and what that means."),
     "prune": ("noonbell.cli.prune_command", "Forget old days of a ledger, and keep their counts."),
+    "secrets": ("noonbell.cli.secrets_command", "Put in the secrets that requests name."),
+    "signing": ("noonbell.cli.signing_command", "Show or replace the keys that sign a schedule's requests."),
     "verify": ("noonbell.cli.verify_command", "Prove that a ledger is whole, or tell what is wrong with it."),
     "why": ("noonbell.cli.why_command", "Say why a task did, or did not, run at a time."),
 }

@@ -12,6 +12,7 @@ from noonbell.actions.process import Output
 from noonbell.actions.results import Finished
 from noonbell.actions.secrets import DEFAULT_TEAM, Masker, Secrets
 from noonbell.actions.secrets.keys import new_ring
+from noonbell.core.detail import unpack
 from noonbell.engine import SystemClock
 from noonbell.errors import MasterKeyMissingError, ScheduleInvalidError, SecretUnknownError
 from noonbell.store.memory import MemoryStore
@@ -43,7 +44,7 @@ async def with_token() -> Secrets:
 
 
 async def test_environment_and_stdin_hold_the_value_and_the_output_does_not() -> None:
-    detail = str((await ran(ACTION, await with_token())).detail)
+    detail = str(unpack((await ran(ACTION, await with_token())).detail or b""))
     assert f"{len(f'a {VALUE} ${{b}}')} a *** ${{b}} *** ${{HOME}}" in detail
     assert "zebra" not in detail
 

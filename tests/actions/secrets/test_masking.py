@@ -396,3 +396,47 @@ def test_a_masker_shows_nothing_of_itself() -> None:
     assert Masker([]).text(PLAIN, cut=True) == PLAIN
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(masker)
+
+
+def test_many_values_and_one_more() -> None:
+    """They are looked for in chunks, and those of another masker are used again."""
+    values = [f"{number:03}-value-{number * 7919}" for number in range(30)]
+    masker = Masker(values[:-1])
+    more = Masker(values, like=masker)
+    less = Masker(values[5:], like=more)
+    shown = " ".join(values)
+    assert masker.text(shown) == " ".join([MASK] * 29 + values[-1:])
+    assert more.text(shown) == " ".join([MASK] * 30)
+    assert less.text(shown) == " ".join(values[:5] + [MASK] * 25)
+    # finds of different chunks that overlap
+    apart = [*values, "abcdefghi", *(f"zz{number}-other-{number * 7907}" for number in range(30)), "ghijklmnop"]
+    assert Masker(apart).text("x abcdefghijklmnop y") == "x *** y"
+    assert Masker(apart).data(b"x abcdefghijklmnop y") == b"x *** y"
+
+
+def test_a_long_value_is_masked_in_small_letters_too() -> None:
+    masker = Masker(["Xy7Zq9Lm3Np5Rs8T", "Zq9XyLm"])
+    assert masker.text("http://xy7zq9lm3np5rs8t.example, zq9xylm") == "http://***.example, zq9xylm"
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown", "masked"),
+    [
+        (
+            "https://hooks.example.com/services/T0123/B0456/Xy7Zq9Lm3Np5Rs8T",
+            "POST /services/T0123/B0456/Xy7Zq9Lm3Np5Rs8T: no Xy7Zq9Lm3Np5Rs8T at hooks.example.com/services",
+            "POST ***: no *** at hooks.example.com/services",
+        ),
+        ("https://a.example/?key=Xy7Zq9Lm3Np5Rs8T", '{"key": "Xy7Zq9Lm3Np5Rs8T"}', '{"key": "***"}'),
+        ("https://a.example/x?key=a%2Fy7Zq9Lm3Np5Rs8T", "key a/y7Zq9Lm3Np5Rs8T", "key ***"),
+        (
+            "postgresql://ann:Zq9!xy@db.example/app",
+            "ann with Zq9!xy at db.example/app",
+            "ann with *** at db.example/app",
+        ),
+        ("https://a.example/short", "/short is at a.example", "/short is at a.example"),
+    ],
+)
+def test_the_secret_parts_of_a_url_are_masked_by_themselves(secret: str, shown: str, masked: str) -> None:
+    assert Masker([secret]).text(shown) == masked
+    assert Masker([secret]).text(f"<{secret}>") == "<***>"

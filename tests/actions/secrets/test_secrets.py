@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
 
+import noonbell
 from noonbell.actions.secrets import DEFAULT_TEAM, KeyRing, Secrets
 from noonbell.actions.secrets.keys import new_ring
+from noonbell.actions.secrets.logs import OWN_LOGGERS
 from noonbell.core.records import DocumentWrite
-from noonbell.errors import MasterKeyMissingError, SecretInvalidError, SecretUnreadableError
+from noonbell.errors import MasterKeyMissingError, ScheduleInvalidError, SecretInvalidError, SecretUnreadableError
 from noonbell.ports import AuditFilter, DocumentStore, ScheduleStore
+from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 
@@ -261,6 +266,44 @@ async def test_missing_names(store: DocumentStore) -> None:
     tree = {"url": "https://a/${secrets.A}${secrets.THERE}", "headers": {"x-${secrets.B}": ["$${secrets.C} ${x}"]}}
     assert await secrets_of(store, None).missing(T, tree) == ["A", "B"]
     assert await secrets_of(store, None).missing(T, {"n": 5}) == []
+
+
+def test_every_logger_of_the_package_is_guarded() -> None:
+    source = Path(noonbell.__file__).parent
+    named = {
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"""getLogger\(["'](noonbell[^"']*)["']""", file.read_text())
+    }
+    assert named <= set(OWN_LOGGERS)
+    assert "noonbell.engine" in named
+
+
+async def test_a_schedule_that_names_a_missing_secret_is_created_with_a_warning(
+    store: DocumentStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedules = Schedules(cast("ScheduleStore", store), secrets=RING)
+    await schedules.secrets.put(T, "THERE", "value there")
+    action = {"kind": "command", "argv": ["x"], "env": {"A": "${secrets.THERE}", "B": "${secrets.MISSING}"}}
+    allowed = Schedules(cast("ScheduleStore", store), secrets=schedules.secrets, commands=True)
+    with caplog.at_level(logging.WARNING):
+        made = await allowed.create(name="a", type="cron", spec="* * * * *", action=action)
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert told.startswith("There is no secret MISSING, and a schedule refers to it")
+        caplog.clear()
+        await allowed.update(made.schedule_id, action={**action, "env": {"A": "${secrets.THERE}"}})
+        assert caplog.records == []
+        await allowed.create_many([{"name": "b", "type": "cron", "spec": "* * * * *", "action": action}])
+        assert len(caplog.records) == 1
+
+
+async def test_a_message_must_not_hold_a_secret(store: DocumentStore) -> None:
+    schedules = Schedules(cast("ScheduleStore", store), secrets=RING)
+    for payload in ({"text": "x ${secrets.TOKEN}"}, {"a": [{"${secrets.TOKEN}": 1}]}):
+        with pytest.raises(ScheduleInvalidError, match="refers to a secret, which a message must not hold"):
+            await schedules.create(
+                name="a", type="cron", spec="* * * * *", payload=payload, action={"kind": "message", "to": "inbox"}
+            )
 
 
 async def test_log_lines_of_the_package_are_masked(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """The ways in which a value may be written, as patterns.
 
-Three kinds of pattern for each value:
+Patterns of each value:
 
 - *signs*: the value sign by sign, each sign plain or escaped on its own (percent-encoded, JSON, Python, HTML). So it
   does not matter which signs an encoder left alone.
@@ -8,6 +8,8 @@ Three kinds of pattern for each value:
   `base64("user:" + value)`. The signs at its edges hold bits of the value too and belong to it. Also of its encoded
   forms.
 - *hex*, either case, with or without separators between the bytes.
+
+And the whole of a longer value in small letters, as hosts and the names of headers are written.
 
 A sign that is itself the beginning of an escape (`%`, a backslash, `&`) can be read in two ways, and a pattern that
 tried both for each could be made to take forever by a hostile text. So each sign is read in one way, the longer, and
@@ -26,7 +28,9 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
+
+from noonbell.actions.secrets.records import SHORTEST_VALUE
 
 # Beyond this many signs only whole forms are looked for, not every mixture.
 _LONGEST_BY_SIGNS: Final = 256
@@ -36,6 +40,12 @@ _ENOUGH_TOKENS: Final = 64
 LURE_TOKENS: Final = 5
 # A line of a value with several lines counts as a value from this length on: logs are written line by line.
 _SHORTEST_LINE: Final = 16
+# So does a piece of a URL.
+_SHORTEST_PIECE: Final = 16
+# Hosts and names of headers are written in small letters. A short value could be a word then.
+_SHORTEST_LOWERED: Final = 16
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:(?P<user>[^/?#\s]*)@)?[^/?#@\s]*(?P<tail>\S*)")
+_BETWEEN: Final = re.compile("[/?&=#]")
 
 # Lines of base64 are broken anywhere, and the break may itself be escaped.
 _BREAKS: Final = (r"[\r\n][\r\n]?+", r"\\(?:r\\)?+n")
@@ -87,6 +97,21 @@ def patterns(value: str) -> Iterator[Pattern]:
                 yield from _patterns_of(line.strip(), by_signs=False)
 
 
+def url_parts(value: str) -> set[str]:
+    """What is secret in a URL by itself: the password, the path with its query, and every long piece of them.
+
+    Whoever answers a request repeats its path, not its URL.
+    """
+    found = _URL.fullmatch(value)
+    if found is None:
+        return set()
+    pieces = {found["tail"], *_BETWEEN.split(found["tail"]), found["user"] or ""}
+    pieces |= {unquote(piece) for piece in pieces}
+    password = (found["user"] or "").partition(":")[2]
+    hidden = {piece for piece in pieces if len(piece) >= _SHORTEST_PIECE} | {password, unquote(password)}
+    return {piece for piece in hidden if len(piece) >= SHORTEST_VALUE and len(set(piece)) >= 3}
+
+
 def whole_forms(value: str) -> set[str]:
     """The fixed texts: what the usual encoders make of the value, once and twice over."""
     once = _encoded(value)
@@ -115,6 +140,8 @@ def _patterns_of(value: str, *, by_signs: bool) -> Iterator[Pattern]:
     for form in _encoded(value) if by_signs else {value}:
         yield from _base64(form.encode(), size)
     yield _hex(value.encode(), size)
+    if size >= _SHORTEST_LOWERED and (lowered := value.lower()) != value:
+        yield Pattern(_fixed(lowered), size)
 
 
 def _fixed(form: str) -> tuple[Token, ...]:

@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from noonbell.actions.secrets.masking import NOTHING, Masker, mask_by_all
 from noonbell.errors import SecretUnreadableError
@@ -57,7 +58,7 @@ class Team:
                     past.popleft()
         masked = frozenset(value for past in self._past.values() for value in past)
         if masked != self._masked:
-            self.masker = await asyncio.to_thread(ready_masker, masked)
+            self.masker = await asyncio.to_thread(ready_masker, masked, self.masker)
             self._masked = masked
         self.records, self.values = records, values
 
@@ -108,9 +109,12 @@ class KnownSecrets:
         return mask_by_all(text, self.maskers)
 
 
-def ready_masker(values: Iterable[str]) -> Masker:
-    """A masker whose expressions are compiled, for text and for bytes."""
-    masker = Masker(values)
-    masker.text("")
-    masker.data(b"")
+def ready_masker(values: Iterable[str], like: Masker) -> Masker:
+    """A masker whose expressions are compiled, as far as requests with these values need them."""
+    known = list(values)
+    masker = Masker(known, like=like)
+    for value in known:
+        for form in (value, quote(value, safe="")):
+            masker.text(form)
+            masker.data(form.encode())
     return masker

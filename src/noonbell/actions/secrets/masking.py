@@ -1,9 +1,9 @@
 """Takes secrets out of whatever is about to be written down.
 
 A `Masker` is made from the values that a request may hold and replaces each, in every form that `forms` knows, by three
-stars: in text, bytes, nested structures and errors, whole or as a stream. All values are looked for in one pass of one
-regular expression, which knows how each form begins; where it finds something, the whole forms are held against that
-place. Where finds overlap, all of what they cover goes.
+stars: in text, bytes, nested structures and errors, whole or as a stream. A few values at a time are looked for in one
+pass of one regular expression, which knows how each form begins; where it finds something, the whole forms are held
+against that place. Where finds overlap, all of what they cover goes.
 
 Mask first, then cut: half a secret at the end of a cut text is not a form of it. Where the text came cut, say so
 (`cut=True`), and an end that may be the beginning of a secret goes too.
@@ -16,34 +16,63 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, AnyStr, Final, Generic, NoReturn
 
 import msgspec
 
 from noonbell.actions.secrets.finding import Finder, FormIndex, first_byte, first_char
-from noonbell.actions.secrets.forms import beginnings, patterns
+from noonbell.actions.secrets.forms import beginnings, patterns, url_parts
 from noonbell.actions.secrets.records import SHORTEST_VALUE, check_value
 
 MASK: Final = "***"
 _DEEPEST: Final = 100
+_CHUNK: Final = 8
 _LONGEST_ERROR: Final = 2000
 # From how many signs on the end of a cut text counts as the beginning of a secret.
 _SHORTEST_BEGINNING: Final = 3
 
 
-class Masker:
-    """Masks a set of secrets. It is made once per set and used often; it never shows what it masks."""
+class _Chunk:
+    """A few values that are looked for together. Compiling takes longer for each value the more there are."""
 
-    def __init__(self, values: Iterable[str]) -> None:
+    def __init__(self, values: frozenset[str]) -> None:
+        self.values = values
+        self._forms = FormIndex(pattern for value in sorted(values) for pattern in patterns(value))
+        self.reach = self._forms.reach
+
+    @cached_property
+    def in_text(self) -> Finder[str]:
+        return Finder(self._forms, re.compile, first_char)
+
+    @cached_property
+    def in_bytes(self) -> Finder[bytes]:
+        return Finder(self._forms, lambda source: re.compile(source.encode()), first_byte)
+
+
+class Masker:
+    """Masks a set of secrets. It is made once per set and used often; it never shows what it masks.
+
+    `like` is one for much the same values: what was compiled for it is used again.
+    """
+
+    _chunks: list[_Chunk]
+
+    def __init__(self, values: Iterable[str], *, like: Masker | None = None) -> None:
         known: set[str] = set()
         for value in values:
             check_value(value)
             bare = value.strip()
             known.add(bare if len(bare) >= SHORTEST_VALUE else value)
+            known |= url_parts(bare)
         self._values = frozenset(known)
-        self._forms = FormIndex(pattern for value in sorted(known) for pattern in patterns(value))
+        kept = [] if like is None else like._chunks  # noqa: SLF001 - another of this class
+        self._chunks = [chunk for chunk in kept if len(chunk.values) == _CHUNK and chunk.values <= known]
+        rest = sorted(known.difference(*(chunk.values for chunk in self._chunks)))
+        self._chunks += (_Chunk(frozenset(rest[at : at + _CHUNK])) for at in range(0, len(rest), _CHUNK))
+        # one more for the sign at the edge of a base64 form
+        self.reach = max((chunk.reach + 1 for chunk in self._chunks), default=0)
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -54,13 +83,13 @@ class Masker:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a masker is not pickled or copied: the secrets would travel with it")
 
-    @cached_property
-    def _in_text(self) -> Finder[str]:
-        return Finder(self._forms, re.compile, first_char)
+    @property
+    def _in_text(self) -> list[Finder[str]]:
+        return [chunk.in_text for chunk in self._chunks]
 
-    @cached_property
-    def _in_bytes(self) -> Finder[bytes]:
-        return Finder(self._forms, lambda source: re.compile(source.encode()), first_byte)
+    @property
+    def _in_bytes(self) -> list[Finder[bytes]]:
+        return [chunk.in_bytes for chunk in self._chunks]
 
     @cached_property
     def _beginnings(self) -> frozenset[str]:
@@ -74,10 +103,10 @@ class Masker:
         return self.stream().finish(data, cut=cut) if self._values else data
 
     def after(self, data: bytes, begin: int) -> bytes:
-        """What follows the first `begin` bytes, masked. Where the data came cut in front, these are at least `reach`."""
+        """What follows the first `begin` bytes, masked. Of data that came cut in front these are at least `reach`."""
         out: list[bytes] = []
         done = begin
-        for start, end in _spans(self._in_bytes, data) if self._values else ():
+        for start, end in _spans(self._in_bytes, data):
             if end <= done:
                 continue
             if start >= done or not out:
@@ -85,22 +114,17 @@ class Masker:
             done = end
         return b"".join([*out, data[done:]])
 
-    @property
-    def reach(self) -> int:
-        """How many signs or bytes a secret may take at most, in any form."""
-        return self._forms.reach + 1 if self._values else 0  # one more for the sign at the edge of a base64 form
-
     def text_stream(self) -> MaskingStream[str]:
-        return MaskingStream(self._in_text, MASK, lambda: self._beginnings)
+        return MaskingStream(self._in_text, self.reach, MASK, lambda: self._beginnings)
 
     def stream(self) -> MaskingStream[bytes]:
         return MaskingStream(
-            self._in_bytes, MASK.encode(), lambda: frozenset(form.encode() for form in self._beginnings)
+            self._in_bytes, self.reach, MASK.encode(), lambda: frozenset(form.encode() for form in self._beginnings)
         )
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where secrets stand in a text, in order; they may overlap."""
-        return list(_spans(self._in_text, text)) if self._values else []
+        return _spans(self._in_text, text)
 
     def value(self, value: Any) -> Any:
         """Any value as it may be kept: same shape, secrets masked in keys, texts, bytes and numbers.
@@ -164,10 +188,16 @@ NOTHING: Final = Masker(())
 class MaskingStream(Generic[AnyStr]):
     """Masks what comes in pieces, as if it had come whole. It keeps back what may still become part of a secret."""
 
-    def __init__(self, finder: Finder[AnyStr], mask: AnyStr, beginnings_: Callable[[], frozenset[AnyStr]]) -> None:
-        self._finder: Finder[AnyStr] = finder
+    def __init__(
+        self,
+        finders: Sequence[Finder[AnyStr]],
+        reach: int,
+        mask: AnyStr,
+        beginnings_: Callable[[], frozenset[AnyStr]],
+    ) -> None:
+        self._finders: Sequence[Finder[AnyStr]] = finders
         self._mask: AnyStr = mask
-        self._reach = finder.reach + 1  # see Masker.reach
+        self._reach = reach
         self._beginnings: Callable[[], frozenset[AnyStr]] = beginnings_
         self._kept: AnyStr = mask[:0]
         self._covered = 0  # so much of what is kept lies under a mask that has been handed out
@@ -191,7 +221,7 @@ class MaskingStream(Generic[AnyStr]):
         """Hand out up to `until`. A find that begins before it is complete: all that may belong to it is there."""
         out: list[AnyStr] = []
         done = self._covered
-        for begin, end in _spans(self._finder, text):
+        for begin, end in _spans(self._finders, text):
             if begin >= until:
                 break
             if begin >= done:
@@ -231,14 +261,19 @@ def mask_by_all(text: str, maskers: Sequence[Masker]) -> str:
     return "".join([*out, text[done:]])
 
 
-def _spans(finder: Finder[AnyStr], text: AnyStr) -> Iterator[tuple[int, int]]:
-    at = 0
-    while found := finder.search(text, at):
-        begin, end = found.span()
-        if found.lastindex is not None and finder.is_edge(text, begin - 1):
-            begin -= 1
-        yield begin, end
-        at = found.start() + 1
+def _spans(finders: Iterable[Finder[AnyStr]], text: AnyStr) -> list[tuple[int, int]]:
+    """Where something was found, in order; finds may overlap."""
+    spans: list[tuple[int, int]] = []
+    for finder in finders:
+        at = 0
+        while found := finder.search(text, at):
+            begin, end = found.span()
+            if found.lastindex is not None and finder.is_edge(text, begin - 1):
+                begin -= 1
+            spans.append((begin, end))
+            at = found.start() + 1
+    spans.sort()
+    return spans
 
 
 def _message(error: BaseException) -> str:

@@ -1,0 +1,82 @@
+"""`noonbell signing`: the keys that sign a schedule's requests, to be given to whoever receives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+
+from noonbell.actions.signatures import SigningKey
+from noonbell.cli.complaints import SpeakingCommand
+from noonbell.cli.sealed_store import json_option, key_option, store_option, team_option, with_secrets
+from noonbell.ledger.reading import moment
+
+_EXAMPLES: Final = """\b
+noonbell signing show SCHEDULE --store sqlite:///app.db --key-file master.keys
+noonbell signing rotate SCHEDULE --overlap 72
+"""
+_schedule = click.argument("schedule_id", metavar="SCHEDULE")
+
+
+@click.group("signing", epilog=_EXAMPLES)
+def command() -> None:
+    """Show or replace the keys that sign a schedule's requests.
+
+    Whoever has a key can sign as this schedule: give it to the receiver and to nobody else.
+    """
+
+
+@command.command("show", cls=SpeakingCommand)
+@_schedule
+@team_option
+@store_option
+@key_option
+@json_option
+def show(*, schedule_id: str, team: str, url: str, key_file: Path | None, as_json: bool) -> None:
+    """Print the keys that sign now, newest first. The first key of a schedule is made here, if it has none."""
+    keys = with_secrets(
+        url,
+        key_file,
+        lambda secrets: secrets.signing_keys(schedule_id, team),
+        as_json=as_json,
+        of_schedule=schedule_id,
+    )
+    _print(keys, as_json=as_json)
+
+
+@command.command("rotate", cls=SpeakingCommand)
+@_schedule
+@click.option("--overlap", metavar="HOURS", type=click.FloatRange(0, 8_760), default=24, show_default=True,
+              help="How long the old key signs on beside the new.")  # fmt: skip
+@team_option
+@store_option
+@key_option
+@json_option
+def rotate(*, schedule_id: str, overlap: float, team: str, url: str, key_file: Path | None, as_json: bool) -> None:
+    """Replace the key, and print those that sign now. With --overlap 0 the old one ends at once."""
+    beside = timedelta(hours=overlap)
+    keys = with_secrets(
+        url,
+        key_file,
+        lambda secrets: secrets.rotate_signing_keys(schedule_id, team, overlap=beside),
+        as_json=as_json,
+        of_schedule=schedule_id,
+    )
+    _print(keys, as_json=as_json)
+
+
+def _print(keys: Sequence[SigningKey], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([{"key": key.key, "until": _until(key)} for key in keys]))
+        return
+    for key in keys:
+        until = _until(key)
+        click.echo(key.key if until is None else f"{key.key}  until {until}")
+
+
+def _until(key: SigningKey) -> str | None:
+    return None if key.expires_at is None else moment(key.expires_at).isoformat()

@@ -1,0 +1,356 @@
+"""`Monitors`: heartbeat monitors of one store, as a library.
+
+    monitors = Monitors(store, clock)
+    backup = await monitors.create(name="backup", type="cron", spec="30 2 * * *", timezone="Europe/Kyiv",
+                                   grace_seconds=1800)
+    await monitors.ping(backup.token)          # what the job's call of its ping URL comes to
+
+Everything lives in the store, and any number of processes may use it at the same moment. Time alone turns a monitor
+`late` or `down` where a `Watch` runs; a ping settles what the time before it has done, watch or not.
+"""
+
+from __future__ import annotations
+
+import codecs
+import secrets
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final, Unpack
+
+import msgspec
+
+from noonbell.core.records import DocumentWrite
+from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
+from noonbell.monitors import fields as checked
+from noonbell.monitors.fields import MonitorChanges, MonitorFields
+from noonbell.monitors.records import (
+    FlipRecord,
+    Monitor,
+    MonitorPage,
+    OpenRun,
+    Ping,
+    maybe_moment,
+    moment,
+)
+from noonbell.monitors.state import (
+    Change,
+    Heard,
+    PingKind,
+    Running,
+    State,
+    changed,
+    deadlines,
+    passed,
+    paused,
+    pinged,
+    resumed,
+)
+from noonbell.monitors.stored import (
+    FLIP,
+    LONGEST_WAIT,
+    MONITOR,
+    PING,
+    TOKEN,
+    Body,
+    Edit,
+    Editor,
+    KeptPing,
+    Stored,
+    audit,
+    read_flip,
+    read_ping,
+    slot_ids,
+    stored,
+    token_id,
+    token_owner,
+    token_write,
+    with_change,
+    with_ping,
+)
+from noonbell.ports import Clock, DocumentStore
+from noonbell.timing.protocol import SECOND
+
+LONGEST_BODY: Final = 100_000  # bytes of a ping's body that are kept
+PING_ACTOR: Final = "ping"
+_LARGEST_PAGE: Final = 1_000
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Monitors:
+    """The monitors of one store.
+
+    `mask` is given a team and a text before the text is stored, and hides what is secret in it. `on_due` is called
+    when a change made something due soon: a `Watch` in the same process has it as `wake`.
+    """
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        clock: Clock,
+        *,
+        actor: str = "api",
+        mask: Callable[[str, str], str] | None = None,
+        on_due: Callable[[], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._actor = actor
+        self._mask = mask
+        self._on_due = on_due
+        self._editor = Editor(store)
+        self._watched_from = clock.now()
+
+    # --- creating and reading -------------------------------------------------------------------------------------
+
+    async def create(self, **fields: Unpack[MonitorFields]) -> Monitor:
+        """A new monitor. Nothing is due until its first ping has come."""
+        now = self._clock.now()
+        written = checked.read_new(fields, now)
+        chosen = checked.monitor_id(fields["monitor_id"]) if "monitor_id" in fields else uuid.uuid4().hex
+        team = checked.text("team", fields.get("team", "default"))
+        body = Body(
+            written.name, written.tags, written.rhythm, State("new", now), secrets.token_urlsafe(24), uuid.uuid4().hex
+        )
+        write = DocumentWrite(MONITOR, chosen, team, msgspec.json.encode(body).decode(), expected=0)
+        told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm})
+        try:
+            document, _ = await self._store.put_documents([write, token_write(body.token, chosen, team)], now, [told])
+        except DocumentConflictError as error:
+            raise MonitorInvalidError("monitor_id", chosen, "is taken; choose another") from error
+        return record(Stored(document, body), written.understood)
+
+    async def get(self, monitor_id: str) -> Monitor:
+        return record(await self._find(monitor_id))
+
+    async def list(self, *, team: str | None = None, cursor: str | None = None, limit: int = 100) -> MonitorPage:
+        """A page of monitors by id, of one team or of all."""
+        size = _page_size(limit)
+        found = await self._store.list_documents(MONITOR, team, cursor or "", size + 1)
+        more = found[size - 1].id if len(found) > size else None
+        return MonitorPage([record(stored(document)) for document in found[:size]], more)
+
+    async def pings(self, monitor_id: str, *, limit: int = 50) -> Sequence[Ping]:
+        """The last pings, newest first."""
+        body = (await self._find(monitor_id)).body
+        ids = slot_ids(PING, body.key, body.pings)[-_page_size(limit) :]
+        kept = [read_ping(document.body) for document in await self._store.get_documents(PING, ids)]
+        return [_ping_record(ping) for ping in sorted(kept, key=lambda ping: -ping.number)]
+
+    async def flips(self, monitor_id: str, *, limit: int = 200) -> Sequence[FlipRecord]:
+        """The last changes of its status, newest first."""
+        body = (await self._find(monitor_id)).body
+        ids = slot_ids(FLIP, body.key, body.flips)[-_page_size(limit) :]
+        kept = [read_flip(document.body) for document in await self._store.get_documents(FLIP, ids)]
+        return [
+            FlipRecord(
+                one.number, moment(one.flip.at), one.flip.was, one.flip.status, one.flip.reason,
+                one.flip.lasted_us * _MICROSECOND,
+            )
+            for one in sorted(kept, key=lambda one: -one.number)
+        ]  # fmt: skip
+
+    async def _find(self, monitor_id: str) -> Stored:
+        found = await self._editor.find([monitor_id])
+        if not found:
+            raise MonitorNotFoundError(monitor_id)
+        return found[0]
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    async def update(self, monitor_id: str, **fields: Unpack[MonitorChanges]) -> Monitor:
+        """Change fields. Where its rhythm changes, what is due is counted from now."""
+        now = self._clock.now()
+        understood: str | None = None
+
+        def step(before: Stored) -> Edit | None:
+            nonlocal understood
+            body = before.body
+            had = checked.Written(body.name, body.tags, body.rhythm, None)
+            written = checked.read_changes(fields, had, now)
+            understood = written.understood
+            if written._replace(understood=None) == had:
+                return None
+            # what passed under the old rhythm is judged by it
+            state, flips = passed(body.rhythm, body.state, now, self._watched_from)
+            if written.rhythm != body.rhythm:
+                state, more = changed(state, now)
+                flips += more
+            edit = with_change(before, Change(state, flips), noticed_at=now, actor=self._actor)
+            after = msgspec.structs.replace(edit.body, name=written.name, tags=written.tags, rhythm=written.rhythm)
+            detail = {"changed": sorted(fields), "name": written.name, "rhythm": written.rhythm}
+            told = audit("updated", before.document.id, now, self._actor, detail)
+            return Edit(after, edit.beside, (told, *edit.audits))
+
+        _, after = await self._editor.edit(monitor_id, now, step)
+        self._wake(after, now)
+        return record(after, understood)
+
+    async def pause(self, monitor_id: str) -> Monitor:
+        """Conclude nothing until it is resumed; pings are noted all the same."""
+        return await self._decide(monitor_id, paused)
+
+    async def resume(self, monitor_id: str) -> Monitor:
+        """Watch it again; the next ping is counted from now."""
+        return await self._decide(monitor_id, resumed)
+
+    async def _decide(self, monitor_id: str, decide: Callable[[State, int], Change]) -> Monitor:
+        now = self._clock.now()
+
+        def step(before: Stored) -> Edit | None:
+            state, flips = passed(before.body.rhythm, before.body.state, now, self._watched_from)
+            state, more = decide(state, now)
+            if not more:
+                return None
+            return with_change(before, Change(state, flips + more), noticed_at=now, actor=self._actor)
+
+        _, after = await self._editor.edit(monitor_id, now, step)
+        self._wake(after, now)
+        return record(after)
+
+    async def renew_token(self, monitor_id: str) -> Monitor:
+        """Give it another ping URL; the old one is unknown from then on."""
+        now = self._clock.now()
+        token = secrets.token_urlsafe(24)
+
+        def step(before: Stored) -> Edit:
+            body = msgspec.structs.replace(before.body, token=token)
+            write = token_write(token, before.document.id, before.document.team)
+            told = audit("token_renewed", before.document.id, now, self._actor, {})
+            return Edit(body, (write,), (told,))
+
+        before, after = await self._editor.edit(monitor_id, now, step)
+        # the monitor knows its token, so an old one that stays behind after a crash here opens nothing
+        await self._store.drop_documents(TOKEN, [token_id(before.body.token)])
+        return record(after)
+
+    async def delete(self, monitor_id: str) -> None:
+        """Delete it with its pings and flips; the audit stays."""
+        found = await self._find(monitor_id)
+        now, body = self._clock.now(), found.body
+        told = audit("deleted", monitor_id, now, self._actor, {"name": body.name, "status": body.state.status})
+        if not await self._store.drop_documents(MONITOR, [monitor_id], [told]):
+            raise MonitorNotFoundError(monitor_id)
+        # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
+        await self._store.drop_documents(TOKEN, [token_id(body.token)])
+        for kind, count in ((PING, body.pings + 1), (FLIP, body.flips + 1)):
+            await self._store.drop_documents(kind, slot_ids(kind, body.key, count))
+
+    # --- pings ----------------------------------------------------------------------------------------------------
+
+    async def ping(
+        self,
+        token: str,
+        kind: PingKind | None = None,
+        *,
+        body: str | bytes = b"",
+        exit_code: int | None = None,
+        run: str = "",
+    ) -> Monitor:
+        """Take a ping: `success` unless a kind or an exit code says otherwise.
+
+        `run` tells runs apart that overlap, or whose pings may overtake each other: the same at its start and its end.
+        Of a body the first LONGEST_BODY bytes are kept. Raises PingUnknownError where no monitor has the token.
+        """
+        now = self._clock.now()
+        heard = Heard(now, checked.ping_kind(kind, exit_code), checked.run_name(run), exit_code)
+        raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
+        monitor_id = await self._owner(token)
+
+        def step(before: Stored) -> Edit:
+            if not secrets.compare_digest(before.body.token.encode(), token.encode()):
+                raise PingUnknownError
+            change = pinged(before.body.rhythm, before.body.state, heard, self._watched_from)
+            edit = with_change(before, change, noticed_at=now, actor=PING_ACTOR)
+            text, cut = self._kept_text(before.document.team, raw)
+            ran_for = _ran_for(before.body.state.running, heard)
+            kept = KeptPing(before.body.pings, now, heard.kind, exit_code, heard.run, ran_for, text, cut)
+            return with_ping(before, edit, kept)
+
+        try:
+            _, after = await self._editor.edit(monitor_id, now, step)
+        except MonitorNotFoundError:
+            raise PingUnknownError from None
+        self._wake(after, now)
+        return record(after)
+
+    async def _owner(self, token: str) -> str:
+        try:
+            found = await self._store.get_documents(TOKEN, [token_id(token)])
+        except UnicodeEncodeError:
+            raise PingUnknownError from None
+        if not found:
+            raise PingUnknownError
+        return token_owner(found[0])
+
+    def _kept_text(self, team: str, raw: bytes) -> tuple[str, bool]:
+        """The text of a body that is kept, and whether there was more. Bytes that are no UTF-8 become U+FFFD.
+
+        It is masked before it is cut: of a secret that was cut in two no part would be found.
+        """
+        text = raw.decode("utf-8", "replace")
+        if self._mask is not None:
+            text = self._mask(team, text)
+        encoded = text.encode()
+        if len(encoded) <= LONGEST_BODY:
+            return text, len(raw) > LONGEST_BODY
+        # what the cut leaves of a letter of several bytes is left out
+        return codecs.getincrementaldecoder("utf-8")().decode(encoded[:LONGEST_BODY]), True
+
+    def _wake(self, after: Stored, now: int) -> None:
+        wake_at = after.body.wake_at
+        if self._on_due is not None and wake_at is not None and wake_at <= now + LONGEST_WAIT:
+            self._on_due()
+
+
+def _ran_for(running: tuple[Running, ...], heard: Heard) -> int | None:
+    if heard.kind not in ("success", "fail"):
+        return None
+    return next((max(0, heard.at - one.since) for one in running if one.run == heard.run), None)
+
+
+def _page_size(limit: object) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _LARGEST_PAGE:
+        raise MonitorInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
+    return limit
+
+
+def record(one: Stored, understood: str | None = None) -> Monitor:
+    """A monitor as others see it."""
+    document, body = one.document, one.body
+    rhythm, state = body.rhythm, body.state
+    awaited = state.status in ("up", "late") and not state.running and state.counted_from is not None
+    due_at = rhythm.due_after(state.counted_from) if awaited and state.counted_from is not None else None
+    return Monitor(
+        monitor_id=document.id,
+        name=body.name,
+        team=document.team,
+        type=rhythm.type,
+        spec=rhythm.spec,
+        timezone=rhythm.timezone,
+        dst=rhythm.dst,
+        grace_seconds=rhythm.grace_us / SECOND,
+        max_run_seconds=None if rhythm.max_run_us is None else rhythm.max_run_us / SECOND,
+        tags=body.tags,
+        status=state.status,
+        since=moment(state.since),
+        reason=state.reason,
+        running=tuple(OpenRun(run.run, moment(run.since)) for run in state.running),
+        due_at=maybe_moment(due_at),
+        down_at=maybe_moment(deadlines(rhythm, state).down_at),
+        last_ping_at=maybe_moment(state.last_ping_at),
+        last_kind=state.last_kind,
+        pings=body.pings,
+        flips=body.flips,
+        token=body.token,
+        ping_path=f"/ping/{body.token}",
+        created_at=moment(document.created_at),
+        updated_at=moment(document.updated_at),
+        version=document.version,
+        understood=understood,
+    )
+
+
+def _ping_record(ping: KeptPing) -> Ping:
+    ran_for = None if ping.ran_for_us is None else ping.ran_for_us * _MICROSECOND
+    return Ping(ping.number, moment(ping.at), ping.kind, ping.exit_code, ping.run, ran_for, ping.body, ping.cut)
