@@ -41,6 +41,12 @@
     │   ├── MonitorInvalidError             a field of a heartbeat monitor, or of a ping
     │   ├── MonitorNotFoundError
     │   └── PingUnknownError                a ping URL that no monitor has
+    ├── NotifyError
+    │   ├── ChannelInvalidError             a field of a channel
+    │   ├── RuleInvalidError                a field of a rule
+    │   ├── ChannelNotFoundError
+    │   ├── RuleNotFoundError
+    │   └── ChannelInUseError               a rule names it
     ├── ActionError
     │   ├── CommandsOffError                the operator has not enabled commands, or not this one
     │   ├── CommandFailedError              a program ended badly, or could not be started
@@ -571,6 +577,77 @@ class PingUnknownError(MonitorError):
         return type(self), ()
 
 
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+class NotifyError(NoonbellError):
+    """Something about a channel or a rule; nothing was changed."""
+
+
+class ChannelInvalidError(NotifyError):
+    """A field of a channel cannot be accepted. `value` is None where it is secret."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        shown = "" if value is None else f" {value!r:.200}"
+        super().__init__(f"Invalid channel: {field}{shown} {reason}", field=field, value=value, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class RuleInvalidError(NotifyError):
+    """A field of a rule cannot be accepted. `reason` says what would be right."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid rule: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class ChannelNotFoundError(NotifyError):
+    sought: str
+
+    def __init__(self, sought: str) -> None:
+        super().__init__(f'There is no channel with the id "{sought}"', sought=sought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sought,)
+
+
+class RuleNotFoundError(NotifyError):
+    sought: str
+
+    def __init__(self, sought: str) -> None:
+        super().__init__(f'There is no rule with the id "{sought}"', sought=sought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sought,)
+
+
+class ChannelInUseError(NotifyError):
+    channel_id: str
+    rules: Sequence[str]
+
+    def __init__(self, channel_id: str, rules: Sequence[str]) -> None:
+        super().__init__(
+            f'The channel "{channel_id}" is named by the rules {", ".join(rules)}; change or delete those first',
+            channelId=channel_id,
+            rules=rules,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.channel_id, self.rules)
+
+
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
@@ -786,14 +863,18 @@ class CommandsOffError(ActionError):
 
 
 class CommandFailedError(ActionError):
-    """A program could not be started, or did not end with exit code 0. `detail` is JSON: how it ended, its output."""
+    """A program could not be started, or did not end with exit code 0.
+
+    `detail` is the record of the attempt, packed (`core.detail`): how it ended, its output.
+    """
 
     program: str
     reason: str
-    detail: str
+    detail: bytes
 
-    def __init__(self, program: str, reason: str, detail: str) -> None:
-        super().__init__(f"The command {program!r:.200} {reason}", program=program, reason=reason, detail=detail)
+    def __init__(self, program: str, reason: str, detail: bytes) -> None:
+        super().__init__(f"The command {program!r:.200} {reason}", program=program, reason=reason)
+        self.detail = detail  # not among the details: it may be large
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.program, self.reason, self.detail)
@@ -802,16 +883,16 @@ class CommandFailedError(ActionError):
 class HttpJobFailedError(ActionError):
     """A request failed. `kind` is that of egress (`dns`, `tls`, `timeout`, …), or `status`, `assertion` or `secret`.
 
-    `detail` is the record of the attempt, and `retry_after_us` is when the other side asked to be tried again. Nothing
+    `detail` is the record of the attempt, packed, and `retry_after_us` is when the other side asked to be tried again. Nothing
     here holds a secret.
     """
 
     kind: str
     reason: str
-    detail: str
+    detail: bytes
     retry_after_us: int | None
 
-    def __init__(self, kind: str, reason: str, detail: str, *, retry_after_us: int | None = None) -> None:
+    def __init__(self, kind: str, reason: str, detail: bytes, *, retry_after_us: int | None = None) -> None:
         super().__init__(f"{kind}: {reason}", kind=kind, reason=reason, retryAfterUs=retry_after_us)
         self.detail = detail  # not among the details: it may be a megabyte
 

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from noonbell.core.history import RunKey
 from noonbell.core.records import (
+    Asked,
     Attempt,
     AuditEvent,
     DeadLetter,
@@ -23,9 +25,12 @@ from noonbell.core.records import (
     DurableSchedule,
     Edit,
     Epoch,
+    History,
     Kind,
     LifecycleEvent,
     LiveRun,
+    OutboxMessage,
+    Outcome,
     PrunedDay,
     QuietHoursPolicy,
     Run,
@@ -55,7 +60,7 @@ LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
             "sid", "schedule_id", "name", "enabled", "type", "spec", "next_run_at", "last_run_at", "timezone",
             "quiet_hours_policy_id", "catch_up_policy", "payload", "created_at", "updated_at", "managed_by", "team",
             "epoch", "cursor_at", "retry_delay_us", "last_attempt_at", "last_success_at", "last_failure_at",
-            "removed_at",
+            "removed_at", "last_ended_for", "last_ended_manual", "ended_runs", "succeeded_runs",
         ),
         ("sid",),
     ),
@@ -252,6 +257,22 @@ class Pruned(NamedTuple):
     dead_letters: int
 
 
+class LedgerKey(NamedTuple):
+    """The place of a run in the ledger."""
+
+    run_for: int
+    sid: int
+    kind: Kind
+
+
+class PastRun(NamedTuple):
+    """An ended run, and whose it is."""
+
+    schedule_id: str
+    name: str
+    run: Run
+
+
 class QuietChanges(NamedTuple):
     """Quiet hours that are put or dropped together with schedules, each with the event that tells of it."""
 
@@ -317,8 +338,10 @@ class ScheduleStore(Store, Protocol):
         """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs."""
         ...
 
-    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         """Queue a run that a person asks for, with a `schedule.triggered`; returns the instant that it is for.
+
+        `via` is the cause of its first attempt.
 
         None where a run of the schedule is executing or queued, unless its overlap is `allow`. Whichever engine holds
         the lane starts it. Raises ScheduleNotFoundError.
@@ -359,6 +382,10 @@ class ScheduleStore(Store, Protocol):
 
     # --- messages -------------------------------------------------------------------------------------------------
 
+    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+        """Put messages at the ends of their streams, which belong to no claim and no settle."""
+        ...
+
     async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
         """Up to `limit` streams of the lane that are due, each with its oldest messages; they are the owner's now.
 
@@ -386,13 +413,32 @@ class ScheduleStore(Store, Protocol):
         """Forget them; returns how many there were."""
         ...
 
+    # --- looking back ---------------------------------------------------------------------------------------------
+
+    async def history_of(self, schedule_id: str) -> History | None:
+        """Where the history of a durable schedule begins, also of a deleted one; None where there never was one."""
+        ...
+
+    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+        """Ended runs of a schedule in the order of their ends, the last first, past `before`.
+
+        It costs what it gives, however long the history is. It ends where the older ones were pruned; where `before`
+        was itself, nothing comes.
+        """
+        ...
+
+    async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
+        """Ended runs of all durable schedules in the order of what they are for, the last first, past `before`."""
+        ...
+
     # --- pruning --------------------------------------------------------------------------------------------------
 
     async def prune_day(self, before: int) -> Pruned | None:
         """Drop the oldest day of the ledger if it ended by `before`; None where there is none.
 
         Runs and attempts of the day, spans that end in it, audit events, dead letters: a PrunedDay for each schedule
-        and epoch keeps the counts. Live runs, epochs and undecided time are not touched.
+        and epoch keeps the counts. Live runs, epochs and undecided time are not touched. What stays of a schedule's
+        history still hangs together.
         """
         ...
 

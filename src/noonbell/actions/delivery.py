@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -62,6 +62,22 @@ class Delivering(msgspec.Struct, frozen=True):
         return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
 
 
+class ChannelTarget(Target, Protocol):
+    """A target that counts what it is given."""
+
+    async def turn_over(self) -> None:
+        """Write down what must not be lost; called when a stream ends its turn, before its messages are dropped."""
+        ...
+
+
+class ChannelDesk(Protocol):
+    """Where the targets of channels are found, which come and go while the program runs (see `noonbell.notify`)."""
+
+    def target(self, name: str) -> ChannelTarget | None: ...
+
+    async def close(self) -> None: ...
+
+
 class _Served:
     """A stream in hand, and how far it has come."""
 
@@ -87,6 +103,7 @@ class Deliverer:
         targets: Mapping[str, Target],
         how: Delivering | None = None,
         mask: Callable[[str], str] = str,
+        desk: ChannelDesk | None = None,
     ) -> None:
         self.delivered = 0
         self.failed = 0
@@ -98,6 +115,7 @@ class Deliverer:
         self._targets = targets
         self._how = Delivering() if how is None else how
         self._mask = mask  # takes secrets out of what targets say
+        self._desk = desk
         self._wakeup = asyncio.Event()
         self._stopping = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
@@ -175,6 +193,7 @@ class Deliverer:
         try:
             async with self._slots:
                 await self._deliver(served)
+                await self._turn_over(served.stream)
         finally:
             # cancelled or not: what has arrived must not be sent again if that can be helped
             served.delivery.at = self._clock.now()
@@ -198,6 +217,15 @@ class Deliverer:
             served.delivery.delivered = number
             attempt = 0
 
+    async def _turn_over(self, stream: Stream) -> None:
+        channel = None if self._desk is None else self._desk.target(stream.messages[0][1].target)
+        if channel is not None:
+            try:
+                await channel.turn_over()
+            except StoreError as error:
+                _heed_cancelling()
+                logger.error("Counts of %r could not be written and go with the next: %s", channel, error)  # noqa: TRY400 - the cause is in the message
+
     def _is_in_hand(self, served: _Served) -> bool:
         return self._in_hand.get(served.stream.sid) is served
 
@@ -206,6 +234,8 @@ class Deliverer:
         if attempt >= self._how.max_attempts:
             return f"it was under way {attempt} times when the process ended; it is not tried again"
         target = self._targets.get(message.target)
+        if target is None and self._desk is not None:
+            target = self._desk.target(message.target)
         if target is None:
             known = ", ".join(sorted(self._targets)) or "none"
             return f'No target named "{message.target}" is registered; registered: {known}'
@@ -323,6 +353,11 @@ class Deliverer:
                 await target.close()
             except Exception:
                 logger.exception('The target "%s" could not be closed', name)
+        if self._desk is not None:
+            try:
+                await self._desk.close()
+            except Exception:
+                logger.exception("The channels could not be closed")
 
 
 def _heed_cancelling() -> None:

@@ -21,14 +21,13 @@ from typing import Final, cast
 import msgspec
 
 from noonbell.actions.secrets.masking import NOTHING, Masker
+from noonbell.core.detail import pack
 from noonbell.errors import CommandFailedError
 
 GRACE_SECONDS: Final = 10.0
 # How long outputs may stay open after the end: somebody else holds them then.
 _DRAIN_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 0.05
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -111,8 +110,8 @@ class _Watch(asyncio.SubprocessProtocol):
             self.ended.set_result(None)
 
 
-async def run(program: Program, masker: Masker = NOTHING) -> str:
-    """Run it to its end; returns its detail, JSON, without the secrets that `masker` knows.
+async def run(program: Program, masker: Masker = NOTHING) -> bytes:
+    """Run it to its end; returns its detail, packed, without the secrets that `masker` knows.
 
     Raises:
         CommandFailedError: it could not be started, took too long, or ended with anything but exit code 0.
@@ -131,7 +130,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> str:
         )
     except (OSError, ValueError) as error:
         reason = f"could not be started: {error}"
-        raise CommandFailedError(program.argv[0], reason, _encode({"error": reason}).decode()) from error
+        raise CommandFailedError(program.argv[0], reason, pack({"error": reason})) from error
     group = transport.get_pid()
     try:
         if program.stdin is not None:
@@ -189,7 +188,7 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _told(program: Program, code: int | None, watch: _Watch, *, timed_out: bool) -> str:
+def _told(program: Program, code: int | None, watch: _Watch, *, timed_out: bool) -> bytes:
     killed_by = None if code is None or code >= 0 else _name(-code)
     (stdout, stdout_cut), (stderr, stderr_cut) = (watch.outputs[fd].shown() for fd in (1, 2))
     detail = {
@@ -201,7 +200,7 @@ def _told(program: Program, code: int | None, watch: _Watch, *, timed_out: bool)
         "stdout_cut": stdout_cut,
         "stderr_cut": stderr_cut,
     }
-    told = _encode(detail).decode()
+    told = pack(detail)
     if timed_out:
         raise CommandFailedError(program.argv[0], f"took longer than {program.timeout_seconds:g} s and was ended", told)
     if killed_by is not None:

@@ -9,13 +9,14 @@ import msgspec
 
 from noonbell.actions.callback import EXAMPLE, Call, check_callback, prepare_callback
 from noonbell.actions.command import Commands, check_command, prepare_command
-from noonbell.actions.delivery import Deliverer
+from noonbell.actions.delivery import ChannelDesk, Deliverer
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.definition import check_http
 from noonbell.actions.http.jobs import HttpJobs
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
+from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.targets import Target, TargetLike, as_target
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
@@ -81,10 +82,17 @@ class Actions:
         """Let messages reach this target by name."""
         self.targets[name] = as_target(name, target)
 
-    def deliverer(self, store: ScheduleStore, *, lane: str, owner: str) -> Deliverer:
+    def deliverer(self, store: ScheduleStore, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
         """What takes the messages of a lane to these targets, on behalf of an engine; `wake` wakes it."""
-        self._deliverer = Deliverer(store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask)
+        self._deliverer = Deliverer(
+            store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, desk=desk
+        )
         return self._deliverer
+
+    async def know_secrets(self) -> None:
+        """Learn the secrets that are to be masked: a callback may show one that no job here has asked for."""
+        if self.secrets is not None:
+            await self.secrets.resolve(DEFAULT_TEAM, [])
 
     def mask(self, text: str) -> str:
         """The text without the secrets that are known here."""
@@ -126,6 +134,6 @@ class Actions:
         """For a message run that has not ended inside its claim: a repeat, or one that a person asked for."""
 
         async def send() -> Finished:
-            return Finished(message=message_of(stored, start, self._clock.now()))
+            return Finished(messages=[message_of(stored, start, self._clock.now())])
 
         return send

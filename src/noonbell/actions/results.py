@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +18,11 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What a call may return, to be kept with its end: something to tell, as JSON, and a message to be put on its way.
+    """What a call may return, to be kept with its end: something to tell, and messages to be put on their way.
 
-    Whatever else a call returns is ignored. An error may carry a `detail` of the same kind as an attribute.
+    The detail is packed (`core.detail`). Whatever else a call returns is ignored. An error may carry a `detail` of the
+    same kind as an attribute.
     """
 
-    detail: str | None = None
-    message: OutboxMessage | None = None
+    detail: bytes | None = None
+    messages: Sequence[OutboxMessage] = ()

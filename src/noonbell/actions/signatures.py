@@ -12,9 +12,11 @@ both sign, and the receiver takes either. Sealing the keys at rest is the busine
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -25,6 +27,7 @@ from noonbell.receive.standard import format_key, parse_key, signature
 
 _KEY_BYTES: Final = 32
 _MOST_KEYS: Final = 5
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_:@~-]*", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,13 +93,18 @@ class Signer:
 
 def run_headers(*, run_id: str, scheduled_for: int, attempt: int) -> dict[str, str]:
     """What every request tells of its run, signed or not."""
-    moment = _EPOCH + timedelta(microseconds=scheduled_for)
+    message_id = wire_id(run_id)
     return {
-        "webhook-id": wire_id(run_id),
-        "Idempotency-Key": wire_id(run_id),
-        "Noonbell-Scheduled-For": moment.isoformat().replace("+00:00", "Z"),
+        "webhook-id": message_id,
+        "Idempotency-Key": message_id,
+        "Noonbell-Scheduled-For": _written(scheduled_for),
         "Noonbell-Attempt": str(attempt),
     }
+
+
+@lru_cache(maxsize=8_192)
+def _written(at: int) -> str:
+    return (_EPOCH + timedelta(microseconds=at)).isoformat().replace("+00:00", "Z")
 
 
 def wire_id(run_id: str) -> str:
@@ -105,4 +113,4 @@ def wire_id(run_id: str) -> str:
     A full stop separates the signed parts, so one in the id would let the same bytes be read in two ways. No two runs
     get the same.
     """
-    return quote(run_id, safe=":@").replace(".", "%2E")
+    return run_id if _PLAIN_ID.fullmatch(run_id) else quote(run_id, safe=":@").replace(".", "%2E")

@@ -16,6 +16,7 @@ from noonbell import __version__
 # name -> (module, the line shown in --help). The line stands here so that --help loads no command.
 _COMMANDS: Final = {
     "apply": ("noonbell.cli.apply_command", "Bring the schedules of a store to what a file says."),
+    "channels": ("noonbell.cli.channels_command", "Say where notices can go."),
     "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
     "keys": ("noonbell.cli.keys_command", "Make the master keys that secrets are sealed with."),
     "import": ("noonbell.cli.import_command", "Translate a crontab into a file of schedules."),
@@ -23,6 +24,7 @@ _COMMANDS: Final = {
     "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
     "plan": ("noonbell.cli.plan_command", "Show what a file of schedules would change, and what that means."),
     "prune": ("noonbell.cli.prune_command", "Forget old days of a ledger, and keep their counts."),
+    "rules": ("noonbell.cli.rules_command", "Say who is told of what."),
     "secrets": ("noonbell.cli.secrets_command", "Put in the secrets that requests name."),
     "signing": ("noonbell.cli.signing_command", "Show or replace the keys that sign a schedule's requests."),
     "verify": ("noonbell.cli.verify_command", "Prove that a ledger is whole, or tell what is wrong with it."),

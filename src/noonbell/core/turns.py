@@ -208,7 +208,7 @@ def _start_asked(turn: Turn, stored: StoredSchedule, terms: Terms, now: int) -> 
         if live.kind == "manual" and live.state == "queued" and live.wake_at is not None and live.wake_at <= now:
             turn.starts.append(
                 Start(
-                    live.sid, "manual", live.run_for, live.fence + 1, live.attempt + 1, "manual", live.epoch, now,
+                    live.sid, "manual", live.run_for, live.fence + 1, live.attempt + 1, live.cause, live.epoch, now,
                     live.run_for, following,
                 )
             )  # fmt: skip

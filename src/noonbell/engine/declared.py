@@ -102,6 +102,9 @@ class DeclaredWork:
         job.subject.ended_at = at
         self._observer.ended(job.subject, job.start, at, error, retry_at)
 
+    def tell(self, job: Job[Task], settlement: Settlement) -> None:
+        pass
+
     def wakes_at(self, settlements: Sequence[Settlement]) -> int:
         earliest = NEVER
         for settlement in settlements:

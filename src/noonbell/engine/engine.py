@@ -19,16 +19,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
-
 from noonbell.actions.results import Finished
+from noonbell.core.detail import unpack
 from noonbell.core.policies import GRACE_US
-from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Settlement, Start
+from noonbell.core.records import AT_ONCE, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
 from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
 from noonbell.engine.work import NEVER, Job, Work
-from noonbell.errors import NotStartedError, StoreError, describe_error
+from noonbell.errors import ActionError, NotStartedError, StoreError, describe_error
 from noonbell.ports import Claimed, Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
@@ -52,11 +51,13 @@ class Engine(Generic[W]):
         longest_wait_us: int,
         before_look: Callable[[int], Awaitable[None]] | None = None,
         on_messages: Callable[[], None] | None = None,
+        mask: Callable[[str], str] | None = None,
     ) -> None:
         self.work = work
         self.metrics = work.metrics
         self.up_since = clock.now()
         self.between_looks = asyncio.Lock()  # held during a look
+        self._mask = mask  # takes secrets out of what actions raise
         self._store = store
         self._clock = clock
         self._longest_wait = longest_wait_us
@@ -335,36 +336,39 @@ class Engine(Generic[W]):
             if error is None:
                 self.metrics.succeeded += 1
                 if type(result) is Finished:
-                    settlement.detail, settlement.message = result.detail, result.message
+                    settlement.detail = result.detail
+                    settlement.messages.extend(result.messages)
             else:
                 self.metrics.failed += 1
-                settlement.error, settlement.detail = describe_error(error), _detail_of(error)
+                settlement.error, settlement.detail = describe_error(error, self._mask), _detail_of(error)
                 settlement.wake_at = self.work.retry_at(job, now, error)
+            self.work.tell(job, settlement)
             self.work.ended(job, now, error, settlement.wake_at)
         finally:  # a listener or log handler that raises must not keep the end from being recorded
             self._settler.add(settlement)
 
     def _on_written(self, settlements: Sequence[Settlement]) -> None:
-        message: OutboxMessage | None = None
+        sent = False
         for settlement in settlements:
             self._forget(settlement.start)
-            message = message or settlement.message
+            sent = sent or bool(settlement.messages)
         if not self._running:
             self._idle.set()
-        if message is not None and self._on_messages is not None:
+        if sent and self._on_messages is not None:
             self._on_messages()
         self.wake(self.work.wakes_at(settlements))
 
 
-def _detail_of(error: BaseException) -> str | None:
-    """What an action's error has to tell beside its text: JSON in `detail`, a name that others use otherwise."""
+def _detail_of(error: BaseException) -> bytes | None:
+    """What an action's error has to tell beside its text: packed in `detail`, a name that others use otherwise."""
     detail = getattr(error, "detail", None)
-    if not isinstance(detail, str):
+    if not isinstance(detail, bytes):
         return None
-    try:
-        msgspec.json.decode(detail)
-    except msgspec.DecodeError:
-        return None
+    if not isinstance(error, ActionError):
+        try:
+            unpack(detail)
+        except ValueError:
+            return None
     return detail
 
 

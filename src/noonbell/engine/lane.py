@@ -10,19 +10,20 @@ engine died start again one at a time (`suspects`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from noonbell.actions.results import Prepared
-from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.records import AT_ONCE, Kind, LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of, finish, look
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.suspects import Lineup, Suspects, without
 from noonbell.engine.work import BATCH, Batch, Job
-from noonbell.ports import ScheduleStore
+from noonbell.errors import StoreError
+from noonbell.ports import LEDGER_TABLES, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
 
 logger = logging.getLogger("noonbell.engine")
@@ -34,6 +35,22 @@ _OUTDATED_PAUSE: Final = 60_000_000
 
 
 Prepare = Callable[[StoredSchedule, Start], Prepared]
+
+
+class Notices(Protocol):
+    """Says what is worth telling somebody (see `noonbell.notify`); that is committed with what it is about."""
+
+    def of_turn(
+        self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int
+    ) -> Sequence[OutboxMessage]: ...
+
+    def of_end(self, stored: StoredSchedule, settlement: Settlement) -> Sequence[OutboxMessage]: ...
+
+    def unsure(self, stored: StoredSchedule, start: Start) -> bool:
+        """Whether it has to `learn` if the run before had failed."""
+        ...
+
+    def learn(self, start: Start, *, failing: bool) -> None: ...
 
 
 class LaneWork:
@@ -49,6 +66,7 @@ class LaneWork:
         message_of: Callable[[StoredSchedule, Start, int], OutboxMessage] | None = None,
         on_messages: Callable[[], None] | None = None,
         outdated: Callable[[], Collection[str]] = tuple,
+        notices: Notices | None = None,
     ) -> None:
         self.owner = owner
         self.metrics = Metrics()
@@ -58,6 +76,7 @@ class LaneWork:
         self._message_of = message_of
         self._on_messages = on_messages
         self._outdated = outdated
+        self._notices = notices
         self._suspects = Suspects()
         self._up_since: int | None = None
         self._batch = FIRST_BATCH
@@ -65,37 +84,45 @@ class LaneWork:
     async def claim(self, now: int, up_since: int) -> Batch:
         if up_since != self._up_since:
             self._up_since, self._batch = up_since, FIRST_BATCH
-        told = 0
+        told, noticed = 0, False
         lineup = Lineup(self._suspects, now)
         sent: list[tuple[Start, str]] = []
         outdated = self._outdated()
         message_of = None if self._message_of is None else partial(_at, self._message_of, now)
 
         def take_turn(stored: StoredSchedule) -> Turn:
-            nonlocal told
+            nonlocal told, noticed
             if outdated and stored.columns.timezone in outdated and stored.columns.type != "interval":
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, up_since, lineup)
             told += len(turn.audits)
-            if message_of is not None and turn.starts:
-                starts = turn.starts
+            starts = turn.starts
+            if message_of is not None and starts:
                 finish(turn, stored, now, self.owner, message_of)
                 if turn.finished:
                     sent.extend((start, stored.columns.name) for start in starts if start not in turn.starts)
+            if self._notices is not None:
+                noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, self._batch, take_turn)
         if sent:
             self._count(sent, now, up_since)
+        if (sent or noticed) and self._on_messages is not None:
+            self._on_messages()
+        await self._learn(claimed.starts, stored)
         if lineup.chosen is not None:
             self._watch(lineup.chosen, claimed.starts, now)
-        if told > _MUCH_TOLD:
-            self._batch = max(self._batch // 2, _SMALLEST_BATCH)
-        elif claimed.full:
-            self._batch = min(self._batch * 2, BATCH)
+        self._fit_batch(told, full=claimed.full)
         for sid, error in claimed.quarantined:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
+
+    def _fit_batch(self, told: int, *, full: bool) -> None:
+        if told > _MUCH_TOLD:
+            self._batch = max(self._batch // 2, _SMALLEST_BATCH)
+        elif full:
+            self._batch = min(self._batch * 2, BATCH)
 
     def _count(self, sent: list[tuple[Start, str]], now: int, up_since: int) -> None:
         """Runs that began and ended with the claim."""
@@ -104,8 +131,17 @@ class LaneWork:
         metrics.succeeded += len(sent)
         for start, name in sent:
             metrics.start_lateness.observe(max(now - max(start.due_at, up_since), 0) / 1_000_000, name)
-        if self._on_messages is not None:
-            self._on_messages()
+
+    async def _learn(self, starts: Sequence[Start], stored: Mapping[int, StoredSchedule]) -> None:
+        """After a restart between two attempts: ask how the run before these ended."""
+        if self._notices is None:
+            return
+        for start in starts:
+            if start.attempt > 1 and self._notices.unsure(stored[start.sid], start):
+                try:
+                    self._notices.learn(start, failing=await _had_failed(self._store, start.sid))
+                except StoreError as error:  # the run goes on; at worst nobody is told that it recovered
+                    logger.error("How the run before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
 
     def _watch(self, chosen: LiveRun, starts: Sequence[Start], now: int) -> None:
         key = (chosen.sid, chosen.kind, chosen.run_for)
@@ -140,6 +176,13 @@ class LaneWork:
         del at, error, retry_at
         self._suspects.ended(job.start)
 
+    def tell(self, job: Job[StoredSchedule], settlement: Settlement) -> None:
+        if self._notices is not None:
+            try:
+                settlement.messages.extend(self._notices.of_end(job.subject, settlement))
+            except Exception:
+                logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
+
     def wakes_at(self, settlements: Sequence[Settlement]) -> int:
         # an end may free a run that was queued behind it, whenever the schedule itself comes next
         del settlements
@@ -165,6 +208,29 @@ def _look(stored: StoredSchedule, now: int, up_since: int, lineup: Lineup) -> Tu
     turn = look(rest, now, up_since)
     turn.put_off.extend(held)
     return turn
+
+
+def _notice(notices: Notices, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> bool:
+    """Add what a turn is worth telling; a rule that cannot be applied must not hold up the schedule."""
+    try:
+        messages = notices.of_turn(stored, turn, starts, now)
+    except Exception:
+        logger.exception("Nobody is told of a turn of %r: the rules could not be applied", stored.columns.name)
+        return False
+    turn.messages.extend(messages)
+    return bool(messages)
+
+
+async def _had_failed(store: ScheduleStore, sid: int) -> bool:
+    """Whether the run of a schedule that ended last had failed."""
+    columns = LEDGER_TABLES["schedules"].columns
+    for row in await store.read_ledger("schedules", (sid - 1,), 1, above_sid=sid - 1, upto_sid=sid):
+        facts = dict(zip(columns, row, strict=True))
+        ended_for = facts["last_ended_for"]
+        if ended_for is not None:
+            kind: Kind = "manual" if facts["last_ended_manual"] else "scheduled"
+            return any(run.outcome != "succeeded" for run in await store.runs(sid, ended_for, ended_for, kind))
+    return False
 
 
 def _at(

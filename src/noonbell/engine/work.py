@@ -61,6 +61,10 @@ class Work(Protocol):
 
     def ended(self, job: Job[Any], at: int, error: BaseException | None, retry_at: int | None) -> None: ...
 
+    def tell(self, job: Job[Any], settlement: Settlement) -> None:
+        """Add to an end that is about to be recorded what others are to be told of it."""
+        ...
+
     def wakes_at(self, settlements: Sequence[Settlement]) -> int:
         """The earliest look that these recorded ends ask for."""
         ...

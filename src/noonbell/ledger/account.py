@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from noonbell.ledger.chain import Chain
 from noonbell.ledger.pruned import PrunedPart, PrunedParts
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.rhythms import Steps
@@ -36,7 +37,7 @@ class Account:
 
     __slots__ = (
         "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_part", "_pruned", "_spans", "_tell", "_to_at", "_troubled", "accounted",
+        "_next_span", "_part", "_pruned", "_spans", "_tell", "_to_at", "_troubled", "accounted", "chain",
         "cursor_at", "managed_by", "name", "quiet", "quiet_since", "row", "sid", "stretches",
     )  # fmt: skip
 
@@ -64,6 +65,7 @@ class Account:
         self._part: PrunedPart | None = None  # the pruned part that was covered last
         self._attempts: dict[str, tuple[array[int], int]] = {}  # kind -> (run_for of recorded attempts, how many met)
         self._troubled = False
+        self.chain = Chain(row)
         self._ended = EARLIEST  # of the runs that have come by
         self._began: int | None = None  # the latest of them
         for column in ("name", "spec", "timezone", "managed_by"):
@@ -371,6 +373,8 @@ class Account:
         if self._expected is not None:
             self._missing(self._expected, LATEST)
         whole = self.stretches.whole and self._to_at == LATEST
+        if whole and not self._troubled and (wrong := self.chain.wrong()) is not None:
+            self.tell("chain", wrong)
         last = self.row["last_run_at"]
         if self._began is not None and not (is_instant(last) and last >= self._began):
             self.tell("times", f"its last_run_at is {iso(last)}, but a run began at {iso(self._began)}")

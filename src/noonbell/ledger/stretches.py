@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from noonbell.ledger.reading import is_instant, iso, zone_named
+from noonbell.ledger.reading import SECOND, is_instant, iso, zone_named
 from noonbell.ledger.rhythms import Rhythm, Steps, rhythm_of
 from noonbell.ledger.terms import Terms, terms_of
 from noonbell.timing import rules_hash
@@ -49,6 +49,8 @@ class Stretch:
         """A run has begun: an interval counts from there."""
         if self.to_at is not None and not (is_instant(started) and started < self.to_at):
             self.left_queued, started = True, self.to_at
+        elif self.to_at is not None and is_instant(started) and started >= self.to_at - SECOND:
+            self.left_queued = True  # maybe: who edits and who runs may go by clocks that differ a little
         if isinstance(self.rhythm, Steps) and is_instant(started):
             self.rhythm.moves_at = started
 

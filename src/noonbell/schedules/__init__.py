@@ -2,6 +2,7 @@
 
 from noonbell.actions.callback import Call
 from noonbell.schedules.fields import Changes, Fields
+from noonbell.schedules.history import Run
 from noonbell.schedules.records import (
     Attempt,
     Audited,
@@ -14,6 +15,7 @@ from noonbell.schedules.records import (
     Upcoming,
 )
 from noonbell.schedules.schedules import Schedules
+from noonbell.schedules.statistics import Statistics
 
 __all__ = [
     "Attempt",
@@ -25,8 +27,10 @@ __all__ = [
     "Page",
     "QuietHoursRecord",
     "Retry",
+    "Run",
     "Schedule",
     "Schedules",
+    "Statistics",
     "Undelivered",
     "Upcoming",
 ]

@@ -23,6 +23,7 @@ from noonbell.cron import DstPolicy, parse, translate
 from noonbell.errors import NoonbellError, RetryPolicyInvalidError, ScheduleInvalidError
 from noonbell.timing import RetryPolicy, parse_interval, parse_one_shot
 from noonbell.timing.protocol import SECOND, Timing
+from noonbell.timing.retry import MOST_ATTEMPTS
 
 ScheduleType = Literal["cron", "interval", "one_shot"]
 
@@ -300,6 +301,9 @@ def _check_together(columns: ScheduleColumns, definition: Definition) -> None:
     start_at, end_at = definition.start_at, definition.end_at
     if start_at is not None and end_at is not None and end_at < start_at:
         raise ScheduleInvalidError("end_at", shown(end_at), f"must not be before start_at, which is {shown(start_at)}")
+    if definition.action.get("kind") == "http" and definition.retry.attempts is None:
+        reason = f"must be a whole number from 1 to {MOST_ATTEMPTS} where the action is http"
+        raise ScheduleInvalidError("retry.attempts", None, reason)
     if definition.at_most_once and definition.retry.attempts != 1:
         attempts = definition.retry.attempts
         raise ScheduleInvalidError("retry.attempts", attempts, "must be 1 where at_most_once is set")

@@ -7,7 +7,8 @@ start, in order:
    repeated, or given up where they have brought down engine after engine; streams of messages can be delivered again;
 3. compare the rules of the time zones in use with those that schedules were computed with, and take the schedules of a
    changed zone over to the new ones (`zone_rules`);
-4. record that the lane is up, after the crash of the one before where it left no word;
+4. learn the secrets that are to be masked; record that the lane is up, after the crash of the one before where it left
+   no word;
 5. begin to look, and the duties with it: delivery, pruning, the watch over zone rules. What was missed while nothing
    was up is decided by the first look.
 
@@ -31,12 +32,15 @@ from noonbell.engine.lane import LaneWork
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.services import Duty, Services, every
 from noonbell.errors import StoreError, describe_error
+from noonbell.monitors.watch import Watch
+from noonbell.notify.desk import Desk
 from noonbell.ports import Clock, Hold, ScheduleStore
 from noonbell.schedules.zone_rules import ZoneWatch
 
 logger = logging.getLogger("noonbell.schedules")
 
 _HOUR: Final = 3_600_000_000
+_KNOW_SECRETS: Final = 5_000_000
 
 
 class Lane:
@@ -51,9 +55,11 @@ class Lane:
         *,
         longest_wait_us: int,
         retention_us: int | None = None,
+        desk: Desk | None = None,
     ) -> None:
         self.name = name
         self.actions = actions
+        self.desk = desk
         self.engine: Engine[LaneWork] | None = None
         self._store = store
         self._clock = clock
@@ -78,6 +84,9 @@ class Lane:
             try:
                 await self._free(self._clock.now())
                 await zones.check()
+                await self.actions.know_secrets()
+                if self.desk is not None:
+                    await self.desk.refresh()
                 await self._record_start(self._clock.now())
             except BaseException:
                 self._release()
@@ -105,6 +114,7 @@ class Lane:
             message_of=message_of,
             on_messages=self.actions.wake,
             outdated=lambda: zones.outdated,
+            notices=None if self.desk is None else self.desk.notifier,
         )
         engine = Engine(
             self._store,
@@ -125,9 +135,15 @@ class Lane:
                 engine.wake(self._clock.now())
 
         duties: dict[str, Duty] = {
-            "delivery": self.actions.deliverer(self._store, lane=self.name, owner=self._instance).run,
+            "delivery": self.actions.deliverer(self._store, lane=self.name, owner=self._instance, desk=self.desk).run,
             "zone-rules": every(self._clock, _HOUR, watch_zones, at_once=False),
         }
+        if self.actions.secrets is not None and self.actions.secrets.usable:
+            duties["secrets"] = every(self._clock, _KNOW_SECRETS, self.actions.know_secrets, at_once=False)
+        if self.desk is not None:
+            self.desk.deliver_by(self.actions.wake)
+            duties["notices"] = self.desk.run
+            duties["monitors"] = Watch(self.desk.store, self._clock, self.desk).run
         if self._retention_us is not None:
             duties["pruning"] = Pruner(self._store, self._clock, self._retention_us).run
         return duties

@@ -11,12 +11,11 @@ from heapq import merge
 import msgspec
 
 from noonbell.actions.callback import moment
-from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import terms_of, timing_of
 from noonbell.ports import ScheduleStore
-from noonbell.schedules.records import Attempt, Occurrence, Upcoming
+from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import parse_interval
 from noonbell.timing.protocol import SECOND
 
@@ -66,7 +65,7 @@ def _when(told: _Told) -> int:
 def _of_run(run: Run, tried: dict[int, list[StoredAttempt]]) -> _Told:
     return run.run_for, Occurrence(
         moment(run.run_for), "fired", state=run.outcome, attempts=run.attempts, started_at=moment(run.started_at),
-        ended_at=moment(run.ended_at), tried=_attempts(tried.get(run.run_for, [])),
+        ended_at=moment(run.ended_at), tried=attempt_records(tried.get(run.run_for, [])),
     )  # fmt: skip
 
 
@@ -74,17 +73,7 @@ def _of_live(live: LiveRun, tried: dict[int, list[StoredAttempt]]) -> _Told:
     return live.run_for, Occurrence(
         moment(live.run_for), "fired", state=live.state, attempts=live.attempt,
         started_at=None if live.started_at is None else moment(live.started_at),
-        tried=_attempts(tried.get(live.run_for, [])),
-    )  # fmt: skip
-
-
-def _attempts(found: list[StoredAttempt]) -> tuple[Attempt, ...]:
-    return tuple(
-        Attempt(
-            one.attempt, one.outcome, one.cause, moment(one.started_at), moment(one.ended_at), one.error,
-            None if one.detail is None else unpack(one.detail),
-        )
-        for one in found
+        tried=attempt_records(tried.get(live.run_for, [])),
     )  # fmt: skip
 
 

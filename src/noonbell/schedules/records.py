@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
 from noonbell.actions.callback import moment, schedule_of
+from noonbell.core.detail import unpack
+from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
+from noonbell.errors import ScheduleInvalidError
 from noonbell.timing.protocol import SECOND
 
 T = TypeVar("T")
+
+_LARGEST_PAGE: Final = 1_000
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -82,6 +88,16 @@ class Attempt(msgspec.Struct, frozen=True):
     ended_at: datetime
     error: str | None
     detail: dict[str, Any] | None = None
+
+
+def attempt_records(found: Iterable[StoredAttempt]) -> tuple[Attempt, ...]:
+    return tuple(
+        Attempt(
+            one.attempt, one.outcome, one.cause, _moment(one.started_at), moment(one.ended_at), one.error,
+            None if one.detail is None else unpack(one.detail),
+        )
+        for one in found
+    )  # fmt: skip
 
 
 class Occurrence(msgspec.Struct, frozen=True):
@@ -204,3 +220,9 @@ def quiet_hours_record(policy: QuietHoursPolicy) -> QuietHoursRecord:
     return QuietHoursRecord(
         policy.policy_id, policy.name, windows, moment(policy.created_at), moment(policy.updated_at)
     )
+
+
+def page_size(limit: int) -> int:
+    if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
+        raise ScheduleInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
+    return limit

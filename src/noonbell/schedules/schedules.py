@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Self, Unpack, cast, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import AT_ONCE, Asked, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import SystemClock
 from noonbell.errors import (
@@ -43,9 +43,11 @@ from noonbell.errors import (
     ScheduleNotFoundError,
     StoreError,
 )
+from noonbell.notify import Channels, Desk, NotifyStore, Rules
 from noonbell.ports import AuditFilter, Clock, DocumentStore, ScheduleFilter, ScheduleStore, Store
 from noonbell.schedules import audits, changes
 from noonbell.schedules.fields import Changes, Fields
+from noonbell.schedules.history import RunHistory
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.occurrences import decided, upcoming
 from noonbell.schedules.records import (
@@ -56,6 +58,7 @@ from noonbell.schedules.records import (
     Schedule,
     Undelivered,
     Upcoming,
+    page_size,
     quiet_hours_record,
     schedule_record,
     undelivered,
@@ -69,13 +72,12 @@ Progress = Callable[[int, int], None]
 
 _BATCH: Final = 5_000
 _BREATH: Final = 500
-_LARGEST_PAGE: Final = 1_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = moment(0)
 _encode = msgspec.json.Encoder().encode
 
 
-class Schedules:
+class Schedules(RunHistory):
     """Durable schedules of one store, and the engine of one lane of them."""
 
     def __init__(
@@ -94,6 +96,8 @@ class Schedules:
         retention: timedelta | None = None,
         egress: Egress | None = None,
         http_limits: HttpLimits | None = None,
+        public_url: str | None = None,
+        apprise: bool = False,
     ) -> None:
         opened = open_store(store)
         if not hasattr(opened, "claim_by_policy"):
@@ -104,6 +108,7 @@ class Schedules:
             raise ScheduleInvalidError("retention", retention, "must be a day at least, or None to keep everything")
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
+        self._actor = actor
         self._clock = SystemClock() if clock is None else clock
         self.secrets = _secrets(secrets, opened, self._clock, actor)
         self._actions = Actions(
@@ -113,9 +118,23 @@ class Schedules:
         self._lane = Lane(
             self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
             retention_us=None if retention is None else retention // _MICROSECOND,
+            desk=self._opened_desk(opened, lane, egress, public_url, apprise=apprise),
         )  # fmt: skip
         self._managed_by = managed_by
-        self._actor = actor
+
+    def _opened_desk(
+        self, opened: Store, lane: str, egress: Egress | None, public_url: str | None, *, apprise: bool
+    ) -> Desk:
+        store = cast("NotifyStore", opened)
+        desk = Desk(
+            store, self._clock, lane=lane, egress=egress, secrets=self.secrets, public_url=public_url, apprise=apprise
+        )
+        self.channels = Channels(
+            store, self._clock, secrets=self.secrets, egress=egress, actor=self._actor, apprise=apprise,
+            on_change=desk.wake,
+        )  # fmt: skip
+        self.rules = Rules(store, self._clock, actor=self._actor, on_change=desk.wake)
+        return desk
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -239,14 +258,14 @@ class Schedules:
         if unknown:
             known = ", ".join(ScheduleFilter._fields)
             raise ScheduleInvalidError("filter", min(unknown), f"is not known; known are {known}")
-        size = _page_size(limit)
+        size = page_size(limit)
         found = await self._store.list_schedules(ScheduleFilter(**wanted), _cursor(cursor), size + 1)
         items = [schedule_record(stored) for stored in found[:size]]
         return Page(items, str(found[size - 1].sid) if len(found) > size else None)
 
     async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
         """The next occurrences, as the schedule stands."""
-        return upcoming(await self._find(schedule_id), self._clock.now(), _page_size(count))
+        return upcoming(await self._find(schedule_id), self._clock.now(), page_size(count))
 
     async def occurrences(
         self,
@@ -259,7 +278,7 @@ class Schedules:
     ) -> Page[Occurrence]:
         """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise."""
         stored = await self._find(schedule_id)
-        now, size = self._clock.now(), _page_size(limit)
+        now, size = self._clock.now(), page_size(limit)
         upto = now if end is None else _instant(end)
         after = (upto - timedelta(days=1) // _MICROSECOND if start is None else _instant(start)) - 1
         if cursor is not None:
@@ -317,13 +336,15 @@ class Schedules:
         now, actor = self._clock.now(), self._actor
         await self._store.edit_schedules([schedule_id], lambda stored: changes.deleted(stored, now, actor))
 
-    async def trigger(self, schedule_id: str) -> str:
-        """Run it now, beside its occurrences; returns the id of the run.
+    async def trigger(self, schedule_id: str, *, via: Asked = "manual") -> str:
+        """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
 
         It is queued, and whichever engine holds the schedule's lane starts it: at once where that is this one, at its
         next look where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
         """
-        run_for = await self._store.ask(schedule_id, self._clock.now(), self._actor)
+        if via not in get_args(Asked):
+            raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
+        run_for = await self._store.ask(schedule_id, self._clock.now(), self._actor, via)
         if run_for is None:
             raise ScheduleBusyError(schedule_id)
         self._wake(AT_ONCE)
@@ -392,7 +413,7 @@ class Schedules:
         """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
         from_at = None if start is None else _instant(start)
         to_at = None if end is None else _instant(end)
-        size = _page_size(limit)
+        size = page_size(limit)
         wanted = AuditFilter(subject, event, actor, from_at, to_at)
         after = audits.Place.of(cursor)
         return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)
@@ -408,7 +429,7 @@ class Schedules:
     ) -> Page[Undelivered]:
         """A page of the messages that could not be delivered, oldest first."""
         sid = None if schedule_id is None else (await self._find(schedule_id)).sid
-        size = _page_size(limit)
+        size = page_size(limit)
         found = await self._store.dead_letters(sid, _cursor(cursor), size + 1)
         items = [undelivered(letter) for letter in found[:size]]
         return Page(items, str(found[size - 1].number) if len(found) > size else None)
@@ -442,12 +463,6 @@ def _numbers(numbers: Sequence[int]) -> Sequence[int]:
         if type(number) is not int:
             raise ScheduleInvalidError("numbers", number, "must be the numbers of dead letters, whole numbers")
     return numbers
-
-
-def _page_size(limit: int) -> int:
-    if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
-        raise ScheduleInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
-    return limit
 
 
 def _cursor(cursor: str | None) -> int:

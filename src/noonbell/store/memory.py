@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noonbell.core.records import (
+    Asked,
     Attempt,
     ChangedSchedule,
     Decision,
@@ -36,9 +37,10 @@ from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store import memory_asking, memory_outbox
 from noonbell.store.memory_by_policy import DurableInMemory
 from noonbell.store.memory_documents import DocumentsInMemory
+from noonbell.store.memory_history import HistoryInMemory
 from noonbell.store.memory_outbox import OutboxInMemory
 from noonbell.store.memory_pruning import PruningInMemory
-from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
+from noonbell.store.memory_tables import NO_HISTORY, MemoryData, MemoryHold, Row, Transaction, between, in_order, order
 
 __all__ = ["MemoryData", "MemoryStore"]
 
@@ -58,7 +60,7 @@ _LIVE: Final = (
 )
 
 
-class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInMemory):
+class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMemory, DocumentsInMemory):
     """A ledger in memory."""
 
     def __init__(self, data: MemoryData | None = None) -> None:
@@ -264,9 +266,9 @@ class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInM
             tx.update(sid, next_run_at=None, last_attempt_at=now)
         return start
 
-    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         with self._transaction() as tx:
-            return memory_asking.ask(self.data, tx, self._tell, schedule_id, at=at, actor=actor)
+            return memory_asking.ask(self.data, tx, self._tell, schedule_id, at=at, actor=actor, via=via)
 
     async def owned(self, owner: str) -> list[LiveRun]:
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))
@@ -351,7 +353,7 @@ class MemoryStore(DurableInMemory, OutboxInMemory, PruningInMemory, DocumentsInM
 
     def _schedules(self, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
         return [
-            row
+            row | self.data.ended.get(row["sid"], NO_HISTORY)
             for row in in_order(self._tables().schedules)
             if managed_by in {None, row["managed_by"]} and (removed or row["removed_at"] is None)
         ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from noonbell.core.records import AT_ONCE, AuditEvent, LiveRun
+from noonbell.core.records import AT_ONCE, Asked, AuditEvent, LiveRun
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.memory_tables import MemoryData, Transaction
@@ -16,7 +16,9 @@ _encode = msgspec.json.Encoder().encode
 Tell = Callable[[Transaction, Iterable[AuditEvent]], None]
 
 
-def ask(data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str) -> int | None:
+def ask(
+    data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str, via: Asked
+) -> int | None:
     sid = _sid_of(data, schedule_id)
     lives, ended = data.live[sid], data.runs[sid]
     busy = any(live.kind == "manual" or live.state != "waiting" for live in lives.values())
@@ -27,7 +29,7 @@ def ask(data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: 
         run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
     asked = LiveRun(
         sid, "manual", run_for, fence=1, owner=None, state="queued", attempt=0, wake_at=AT_ONCE, started_at=None,
-        attempt_at=None, crashes=0, epoch=data.schedules[sid]["epoch"], cause="manual",
+        attempt_at=None, crashes=0, epoch=data.schedules[sid]["epoch"], cause=via,
     )  # fmt: skip
     tx.put_live(asked)
     detail = _encode({"run_for": run_for}).decode()

@@ -49,6 +49,10 @@ class OutboxInMemory:
     _tables: Callable[[], MemoryData]
     _transaction: Callable[[], Transaction]
 
+    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+        with self._transaction() as tx:
+            append(tx, self.data, messages, at)
+
     async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
         waiting = self._tables().sending[lane_key(lane)]
         with self._transaction() as tx:

@@ -3,7 +3,8 @@
 What may go is settled for good. A scheduled run goes when its schedule has decided something after it, or will decide
 nothing more: a run at the cursor of a schedule in use is what the next decision looks back at. A span goes with the day
 in which it ends. Live runs, their attempts, epochs and the lifecycle stay, and so does the newest audit event, whose
-number says which comes next. Rows that cannot be right, or belong to nobody, are left for `verify` to tell of.
+number says which comes next. Where a run goes that ended after one that stays, the history is closed over it. Rows
+that cannot be right, or belong to nobody, are left for `verify` to tell of.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from noonbell.core.records import PrunedDay, Run, Span
 from noonbell.ports import Pruned
+from noonbell.store import memory_history
 from noonbell.store.memory_tables import MemoryData, Transaction
 
 DAY_US: Final = 86_400_000_000
@@ -44,6 +46,7 @@ class PruningInMemory:
         audits = [number for number, at in self._old_audits() if day <= at < end]
         letters = [number for number, letter in data.dead_letters.items() if _among(day, letter.died_at, end)]
         with self._transaction() as tx:
+            memory_history.mend(tx, data, runs)
             for run in runs:
                 if run.kind == "scheduled":
                     _keep(tx, data, PrunedDay(run.sid, run.epoch, day, run.run_for, run.run_for, 1, 0, run.run_for,

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import socket
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Final, Self
 
 import aiohttp
@@ -21,9 +22,10 @@ from aiohttp import abc
 from noonbell.actions.egress.decoding import BadPackingError, Body
 from noonbell.actions.egress.exchange import Incoming, Outgoing, check_outgoing
 from noonbell.actions.egress.failures import failure_of
-from noonbell.actions.egress.gate import Egress, current_passage
+from noonbell.actions.egress.gate import Egress, Passage, current_passage
 from noonbell.actions.egress.hosts import Target, read_url
 from noonbell.actions.egress.redirecting import Step, next_step, redirects_to
+from noonbell.actions.egress.wire import Answer, Wire, WireLimits
 from noonbell.errors import EgressError, EgressFailedError, EgressRefusedError
 
 _LONGEST_HEADER: Final = 8_190
@@ -36,6 +38,14 @@ _ASCII_URL: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 # How long the look-up of the request under way may take; the resolver is told nothing but the host.
 _look_up_seconds: ContextVar[float | None] = ContextVar("noonbell_egress_look_up_seconds", default=None)
+
+
+def _without_passage() -> Passage | None:
+    """Take away what this task was given leave for; returns what that was."""
+    passage = current_passage.get()
+    if passage is not None:
+        current_passage.set(None)
+    return passage
 
 
 class _Resolver(abc.AbstractResolver):
@@ -136,6 +146,8 @@ class AiohttpClient:
     def __init__(self, egress: Egress, *, limit: int = 100, limit_per_host: int = 0) -> None:
         self._egress = egress
         self._session = make_session(egress, limit=limit, limit_per_host=limit_per_host)
+        limits = WireLimits(_LONGEST_HEADER, _MOST_HEADERS, _MOST_PRELUDES)
+        self._wire = Wire(self._session, limits) if egress.policy.proxy is None else None
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,7 +167,7 @@ class AiohttpClient:
             raise EgressRefusedError(step.target.where, "TLS without a look at the certificate is not allowed here")
         began = asyncio.get_running_loop().time()
         # a passage belongs to one hop; nothing that an earlier request was given leave for may help this one
-        passage = current_passage.set(None)
+        passage = _without_passage()
         patience = _look_up_seconds.set(request.connect_seconds)
         try:
             async with asyncio.timeout(request.total_seconds):
@@ -165,12 +177,13 @@ class AiohttpClient:
                 "timeout", step.target.where, f"the exchange was not over within {request.total_seconds:g} s"
             ) from None
         finally:
-            current_passage.reset(passage)
+            if current_passage.get() is not passage:
+                current_passage.set(passage)
             _look_up_seconds.reset(patience)
 
     async def _follow(self, step: Step, request: Outgoing, began: float) -> Incoming:
         for followed in range(request.redirects + 1):
-            current_passage.set(None)
+            _without_passage()
             answer = await self._exchange(step, request, followed, began)
             if isinstance(answer, Incoming):
                 return answer
@@ -191,37 +204,53 @@ class AiohttpClient:
 
     async def _exchange(self, step: Step, request: Outgoing, followed: int, began: float) -> Incoming | tuple[int, str]:
         """One request on the wire: the answer, or the status and place of a redirect that is to be followed."""
-        where = step.target.where
+        target = step.target
         try:
-            async with self._session.request(
+            if self._wire is None:
+                return await self._by_session(step, request, followed, began)
+            answer = await self._wire.send(
                 step.method,
-                _yarl_url(step.target),
-                headers=step.headers,
-                data=step.body,
-                skip_auto_headers=("Content-Type",),
-                allow_redirects=False,
+                _yarl_url(target),
+                step.headers,
+                step.body,
                 ssl=request.tls if request.tls is not None else request.verify,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_seconds),
-                middlewares=(_sent_once,),
-            ) as response:
-                headers = _bounded_headers(response, where)
-                place = redirects_to(response.status, headers) if request.redirects else None
-                if place is not None:
-                    response.close()
-                    return response.status, place
-                body = await _read_body(response, request, where)
-                seconds = asyncio.get_running_loop().time() - began
-                return Incoming(
-                    response.status, headers, body.finish(), body.cut, body.packed, step.target.url, followed, seconds
-                )
+                limits=_timeout(request.connect_seconds),
+            )
+            try:
+                return await _taken(answer, step, request, followed, began)
+            except BaseException:
+                answer.close()
+                raise
+            finally:
+                answer.done()  # after a close it does nothing more
         except EgressError:
             raise
         except BadPackingError as error:
-            raise EgressFailedError("protocol", where, str(error)) from None
+            raise EgressFailedError("protocol", target.where, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
                 raise  # the deadline of the whole exchange
-            raise _failure(_Lost.cause_of(error), where, request) from None
+            raise _failure(_Lost.cause_of(error), target.where, request) from None
+
+    async def _by_session(
+        self, step: Step, request: Outgoing, followed: int, began: float
+    ) -> Incoming | tuple[int, str]:
+        """By way of a proxy, which aiohttp's session knows how to speak to."""
+        async with self._session.request(
+            step.method,
+            _yarl_url(step.target),
+            headers=step.headers,
+            data=step.body,
+            skip_auto_headers=("Content-Type",),
+            allow_redirects=False,
+            ssl=request.tls if request.tls is not None else request.verify,
+            timeout=_timeout(request.connect_seconds),
+            middlewares=(_sent_once,),
+        ) as response:
+            found = await _taken(response, step, request, followed, began)
+            if not isinstance(found, Incoming) or found.cut:
+                response.close()
+            return found
 
 
 class _Lost(aiohttp.ClientPayloadError):
@@ -242,11 +271,18 @@ async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise _Lost from error
 
 
+@lru_cache(maxsize=256)
+def _timeout(connect_seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
+
+
 def _headers_of(request: Outgoing, userinfo: tuple[str, str] | None) -> tuple[tuple[str, str], ...]:
     given = {name.lower() for name, _ in request.headers}
     headers = list(request.headers)
     if "user-agent" not in given:
         headers.append(("User-Agent", "Noonbell"))
+    if "accept" not in given:
+        headers.append(("Accept", "*/*"))
     if "accept-encoding" not in given:
         headers.append(("Accept-Encoding", "gzip, deflate"))
     if userinfo is not None:
@@ -256,6 +292,7 @@ def _headers_of(request: Outgoing, userinfo: tuple[str, str] | None) -> tuple[tu
     return tuple(headers)
 
 
+@lru_cache(maxsize=4096)
 def _yarl_url(target: Target) -> yarl.URL:
     """The target for aiohttp. What is spelled in ASCII goes out as it was given; the rest is quoted."""
     try:
@@ -275,25 +312,41 @@ def _proxy_url(target: Target) -> yarl.URL:
     return url
 
 
-def _bounded_headers(response: aiohttp.ClientResponse, where: str) -> tuple[tuple[str, str], ...]:
+async def _taken(
+    response: aiohttp.ClientResponse | Answer, step: Step, request: Outgoing, followed: int, began: float
+) -> Incoming | tuple[int, str]:
+    """What an answer comes to: read whole or as far as it is wanted, or the status and place of a redirect."""
+    headers = _bounded_headers(response, step.target)
+    place = redirects_to(response.status, headers) if request.redirects else None
+    if place is not None:
+        return response.status, place
+    body = await _read_body(response, request, step.target)
+    seconds = asyncio.get_running_loop().time() - began
+    return Incoming(response.status, headers, body.finish(), body.cut, body.packed, step.target.url, followed, seconds)
+
+
+def _bounded_headers(response: aiohttp.ClientResponse | Answer, target: Target) -> tuple[tuple[str, str], ...]:
     if response.status == 101:
-        raise EgressFailedError("protocol", where, "it switched to another protocol, which nobody asked for")
-    if sum(len(name) + len(value) for name, value in response.raw_headers) > _HEADERS_TOGETHER:
-        raise EgressFailedError("too-large", where, f"its headers are larger than {_HEADERS_TOGETHER} bytes")
+        raise EgressFailedError("protocol", target.where, "it switched to another protocol, which nobody asked for")
+    if sum([len(name) + len(value) for name, value in response.raw_headers]) > _HEADERS_TOGETHER:
+        raise EgressFailedError("too-large", target.where, f"its headers are larger than {_HEADERS_TOGETHER} bytes")
     return tuple(
-        (name.decode("utf-8", "backslashreplace"), value.decode("utf-8", "backslashreplace"))
-        for name, value in response.raw_headers
+        [
+            (name.decode("utf-8", "backslashreplace"), value.decode("utf-8", "backslashreplace"))
+            for name, value in response.raw_headers
+        ]
     )
 
 
-async def _read_body(response: aiohttp.ClientResponse, request: Outgoing, where: str) -> Body:
+async def _read_body(response: aiohttp.ClientResponse | Answer, request: Outgoing, target: Target) -> Body:
     """Read until the end or the limit; what is beyond the limit stays unread, and the connection is closed."""
     body = Body(response.headers.get("Content-Encoding", ""), request.body_limit)
     async for piece in response.content.iter_any():
         if not body.add(piece):
-            response.close()
             if request.refuse_large:
-                raise EgressFailedError("too-large", where, f"its body is larger than {request.body_limit} bytes")
+                raise EgressFailedError(
+                    "too-large", target.where, f"its body is larger than {request.body_limit} bytes"
+                )
             break
     return body
 

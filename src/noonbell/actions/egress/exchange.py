@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from functools import lru_cache
 from typing import Final, Protocol
 
 import msgspec
@@ -28,7 +29,7 @@ _RESERVED: Final = frozenset(
 )
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A request to send.
 
     `redirects` says how many may be followed (0 to 5). A body longer than `body_limit` bytes is cut there, or, with
@@ -54,7 +55,7 @@ class Outgoing(msgspec.Struct, frozen=True):
         return f"<Outgoing {self.method:.20} ({len(self.headers)} headers, {len(self.body or b'')} bytes)>"
 
 
-class Incoming(msgspec.Struct, frozen=True):
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """The answer.
 
     `body` is unpacked where the server packed it with gzip or deflate, and `cut` tells that there was more. A body
@@ -110,11 +111,17 @@ def check_outgoing(request: Outgoing) -> None:
 
 
 def _check_header(name: str, value: str) -> None:
+    _check_name(name)
+    # what is printable holds no control character; that is quickly found out
+    if len(value) > _LONGEST_VALUE or (not value.isprintable() and _NOT_IN_A_VALUE.search(value)):
+        raise EgressRefusedError(
+            "the request", f"the value of header {name} holds a control character, or more than {_LONGEST_VALUE} others"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _check_name(name: str) -> None:
     if not _TOKEN.fullmatch(name):
         raise EgressRefusedError("the request", "has a header whose name is no name: letters, digits and hyphens only")
     if name.lower() in _RESERVED:
         raise EgressRefusedError("the request", f"sets the header {name}, which is made from the URL and the body")
-    if _NOT_IN_A_VALUE.search(value) or len(value) > _LONGEST_VALUE:
-        raise EgressRefusedError(
-            "the request", f"the value of header {name} holds a control character, or more than {_LONGEST_VALUE} others"
-        )

@@ -129,6 +129,7 @@ def _to_ascii(text: str, shown: str) -> str:
         raise EgressRefusedError(shown, "is no international host name") from None
 
 
+@lru_cache(maxsize=4096)
 def read_url(text: str) -> Target:
     """Take an http or https URL apart.
 

@@ -21,7 +21,7 @@ _HARMLESS: Final = frozenset("accept accept-encoding accept-language cache-contr
 _OF_A_BODY: Final = frozenset("content-encoding content-language content-md5 content-type digest".split())
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One request of an exchange."""
 
     method: str

@@ -223,9 +223,9 @@ def _body(value: object) -> dict[str, Any]:
     if kind == "form":
         return {"form": _values(field, given, '{"name": "value"}')}
     if kind == "text":
-        if not isinstance(given, str) or len(given) > LARGEST_BODY:
-            raise ScheduleInvalidError(field, given, f"must be a text of at most {LARGEST_BODY} characters")
-        refer(encodable(field, given), "text", field)
+        if not isinstance(given, str) or len(encodable(field, given).encode()) > LARGEST_BODY:
+            raise ScheduleInvalidError(field, given, f"must be a text of at most {LARGEST_BODY} bytes")
+        refer(given, "text", field)
         return {"text": given}
     try:
         size = len(msgspec.json.encode(given))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from noonbell.actions.egress import Egress, HttpClient, Incoming
-from noonbell.actions.http.record import LARGE, Facts, packed, record
+from noonbell.actions.http.record import LARGE, Facts, record
 from noonbell.actions.http.request import Filled, HttpJob, headers_of_run, job_of
 from noonbell.actions.http.retry_after import retry_after_us
 from noonbell.actions.http.slots import HttpLimits, HttpSlots
@@ -24,6 +24,7 @@ from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.secrets.masking import Masker
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.signatures import Signer
+from noonbell.core.detail import pack
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import EgressError, HttpJobFailedError, MasterKeyMissingError, SecretError, SigningKeyError
 from noonbell.ports import Clock
@@ -79,22 +80,26 @@ class HttpJobs:
         try:
             values = {} if self._secrets is None else await self._secrets.resolve(team, job.names)
             filled = job.filled(values)
-            signer = await self._signer(job, stored.schedule_id, team)
+            signer = await self._signer(stored.schedule_id, team) if self._signs(job) else None
         except (SecretError, SigningKeyError, EgressError) as error:
             kind = error.kind if isinstance(error, EgressError) else "secret"
             raise await self._failure(job, start, team, kind, str(error)) from None
         name = filled.target.host.text
         await self.slots.take(name, stored.sid)
-        with self.slots.given_back(name):
+        try:
             return await self._send(job, stored, start, filled, signer)
+        finally:
+            self.slots.give_back(name)
 
-    async def _signer(self, job: HttpJob, schedule_id: str, team: str) -> Signer | None:
-        if job.sign is False or self._secrets is None or not self._secrets.usable:
-            if job.sign:
-                raise MasterKeyMissingError(
-                    "the settings", "the requests of this schedule are signed, and there is no master key for that"
-                )
-            return None
+    def _signs(self, job: HttpJob) -> bool:
+        able = self._secrets is not None and self._secrets.usable
+        if job.sign and not able:
+            reason = "the requests of this schedule are to be signed, and there is no master key to seal its keys with"
+            raise MasterKeyMissingError("the settings", reason)
+        return able and job.sign is not False
+
+    async def _signer(self, schedule_id: str, team: str) -> Signer:
+        assert self._secrets is not None  # noqa: S101 - asked in `_signs`
         return Signer([key.key for key in await self._secrets.signing_keys(schedule_id, team)])
 
     async def _send(
@@ -142,8 +147,8 @@ class HttpJobs:
         return self._client
 
 
-async def _written(facts: Facts, masker: Masker) -> str:
+async def _written(facts: Facts, masker: Masker) -> bytes:
     """The detail, ready to be kept. Large bodies take milliseconds to mask, which others should not wait for."""
     if facts.size < LARGE:
-        return packed(record(facts, masker))
-    return await asyncio.to_thread(lambda: packed(record(facts, masker)))
+        return pack(record(facts, masker))
+    return await asyncio.to_thread(lambda: pack(record(facts, masker)))

@@ -30,10 +30,8 @@ from noonbell.core.records import Start
 LARGE: Final = 65_536
 """From how many bytes on a body is masked and written down in a thread, beside the event loop."""
 
-_encode = msgspec.json.Encoder().encode
 
-
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What is known of an attempt when it has ended. `sent` is None where it never came to a request."""
 
     start: Start
@@ -59,11 +57,6 @@ def triggered_by(start: Start) -> str:
     return "api" if start.cause == "api" else "manual"
 
 
-def packed(detail: dict[str, Any]) -> str:
-    """A detail as the engine takes it."""
-    return _encode(detail).decode()
-
-
 def record(facts: Facts, masker: Masker) -> dict[str, Any]:
     """The detail of an attempt."""
     error = facts.error
@@ -84,7 +77,7 @@ def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
         return {"method": facts.method, "url": facts.written_url, "headers": [], "body": None}
     headers = _headers(facts.sent.headers, masker)
     if facts.filled.target.userinfo is not None:
-        headers.append(["Authorization", f"Basic {MASK}"])
+        headers.append(("Authorization", f"Basic {MASK}"))
     body = facts.sent.body
     return {
         "method": facts.method,
@@ -109,13 +102,9 @@ def _response(answer: Incoming, masker: Masker) -> dict[str, Any]:
     return told
 
 
-def _headers(headers: Iterable[tuple[str, str]], masker: Masker) -> list[list[str]]:
-    if not masker:
-        return [[name, value if name.lower() != "authorization" else _hidden(value)] for name, value in headers]
-    return [
-        [masker.text(name), masker.text(value) if name.lower() != "authorization" else _hidden(value)]
-        for name, value in headers
-    ]
+def _headers(headers: Iterable[tuple[str, str]], masker: Masker) -> list[tuple[str, str]]:
+    shown = [(name, value if name.lower() != "authorization" else _hidden(value)) for name, value in headers]
+    return shown if not masker else [(masker.text(name), masker.text(value)) for name, value in shown]
 
 
 def _hidden(value: str) -> str:
@@ -124,7 +113,7 @@ def _hidden(value: str) -> str:
 
 
 def _body(body: bytes, masker: Masker, *, cut: bool = False) -> str | dict[str, str]:
-    shown = masker.data(body, cut=cut)
+    shown = masker.data(body, cut=cut) if masker else body
     try:
         return (_whole_signs(shown) if cut else shown).decode()
     except UnicodeDecodeError:

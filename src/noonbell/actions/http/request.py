@@ -40,7 +40,7 @@ _CONTENT_TYPES: Final = {
 Headers = tuple[tuple[str, str], ...]
 
 
-class Filled(msgspec.Struct, frozen=True):
+class Filled(msgspec.Struct, frozen=True, gc=False):
     """A request with its secrets in place, before it is known which attempt it belongs to."""
 
     url: str

@@ -11,9 +11,7 @@ under way goes on.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
 
 import msgspec
 
@@ -40,14 +38,14 @@ class _Host:
 
     def __init__(self) -> None:
         self.busy = 0
-        self.waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
+        self.waiting: OrderedDict[int, list[asyncio.Future[None]]] = OrderedDict()  # most rows have one
 
     def next_in_turn(self) -> asyncio.Future[None] | None:
         """The next one that still waits; its schedule goes to the end of the row."""
         while self.waiting:
             sid, row = self.waiting.popitem(last=False)
             while row:
-                waiter = row.popleft()
+                waiter = row.pop(0)
                 if not waiter.done():  # else its run was cancelled
                     if row:
                         self.waiting[sid] = row
@@ -91,7 +89,7 @@ class HttpSlots:
             host.busy += 1
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        host.waiting.setdefault(sid, deque()).append(waiter)
+        host.waiting.setdefault(sid, []).append(waiter)
         if host.busy < self.limits.per_host:
             self._ready[name] = None
         try:
@@ -109,14 +107,6 @@ class HttpSlots:
             self._ready[name] = None
         self._pass_on()
         self._tidy(name)
-
-    @contextmanager
-    def given_back(self, name: str) -> Iterator[None]:
-        """Give a slot that was taken back at the end of the block."""
-        try:
-            yield
-        finally:
-            self.give_back(name)
 
     def take_back(self) -> None:
         """Whoever has no slot will not get one any more."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from noonbell.core.records import AT_ONCE, AuditEvent
+from noonbell.core.records import AT_ONCE, Asked, AuditEvent
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.postgres import auditing
@@ -25,7 +25,7 @@ _TAKEN: Final = """
 """
 
 
-async def ask(db: Connection, schedule_id: str, at: int, actor: str) -> int | None:
+async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked) -> int | None:
     row = await db.fetchrow(_FOUND, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
@@ -37,8 +37,8 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str) -> int | No
         run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
     await db.execute(
         "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
-        "VALUES ($1, 'manual', $2, 1, 'queued', 0, $4, $3, 'manual')",
-        sid, run_for, epoch, AT_ONCE,
+        "VALUES ($1, 'manual', $2, 1, 'queued', 0, $4, $3, $5)",
+        sid, run_for, epoch, AT_ONCE, via,
     )  # fmt: skip
     detail = _encode({"run_for": run_for}).decode()
     await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])

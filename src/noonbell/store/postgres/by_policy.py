@@ -16,7 +16,7 @@ from noonbell.core.crashes import is_poisonous, quarantined
 from noonbell.core.records import LiveRun, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, LaneClaim, TakeTurn
-from noonbell.store.postgres import auditing, outbox, stored, turns
+from noonbell.store.postgres import auditing, ending, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.settling import lock_schedules

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
-from noonbell.store.postgres import declaring
+from noonbell.store.postgres import ending
 from noonbell.store.postgres.connection import Connection
 
 QUARANTINE_US: Final = 60_000_000
@@ -136,7 +136,7 @@ async def _write_decisions(db: Connection, decisions: list[Decision], owner: str
     fresh = [s for s in starts if s.fence == 1]
     again = [s for s in starts if s.fence > 1]
     if preempted:
-        await declaring.end_live(db, preempted, "failed", now)
+        await ending.end_live(db, preempted, "failed", now)
     if spans:
         await db.execute(
             "INSERT INTO spans (sid, from_at, to_at, n, verdict, reason, epoch) SELECT * FROM unnest("

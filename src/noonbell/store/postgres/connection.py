@@ -89,18 +89,19 @@ def translated(error: BaseException, where: str) -> StoreError | None:
 class Connections:
     """A pool, and transactions on it."""
 
-    def __init__(self, dsn: str, *, pool_size: int, statement_timeout: float) -> None:
+    def __init__(self, dsn: str, *, pool_size: int, statement_timeout: float, idle_timeout: float = 60.0) -> None:
+        """`idle_timeout` is how many seconds a transaction may wait for its client before the server ends it."""
         self._dsn = dsn
         self._pool_size = pool_size
         self._timeout_seconds = statement_timeout
         self._pool: _Pool | None = None
         self.where = shown(dsn)
-        timeout_ms = max(1, round(statement_timeout * 1000))
+        timeout_ms, idle_ms = max(1, round(statement_timeout * 1000)), max(1, round(idle_timeout * 1000))
         # What a verb touches is few rows against its table, found by an index. The statistics of a table that was just
         # filled do not know that, and a plan made from them may read all of it: so the other ways are closed.
         self._begin_write = (
             f"BEGIN; SET LOCAL statement_timeout = {timeout_ms}; "
-            "SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL jit = off; "
+            f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL jit = off; "
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
             "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
         )

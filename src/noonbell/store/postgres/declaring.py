@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noonbell.core.records import Declaration, LifecycleEvent, LiveRun
+from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Declared
+from noonbell.store.postgres import ending
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import NUMBERING, lock
 

@@ -10,10 +10,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from noonbell.core.records import (
+    Asked,
     AuditEvent,
     DeadLetter,
     Delivery,
     DurableSchedule,
+    OutboxMessage,
     QuietHoursPolicy,
     StoredSchedule,
 )
@@ -90,9 +92,9 @@ class DurableOnPostgres:
             await self._still_held(db, lane_name(lane))
             return await by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
 
-    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
+    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         async with self._connections.writing() as db:
-            return await asking.ask(db, schedule_id, at, actor)
+            return await asking.ask(db, schedule_id, at, actor, via)
 
     async def take_over(self, lane: str, at: int) -> int:
         async with self._connections.writing() as db:
@@ -124,6 +126,10 @@ class DurableOnPostgres:
             return await auditing.page(db, wanted, after_id, limit)
 
     # --- messages -------------------------------------------------------------------------------------------------
+
+    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+        async with self._connections.writing() as db:
+            await outbox.append(db, messages, [at] * len(messages))
 
     async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
         async with self._claiming(owner) as db:

@@ -12,7 +12,7 @@ from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, Quie
 from noonbell.core.turns import snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
-from noonbell.store.postgres import auditing, stored, turns
+from noonbell.store.postgres import auditing, ending, stored, turns
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
 

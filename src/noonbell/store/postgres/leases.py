@@ -60,7 +60,13 @@ _RENEW = """
     FROM ours WHERE i.token = ours.token
     RETURNING i.token, ours.ended, clock_timestamp()
 """
-_HELD = "SELECT token FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR SHARE"
+# From here on the transaction keeps others from taking the name, so it gets an end of its own: a process that stands
+# still between two messages of one statement is ended by no other limit. PostgreSQL knows this one from 17 on.
+_HELD = """
+    SELECT token, CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+        THEN set_config('transaction_timeout', $2::text, true) END
+    FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR SHARE
+"""
 
 
 class Lease:
@@ -89,11 +95,15 @@ async def answer(future: Future[T]) -> T:
         raise StoreUnavailableError("The store was closed before it answered") from None
 
 
-async def still_held(db: Connection, leases: Sequence[Lease], where: str) -> None:
-    """Make sure that these leases last, up to the end of the transaction; StoreUnavailableError where one does not."""
+async def still_held(db: Connection, leases: Sequence[Lease], where: str, longest_seconds: float) -> None:
+    """Make sure that these leases last, up to the end of the transaction; StoreUnavailableError where one does not.
+
+    The transaction may take so long at most, where the server can see to that.
+    """
     if not leases:
         return
-    held = {row[0] for row in await db.fetch(_HELD, [lease.token for lease in leases])}
+    longest = str(max(1, round(longest_seconds * 1000)))
+    held = {row[0] for row in await db.fetch(_HELD, [lease.token for lease in leases], longest)}
     lost = [lease.name for lease in leases if lease.token not in held]
     if lost:
         names = ", ".join(f'"{name}"' for name in lost)

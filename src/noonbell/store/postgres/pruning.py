@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from noonbell.core.history import RunKey
 from noonbell.ports import Pruned
+from noonbell.store.postgres import history
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.store.postgres.schema import PARTITIONING, lock
+from noonbell.store.postgres.settling import lock_schedules
 
 # A day is many rows against its table, unlike what other verbs touch: here the planner may choose for itself.
 PATIENCE: Final = (
@@ -45,11 +48,31 @@ _KEPT: Final = f"""
     SELECT r.run_for, r.sid, r.kind FROM runs r LEFT JOIN schedules s ON s.sid = r.sid
     WHERE r.run_for >= $1 AND r.run_for < $2 AND ({_SETTLED}) IS NOT TRUE LIMIT {MOST_MOVED + 1}
 """
+_BEFORE: Final = (
+    "q.run_for = r.prev_for AND q.sid = r.sid "
+    "AND q.kind = CASE WHEN r.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END"
+)
 _IS_KEPT: Final = """
     EXISTS (
         SELECT 1 FROM unnest($3::int8[], $4::int8[], $5::text[]) AS k (run_for, sid, kind)
         WHERE k.run_for = r.run_for AND k.sid = r.sid AND k.kind = r.kind
     )
+"""
+# One run goes, and the one that ended before it stays: of an earlier day, of the same day, or of a later one.
+_TORN: Final = f"""
+    SELECT DISTINCT r.sid FROM runs r JOIN schedules s ON s.sid = r.sid
+    WHERE r.run_for >= $1 AND r.run_for < $2 AND {_SETTLED} AND (
+        r.prev_for >= $2
+        OR EXISTS (SELECT 1 FROM runs q WHERE q.run_for < $1 AND {_BEFORE})
+        OR EXISTS (
+            SELECT 1 FROM runs q WHERE q.run_for >= $1 AND q.run_for < $2 AND {_BEFORE}
+            AND NOT ({_SETTLED.replace("r.", "q.")})
+        )
+    )
+"""
+_LEAVING: Final = f"""
+    SELECT r.sid, r.run_for, r.kind FROM runs r JOIN schedules s ON s.sid = r.sid
+    WHERE r.run_for >= $1 AND r.run_for < $2 AND r.sid = ANY($3::int8[]) AND {_SETTLED}
 """
 _ENDED: Final = "r.sid, r.epoch, r.kind, r.run_for, r.started_at"
 _DELETED: Final = f"""
@@ -101,12 +124,25 @@ async def prune_day(db: Connection, before: int) -> Pruned | None:
     bounds = (day, day + DAY_US)
     table = name_of(day // DAY_US)
     if await db.fetchval("SELECT to_regclass($1)", table) is None:
+        await _mend(db, bounds)
         return await _deleted(db, bounds)
-    await db.execute(f"LOCK TABLE {table} IN SHARE MODE")
+    await db.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+    await _mend(db, bounds)
     kept = await db.fetch(_KEPT, *bounds)
     if len(kept) > MOST_MOVED:
         return await _deleted(db, bounds)
     return await _dropped(db, table, bounds, kept)
+
+
+async def _mend(db: Connection, bounds: tuple[int, int]) -> None:
+    """Close the histories over runs that are about to go where one that ended before them stays."""
+    torn = [row[0] for row in await db.fetch(_TORN, *bounds)]
+    await lock_schedules(db, torn)
+    leaving: dict[int, list[RunKey]] = {}
+    for sid, run_for, kind in await db.fetch(_LEAVING, *bounds, torn):
+        leaving.setdefault(sid, []).append(RunKey(run_for, kind))
+    for sid, gone in leaving.items():
+        await history.mend(db, sid, gone)
 
 
 async def _deleted(db: Connection, bounds: tuple[int, int]) -> Pruned:

@@ -16,15 +16,18 @@ from noonbell.store.postgres import outbox
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.ending import RUN
 
+# So many bytes of details may go to the server in one message.
+MOST_BYTES = 64_000_000
+
 _SETTLE = f"""
     WITH fresh AS (
         SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual
         FROM unnest(
             $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
-            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::bytea[]
+            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::int8[], $17::int8[]
         ) AS b (
             i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause,
-            attempt_at, error, detail
+            attempt_at, error, detail_from, detail_for
         )
         JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
             AND l.owner = b.owner
@@ -33,7 +36,8 @@ _SETTLE = f"""
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
-        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error, detail
+        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error,
+            substring($18::bytea FROM detail_from::int FOR detail_for::int)
         FROM fresh WHERE cause IS NOT NULL
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
@@ -118,13 +122,25 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
     """The batch in parts that touch no schedule twice: almost always one part.
 
     A statement changes a row once. The ends of two runs of one schedule (its own and a manual one) come one after
-    the other, in their order.
+    the other, in their order. What is too much for one message to the server is taken apart too.
     """
     rest = list(enumerate(settlements))
     while rest:
         part: dict[int, tuple[int, Settlement]] = {}
-        rest = [pair for pair in rest if part.setdefault(pair[1].start.sid, pair) is not pair]
-        yield list(part.values())
+        left: list[tuple[int, Settlement]] = []
+        size = 0
+        for pair in rest:
+            sid, detail = pair[1].start.sid, pair[1].detail
+            if sid in part or (part and size + len(detail or b"") > MOST_BYTES):
+                left.append(pair)
+                # of one schedule, nothing overtakes what had to wait
+                part.setdefault(sid, pair)
+                continue
+            part[sid] = pair
+            size += len(detail or b"")
+        waiting = {place for place, _ in left}
+        yield [pair for pair in part.values() if pair[0] not in waiting]
+        rest = left
 
 
 async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
@@ -137,9 +153,20 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[in
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
         [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
-        [e.detail for e in ends],
+        *_details(ends),
     )  # fmt: skip
     return [row[0] for row in rows]
+
+
+def _details(ends: Sequence[Settlement]) -> tuple[list[int | None], list[int | None], bytes]:
+    """All details as one value, and where each begins and how long it is: the driver knows no arrays of bytes."""
+    places: list[int | None] = []
+    place = 1
+    for end in ends:
+        places.append(None if end.detail is None else place)
+        place += len(end.detail or b"")
+    lengths = [None if end.detail is None else len(end.detail) for end in ends]
+    return places, lengths, b"".join(end.detail for end in ends if end.detail is not None)
 
 
 def _is_plain(end: Settlement) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 from noonbell.core.records import (
     Attempt,
@@ -26,12 +26,18 @@ from noonbell.store.postgres import claiming, declaring, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
+from noonbell.store.postgres.history import HistoryOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import migrate, require_current
 
+# A verb that writes for a held name may take as long as so many statements.
+_LONGEST_STATEMENTS: Final = 4
+# So long a busy event loop may take between two statements, however short leases are.
+_SHORTEST_IDLE: Final = 5.0
 
-class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
+
+class PostgresStore(DurableOnPostgres, HistoryOnPostgres, DocumentsOnPostgres):
     """A ledger in a PostgreSQL database.
 
     `pool_size` is how many connections it may use at once (a held name needs one more), `statement_timeout` how many
@@ -50,9 +56,14 @@ class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
     ) -> None:
         if pool_size < 1 or statement_timeout <= 0 or lease_ttl <= 0:
             raise ValueError("pool_size, statement_timeout and lease_ttl must be positive")
-        self._connections = Connections(dsn, pool_size=pool_size, statement_timeout=statement_timeout)
+        # A process that is frozen in the middle of a transaction holds its locks, and nobody can take its name from it.
+        idle_timeout = max(lease_ttl, _SHORTEST_IDLE)
+        self._connections = Connections(
+            dsn, pool_size=pool_size, statement_timeout=statement_timeout, idle_timeout=idle_timeout
+        )
         self._days = Days(self._connections)
         self._lease_ttl = lease_ttl
+        self._longest_seconds = _LONGEST_STATEMENTS * statement_timeout
         self._read_only = read_only
         self._keeper: LeaseKeeper | None = None
         self._leases: dict[str, Lease] = {}  # by name
@@ -153,7 +164,7 @@ class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
         return [self._leases[name] for name in names if name in self._leases]
 
     async def _still_held(self, db: Connection, *names: str) -> None:
-        await still_held(db, self._covering(*names), self._connections.where)
+        await still_held(db, self._covering(*names), self._connections.where, self._longest_seconds)
 
     # --- declaring ------------------------------------------------------------------------------------------------
 
@@ -219,6 +230,8 @@ class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
 
     async def record(self, event: LifecycleEvent) -> None:
         async with self._connections.writing() as db:
+            # the stop of one who lost the name is no part of its successor's life
+            await self._still_held(db, event.managed_by)
             await declaring.record(db, [event])
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -243,8 +256,9 @@ class PostgresStore(DurableOnPostgres, DocumentsOnPostgres):
 
     async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
         sql = (
-            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch FROM runs "
-            "WHERE run_for BETWEEN $1 AND $2 AND sid = $3 AND ($4::text IS NULL OR kind = $4) ORDER BY run_for, kind"
+            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual "
+            "FROM runs WHERE run_for BETWEEN $1 AND $2 AND sid = $3 AND ($4::text IS NULL OR kind = $4) "
+            "ORDER BY run_for, kind"
         )
         return [Run(*row) for row in await self._read(sql, from_at, to_at, sid, kind)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.postgres import declaring, outbox
+from noonbell.store.postgres import ending, outbox
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
 
@@ -138,8 +138,8 @@ async def _write_schedules(db: Connection, turns: Sequence[Turn], now: int) -> N
         "last_ended_manual = CASE WHEN b.ended > 0 THEN 0 ELSE s.last_ended_manual END, "
         "ended_runs = s.ended_runs + b.ended, succeeded_runs = s.succeeded_runs + b.ended "
         "FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], "
-        "$9::int8[], $11::int8[], $12::int8[]) AS b (sid, cursor_at, next_run_at, enabled, anchor_at, backlog_left, backlog_until, "
-        "last_run_for, began, ended, ended_for) WHERE s.sid = b.sid",
+        "$9::int8[], $11::int8[], $12::int8[]) AS b (sid, cursor_at, next_run_at, enabled, anchor_at, backlog_left, "
+        "backlog_until, last_run_for, began, ended, ended_for) WHERE s.sid = b.sid",
         [t.sid for t in turns], [t.cursor_at for t in turns], [t.next_run_at for t in turns],
         [int(t.enabled) for t in turns], [t.anchor_at for t in turns], [t.backlog_left for t in turns],
         [t.backlog_until for t in turns], [t.last_run_for for t in turns],

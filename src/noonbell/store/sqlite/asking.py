@@ -7,7 +7,7 @@ from typing import Final
 import apsw
 import msgspec
 
-from noonbell.core.records import AT_ONCE, AuditEvent
+from noonbell.core.records import AT_ONCE, Asked, AuditEvent
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.sqlite import auditing
 
@@ -24,7 +24,7 @@ _TAKEN: Final = """
 """
 
 
-def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str) -> int | None:
+def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str, via: Asked) -> int | None:
     row: tuple[int, int, str | None] | None = db.execute(_FOUND, (schedule_id,)).fetchone()
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
@@ -36,8 +36,8 @@ def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str) -> int | Non
         run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
     db.execute(
         "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
-        "VALUES (?1, 'manual', ?2, 1, 'queued', 0, ?4, ?3, 'manual')",
-        (sid, run_for, epoch, AT_ONCE),
+        "VALUES (?1, 'manual', ?2, 1, 'queued', 0, ?4, ?3, ?5)",
+        (sid, run_for, epoch, AT_ONCE, via),
     )
     detail = _encode({"run_for": run_for}).decode()
     auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])

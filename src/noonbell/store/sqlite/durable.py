@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from noonbell.core.records import AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import Asked, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
 from noonbell.ports import (
     NO_QUIET_CHANGES,
     AuditFilter,
@@ -55,8 +55,8 @@ class DurableOnSqlite:
             lambda db: by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
         )
 
-    async def ask(self, schedule_id: str, at: int, actor: str) -> int | None:
-        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor))
+    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
+        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, via))
 
     async def take_over(self, lane: str, at: int) -> int:
         return await self._connection.run(lambda db: by_policy.take_over(db, lane, at))

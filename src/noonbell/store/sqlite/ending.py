@@ -18,9 +18,7 @@ from noonbell.core.records import LiveRun
 
 _encode = msgspec.json.Encoder().encode
 
-RUN: Final = (
-    "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
-)
+RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
 
 _OF_SIDS: Final = "l.sid IN (SELECT value FROM json_each(?1))"
 _OF_KEYS: Final = "(l.sid, l.kind, l.run_for) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
@@ -36,12 +34,12 @@ _END: Final = f"""
     WINDOW w AS (PARTITION BY l.sid ORDER BY l.run_for, l.kind)
 """
 _JOIN: Final = """
-    UPDATE schedules SET last_ended_for = e.run_for, last_ended_manual = e.manual, ended_runs = ended_runs + e.n
+    UPDATE schedules SET last_ended_for = b.run_for, last_ended_manual = b.manual, ended_runs = ended_runs + b.n
     FROM (
         SELECT sid, run_for, kind = 'manual' AS manual, row_number() OVER w AS place,
             count(*) OVER (PARTITION BY sid) AS n
         FROM runs_live l WHERE {chosen} WINDOW w AS (PARTITION BY sid ORDER BY run_for DESC, kind DESC)
-    ) e WHERE schedules.sid = e.sid AND e.place = 1
+    ) b WHERE schedules.sid = b.sid AND b.place = 1
 """
 
 

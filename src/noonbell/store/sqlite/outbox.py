@@ -34,6 +34,9 @@ class OutboxOnSqlite:
 
     _connection: Connection
 
+    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+        await self._connection.run(lambda db: append(db, messages, at))
+
     async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
         return await self._connection.run(lambda db: claim(db, lane, owner, now, limit))
 

@@ -11,6 +11,7 @@ from typing import Final
 import apsw
 
 from noonbell.ports import Pruned
+from noonbell.store.sqlite import history
 
 DAY_US: Final = 86_400_000_000
 
@@ -19,6 +20,18 @@ _SETTLED_RUNS: Final = """
     WHERE r.run_for >= ?1 AND r.run_for < ?2 AND typeof(s.cursor_at) = 'integer'
     AND (r.kind = 'manual' OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0))
     AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = r.kind AND l.run_for = r.run_for)
+"""
+# The schedules whose history would be torn: one run goes, and the one that ended before it stays.
+_TORN: Final = f"""
+    SELECT DISTINCT r.sid {_SETTLED_RUNS} AND EXISTS (
+        SELECT 1 FROM runs q
+        WHERE q.run_for = r.prev_for AND q.sid = r.sid AND q.kind = iif(r.prev_manual, 'manual', 'scheduled')
+        AND NOT (
+            q.run_for >= ?1 AND q.run_for < ?2
+            AND (q.kind = 'manual' OR q.run_for < s.cursor_at OR (q.run_for = s.cursor_at AND s.enabled = 0))
+            AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = q.sid AND l.kind = q.kind AND l.run_for = q.run_for)
+        )
+    )
 """
 _SETTLED_SPANS: Final = """
     FROM spans p JOIN schedules s ON s.sid = p.sid
@@ -69,6 +82,8 @@ def prune_day(db: apsw.Connection, before: int) -> Pruned | None:
     if day + DAY_US > before:
         return None
     bounds = (day, day + DAY_US)
+    torn = [row[0] for row in db.execute(_TORN, bounds)]
+    history.mend(db, torn, _SETTLED_RUNS, bounds)
     db.execute(_KEEP, bounds)
     db.execute(_KEEP_STARTS, bounds)
     gone = (

@@ -172,6 +172,7 @@ MIGRATIONS: Final = (
             row_number() OVER (PARTITION BY sid ORDER BY ended_at DESC, run_for DESC, kind DESC) AS place
         FROM runs WINDOW w AS (PARTITION BY sid)
     ) e WHERE e.sid = schedules.sid AND e.place = 1;
+    CREATE INDEX idx_runs_unsuccessful ON runs (run_for) WHERE outcome <> 'succeeded';
 
     CREATE TABLE outbox (
         id INTEGER PRIMARY KEY AUTOINCREMENT,

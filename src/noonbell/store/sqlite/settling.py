@@ -1,8 +1,9 @@
 """Settling on SQLite: ends of attempts become history, in one transaction.
 
 The batch is put into a temporary table and joined with the live runs by key, fence and owner; what does not match is
-stale and changes nothing. A schedule has one end in it: further ones come in a batch after it. Most ends are first attempts of scheduled runs that succeeded: they travel as a few numbers,
-in a burst as a single one each, the rest with all there is to tell.
+stale and changes nothing. A schedule has one end in it; a further one comes in a batch of its own. Most ends are first
+attempts of scheduled runs that succeeded: they travel as a few numbers, in a burst as a single one each, the rest with
+all there is to tell.
 """
 
 from __future__ import annotations
@@ -32,9 +33,19 @@ _PLAIN = """
         'scheduled', 'succeeded', 1, ?2
     FROM json_each(?1)
 """
-_FULL = "temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at)"
-# Bound as values and not by way of the temporary table: a detail may be a megabyte.
+_FULL = """
+    INSERT INTO temp.settling (
+        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at
+    )
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11
+    FROM json_each(?1)
+"""
 _TOLD = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
+_SHORT = (
+    "SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, "
+    "value ->> 8, value ->> 9, NULL FROM json_each(?) WHERE true"
+)
 _TOLD_AGAIN = (
     "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
     "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, error = excluded.error, "
@@ -50,7 +61,8 @@ def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settl
     """Write the ends together; if the ledger contradicts one of them, singly."""
     try:
         with db:  # a savepoint
-            return [late for part in _apart(settlements) for late in _settle(db, part)]
+            late = {id(s) for part in _apart(settlements) for s in _settle(db, part)}
+            return [s for s in settlements if id(s) in late] if late else []
     except apsw.ConstraintError:
         if len(settlements) == 1:
             return _give_up(db, settlements[0])
@@ -133,8 +145,11 @@ def _tell(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         for s in settlements
         if not _is_plain(s)
     ]  # fmt: skip
-    if told:
-        rows.insert(db, _TOLD, told, _TOLD_AGAIN)
+    short = [row for row in told if row[-1] is None]
+    if short:
+        db.execute(f"INSERT INTO {_TOLD} {_SHORT} {_TOLD_AGAIN}", (_encode(short),))
+    if len(short) < len(told):  # bytes do not fit into JSON, and a detail may be a megabyte
+        rows.insert(db, _TOLD, [row for row in told if row[-1] is not None], _TOLD_AGAIN)
 
 
 def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
@@ -170,7 +185,7 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     if plain:
         db.execute(_PLAIN, (_encode(plain), owner))
     if full:
-        rows.insert(db, _FULL, full)
+        db.execute(_FULL, (_encode(full),))
 
 
 def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:

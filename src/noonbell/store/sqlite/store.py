@@ -23,11 +23,12 @@ from noonbell.store.sqlite import claiming, declaring, paging, settling
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.documents import DocumentsOnSqlite
 from noonbell.store.sqlite.durable import DurableOnSqlite
+from noonbell.store.sqlite.history import HistoryOnSqlite
 from noonbell.store.sqlite.hold import FileHold, take
 from noonbell.store.sqlite.outbox import OutboxOnSqlite
 
 
-class SqliteStore(DurableOnSqlite, OutboxOnSqlite, DocumentsOnSqlite):
+class SqliteStore(DurableOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnSqlite):
     """A ledger in one file."""
 
     def __init__(
@@ -107,8 +108,8 @@ class SqliteStore(DurableOnSqlite, OutboxOnSqlite, DocumentsOnSqlite):
 
     async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
         sql = (
-            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch FROM runs "
-            "WHERE run_for BETWEEN ? AND ? AND sid = ? AND (?4 IS NULL OR kind = ?4) ORDER BY run_for, kind"
+            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual "
+            "FROM runs WHERE run_for BETWEEN ? AND ? AND sid = ? AND (?4 IS NULL OR kind = ?4) ORDER BY run_for, kind"
         )
         return [Run(*row) for row in await self._read(sql, (from_at, to_at, sid, kind))]
 

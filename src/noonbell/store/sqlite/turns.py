@@ -80,7 +80,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
     finished = [run for turn in turns if turn.finished for run in turn.finished]
     if finished:
         _each_kind(db, _ended(finished), _END_ALL, _END_ALIKE)
-        outbox.append(db, [message for turn in turns for message in turn.messages], now)
+    outbox.append(db, [message for turn in turns if turn.messages for message in turn.messages], now)
     _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
     auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
 

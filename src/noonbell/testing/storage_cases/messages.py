@@ -82,6 +82,15 @@ class MessageCases(StorageCases):
             assert first == OutboxMessage(1, LANE, "a:scheduled:1", "inbox", '{"is":"1","to":"a"}', T0)
             assert [number, *(n for n, _ in rest)] == sorted({number, *(n for n, _ in rest)})
 
+    async def test_what_is_posted_joins_its_stream_whatever_its_number(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="x")
+            posted = [OutboxMessage(sid, LANE, f"n:{sid}:{sid}", "channel:c", "{}", T0) for sid in (1, -5, -(2**62))]
+            await store.post_messages(posted, T0 + SECOND)
+            assert {s.sid for s in (await store.claim_streams(LANE, ME, T0, 10)).streams} == {1}
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 10)
+            assert {stream.sid: len(stream.messages) for stream in claim.streams} == {-5: 1, -(2**62): 1}
+
     async def test_a_stream_has_one_owner(self) -> None:
         async with self.post("a", "b") as store:
             await send(store, T0, a="1", b="1")

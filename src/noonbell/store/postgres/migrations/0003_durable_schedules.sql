@@ -31,6 +31,7 @@ FROM (
         row_number() OVER (PARTITION BY sid ORDER BY ended_at DESC, run_for DESC, kind DESC) AS place
     FROM runs WINDOW w AS (PARTITION BY sid)
 ) e WHERE e.sid = s.sid AND e.place = 1;
+CREATE INDEX idx_runs_unsuccessful ON runs (run_for, sid, kind) WHERE outcome <> 'succeeded';
 
 CREATE TABLE quiet_hours_policies (
     policy_id text COLLATE "C" PRIMARY KEY,

@@ -1,0 +1,273 @@
+"""The desk: the notifications of one lane at work.
+
+- It keeps the rules at hand: read at the start, then every few seconds and whenever something in this process has
+  changed them. `notifier` answers from that without a look at the store.
+- It is where the deliverer finds channels: `target("channel:<id>")`. A channel is a stream of the outbox, so its
+  notices go one after the other, are tried again when it fails, and end as dead letters; a slow channel holds up only
+  itself.
+- It counts what a channel does not say (`limits`). The counts are written after each turn of a stream, before its
+  messages leave the outbox. A crash in between brings the messages again, and they are known then.
+- When something that was held back is due, it puts a `Flush` into the channel's stream, so that a summary keeps its
+  place in the order and is tried again like any notice.
+
+A channel's limits are those of one lane: two engines on two lanes have two buckets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from noonbell.actions.egress import Egress
+from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.records import Document, DocumentWrite
+from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
+from noonbell.notify import limits
+from noonbell.notify.channels import Postman
+from noonbell.notify.limits import ChannelState
+from noonbell.notify.notifier import Notifier, make_book, message_for
+from noonbell.notify.records import (
+    CHANNEL,
+    RULE,
+    STATE,
+    TARGET_PREFIX,
+    Flush,
+    Notice,
+    NotifyStore,
+    channel_body,
+    instant,
+)
+from noonbell.notify.wording import Letter, letter_of, summary_of
+from noonbell.ports import Clock
+
+if TYPE_CHECKING:
+    from noonbell.monitors.alerts import MonitorFlipped
+
+logger = logging.getLogger("noonbell.notify")
+
+_SECOND: Final = 1_000_000
+_REFRESH: Final = 5 * _SECOND
+_FLUSH_AGAIN: Final = 60 * _SECOND
+_PAGE: Final = 500
+_MOST_DUE: Final = 1_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Notice | Flush).decode
+_decode_state = msgspec.json.Decoder(ChannelState).decode
+
+
+class ChannelTarget:
+    """One channel as a target of messages."""
+
+    def __init__(self, desk: Desk, channel_id: str) -> None:
+        self._desk = desk
+        self._channel_id = channel_id
+        self._state: ChannelState | None = None
+        self._version = 0
+        self._changed = False
+
+    def __repr__(self) -> str:
+        return f"ChannelTarget({self._channel_id!r})"
+
+    async def deliver(self, body: str) -> None:
+        """Send a notice, or count it; returns when that is done."""
+        message = _decode(body)
+        desk, now = self._desk, self._desk.clock.now()
+        document = await desk.channel(self._channel_id)
+        channel = channel_body(document)
+        if not channel.enabled:
+            logger.info('The channel "%s" is off; a notice was dropped', self._channel_id)
+            return
+        state, rate = await self._loaded(), channel.most_per_minute
+        if isinstance(message, Flush):
+            told = limits.due_for_summary(state, now, rate)
+            self._changed = True
+            if told:
+                await self._send(document, summary_of(self._channel_id, told, now))
+                limits.note_summarised(state, told, desk.clock.now(), rate)
+            return
+        judgement = limits.judge(state, message, now, rate)
+        if judgement == "known":
+            return
+        if judgement == "send":
+            await self._send(document, letter_of(message))
+            limits.note_sent(state, message, desk.clock.now(), rate)
+        else:
+            limits.note_held(state, message, now)
+        self._changed = True
+
+    async def _send(self, document: Document, letter: Letter) -> None:
+        try:
+            await self._desk.postman.send(document, letter)
+        except (DeliveryError, StoreError):
+            raise
+        except NoonbellError as error:  # a secret that is missing, a kind that is off
+            raise DeliveryError(f'the channel "{self._channel_id}"', str(error)) from error
+
+    async def _loaded(self) -> ChannelState:
+        if self._state is None:
+            state_id = _state_id(self._channel_id, self._desk.lane)
+            found = await self._desk.store.get_documents(STATE, [state_id])
+            self._version = found[0].version if found else 0
+            self._state = _decode_state(found[0].body) if found else ChannelState(self._desk.lane, self._channel_id)
+        return self._state
+
+    async def turn_over(self) -> None:
+        """Write down what was counted; called before the messages of a turn leave the outbox."""
+        state = self._state
+        if state is None or not self._changed:
+            return
+        desk = self._desk
+        write = DocumentWrite(
+            STATE, _state_id(self._channel_id, desk.lane), "noonbell", _encode(state).decode(), self._version,
+            state.due_at,
+        )  # fmt: skip
+        try:
+            (document,) = await desk.store.put_documents([write], desk.clock.now())
+        except DocumentConflictError:
+            # another engine has had the lane meanwhile: what it wrote counts
+            logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
+            self._state, self._changed = None, False
+            return
+        self._version, self._changed = document.version, False
+        desk.look_at(state.due_at)
+
+    async def close(self) -> None:
+        """What is open belongs to the desk."""
+
+
+class Desk:
+    """The notifications of one lane. Its `run` is a duty of the engine."""
+
+    def __init__(
+        self,
+        store: NotifyStore,
+        clock: Clock,
+        *,
+        lane: str,
+        egress: Egress | None = None,
+        secrets: Secrets | None = None,
+        public_url: str | None = None,
+        apprise: bool = False,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.lane = lane
+        self.notifier = Notifier(lane, public_url=public_url)
+        self.postman = Postman(clock, egress=egress, secrets=secrets, apprise=apprise)
+        self._targets: dict[str, ChannelTarget] = {}
+        self._wakeup = asyncio.Event()
+        self._asked: dict[str, int] = {}  # when a summary was asked for, by state
+        self._planned = 0
+        self._on_messages: Callable[[], None] = _nobody
+
+    def wake(self) -> None:
+        """Rules or channels have changed: look now."""
+        self._wakeup.set()
+
+    def look_at(self, at: int | None) -> None:
+        """See to it that there is a look at `at`, or sooner."""
+        if at is not None and at < self._planned:
+            self._wakeup.set()
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read all rules and channels."""
+        rules = await self._all(RULE)
+        channels = await self._all(CHANNEL) if rules else []
+        self.notifier.book = make_book(rules, channels)
+
+    async def _all(self, kind: str) -> list[Document]:
+        found: list[Document] = []
+        while page := await self.store.list_documents(kind, None, found[-1].id if found else "", _PAGE):
+            found += page
+            if len(page) < _PAGE:
+                break
+        return found
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the rules at hand, and ask for the summaries that are due, until `stop` is set."""
+        stopping = asyncio.ensure_future(self._pass_on(stop))
+        try:
+            while not stop.is_set():
+                self._wakeup.clear()
+                await self.refresh()
+                next_at = await self._ask_for_summaries()
+                latest = self.clock.now() + _REFRESH
+                self._planned = latest if next_at is None else min(next_at, latest)
+                if not stop.is_set():
+                    await self.clock.wait(self._planned, self._wakeup)
+        finally:
+            stopping.cancel()
+
+    async def _pass_on(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._wakeup.set()
+
+    async def _ask_for_summaries(self) -> int | None:
+        now = self.clock.now()
+        due, next_at = await self.store.due_documents(STATE, now, _MOST_DUE)
+        self._asked = {one: at for one, at in self._asked.items() if now - at < _FLUSH_AGAIN}
+        messages = []
+        for document in due:
+            state = _decode_state(document.body)
+            if state.lane == self.lane and document.id not in self._asked:
+                self._asked[document.id] = now
+                flush_id = f"{state.channel_id}:held:{now}"
+                body = _encode(Flush(flush_id)).decode()
+                messages.append(message_for(state.channel_id, self.lane, flush_id, body, now))
+        if messages:
+            await self.store.post_messages(messages, now)
+            self._on_messages()
+        return next_at
+
+    # --- channels -------------------------------------------------------------------------------------------------
+
+    def target(self, name: str) -> ChannelTarget | None:
+        """The channel that a message is for, where it is for one."""
+        if not name.startswith(TARGET_PREFIX):
+            return None
+        channel_id = name.removeprefix(TARGET_PREFIX)
+        return self._targets.setdefault(channel_id, ChannelTarget(self, channel_id))
+
+    async def channel(self, channel_id: str) -> Document:
+        found = await self.store.get_documents(CHANNEL, [channel_id])
+        if not found:
+            raise DeliveryError(f'the channel "{channel_id}"', "it was deleted")
+        return found[0]
+
+    async def close(self) -> None:
+        """Nothing is delivered any more; what is delivered later opens all again."""
+        self._targets.clear()
+        await self.postman.close()
+
+    # --- monitors -------------------------------------------------------------------------------------------------
+
+    def deliver_by(self, on_messages: Callable[[], None]) -> None:
+        """Who is woken when there is something to deliver."""
+        self._on_messages = on_messages
+
+    async def monitor_flipped(self, flipped: MonitorFlipped) -> None:
+        """Tell of a monitor that flipped, by the rules. It is taken when it is in the outbox."""
+        at = instant(flipped.at)
+        notice = Notice(
+            f"{flipped.monitor_id}:{flipped.flip_id}/{flipped.event}", flipped.event, at, "monitor", flipped.monitor_id,
+            flipped.name, flipped.team, flipped.tags, error=flipped.reason or None,
+        )  # fmt: skip
+        messages = self.notifier.of_flip(notice)
+        if messages:
+            await self.store.post_messages(messages, self.clock.now())
+            self._on_messages()
+
+
+def _nobody() -> None:
+    pass
+
+
+def _state_id(channel_id: str, lane: str) -> str:
+    return f"{channel_id}/{lane}"

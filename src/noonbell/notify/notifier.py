@@ -1,0 +1,278 @@
+"""Who is told of what: rules against facts. Nothing here does I/O; the same rules and facts give the same notices.
+
+The engine asks twice: for a turn, before the claim is committed (missed and late occurrences, runs that end with the
+claim), and for the end of an attempt, before it is settled. What is answered goes into the outbox in the very same
+transaction. A failure that is tried again is no failure yet: only the last attempt of a run is told of.
+
+Where no rule is for a schedule this costs one look into an empty dict.
+
+`recovered` needs to know whether the run before had failed. The row of a schedule tells when an attempt has failed
+last, which is enough for the first attempt of a run. For a run that needed several, the answer is kept from its first
+attempt on; after a restart in between it is asked for (`unsure`, `learn`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from noonbell.actions.callback import run_id
+from noonbell.actions.http.jobs import team_of
+from noonbell.core.records import Document, Kind, OutboxMessage, Run, Settlement, Span, Start, StoredSchedule, Turn
+from noonbell.core.turns import definition_of
+from noonbell.notify.records import (
+    TARGET_PREFIX,
+    ChannelBody,
+    Event,
+    Notice,
+    RuleBody,
+    Subject,
+    channel_body,
+    rule_body,
+)
+from noonbell.timing.jitter import jitter_us
+
+_MOST_REMEMBERED: Final = 100_000
+_encode = msgspec.json.Encoder().encode
+
+
+class RuleBook(NamedTuple):
+    """All rules that can tell somebody, by what they are for."""
+
+    of_subject: Mapping[tuple[Subject, str, str], tuple[RuleBody, ...]] = {}  # subject, team, id
+    of_tag: Mapping[tuple[str, str], tuple[RuleBody, ...]] = {}  # team, tag
+    of_team: Mapping[str, tuple[RuleBody, ...]] = {}
+    channels: Mapping[str, ChannelBody] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.of_subject or self.of_tag or self.of_team)
+
+    def rules_for(self, subject: Subject, team: str, subject_id: str, tags: Iterable[str]) -> list[RuleBody]:
+        found = [*self.of_subject.get((subject, team, subject_id), ())]
+        if self.of_tag:
+            for tag in tags:
+                found.extend(self.of_tag.get((team, tag), ()))
+        found.extend(self.of_team.get(team, ()))
+        return found
+
+
+EMPTY: Final = RuleBook()
+
+
+def make_book(rules: Iterable[Document], channels: Iterable[Document]) -> RuleBook:
+    """The book of what is stored; a rule reaches channels of its own team only."""
+    open_channels: dict[str, ChannelBody] = {}
+    teams: dict[str, str] = {}
+    for document in channels:
+        body = channel_body(document)
+        if body.enabled:
+            open_channels[document.id], teams[document.id] = body, document.team
+    of_subject: dict[tuple[Subject, str, str], tuple[RuleBody, ...]] = {}
+    of_tag: dict[tuple[str, str], tuple[RuleBody, ...]] = {}
+    of_team: dict[str, tuple[RuleBody, ...]] = {}
+    for document in rules:
+        rule, team = rule_body(document), document.team
+        reached = tuple(one for one in rule.channels if teams.get(one) == team)
+        if not rule.enabled or not reached:
+            continue
+        rule = msgspec.structs.replace(rule, channels=reached)
+        if rule.schedule_id is not None:
+            key: tuple[Subject, str, str] = ("schedule", team, rule.schedule_id)
+            of_subject[key] = (*of_subject.get(key, ()), rule)
+        elif rule.monitor_id is not None:
+            key = ("monitor", team, rule.monitor_id)
+            of_subject[key] = (*of_subject.get(key, ()), rule)
+        elif rule.tag is not None:
+            of_tag[team, rule.tag] = (*of_tag.get((team, rule.tag), ()), rule)
+        else:
+            of_team[team] = (*of_team.get(team, ()), rule)
+    return RuleBook(of_subject, of_tag, of_team, open_channels)
+
+
+class Notifier:
+    """Turns what happens in one lane into messages for channels, by the rules of its `book`."""
+
+    def __init__(self, lane: str, *, public_url: str | None = None) -> None:
+        self.book = EMPTY
+        self._lane = lane
+        self._public_url = None if public_url is None else public_url.rstrip("/")
+        # whether the run before had failed, for runs that are between two attempts
+        self._failing: dict[tuple[int, str, int], bool] = {}
+
+    # --- a turn ---------------------------------------------------------------------------------------------------
+
+    def of_turn(self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> list[OutboxMessage]:
+        """What a look at a schedule is worth telling, before it is committed.
+
+        `starts` are all that begin with it, those that end with the claim included.
+        """
+        rules = self._rules_for(stored)
+        if not rules:
+            return []
+        told: list[OutboxMessage] = []
+        for span in turn.spans:
+            if span.verdict == "missed":
+                told += self._send(rules, self._missed(stored, span, now))
+        for live in turn.preempted:
+            error = "a new occurrence came before it was tried again"
+            notice = self._notice(stored, "failed", now, live.kind, live.run_for)
+            notice = msgspec.structs.replace(
+                notice, started_at=live.attempt_at, attempts=live.attempt, error=error, ended_at=now
+            )
+            told += self._send(rules, notice)
+        for start in starts:
+            told += self._late(rules, stored, start, now)
+        for run in turn.finished:
+            told += self._succeeded(rules, stored, run, was_failing=_failing(stored))
+        return told
+
+    def _missed(self, stored: StoredSchedule, span: Span, now: int) -> Notice:
+        message_id = f"{stored.schedule_id}:missed:{span.to_at}"
+        return Notice(
+            f"{message_id}/missed", "missed", now, "schedule", stored.schedule_id, stored.columns.name, team_of(stored),
+            definition_of(stored.columns.definition).tags, scheduled_for=span.from_at, until_at=span.to_at,
+            count=span.n, error=span.reason or None, link=self._schedule_link(stored.schedule_id),
+        )  # fmt: skip
+
+    def _late(self, rules: Sequence[RuleBody], stored: StoredSchedule, start: Start, now: int) -> list[OutboxMessage]:
+        if start.kind != "scheduled" or start.attempt != 1:
+            return []
+        limit = definition_of(stored.columns.definition).jitter_us
+        meant_for = start.run_for + (jitter_us(stored.schedule_id, start.run_for, limit) if limit else 0)
+        late_us = now - meant_for
+        chosen = [rule for rule in rules if rule.late_us is not None and late_us > rule.late_us]
+        if not chosen:
+            return []
+        notice = self._notice(stored, "late", now, start.kind, start.run_for)
+        return self._send(chosen, msgspec.structs.replace(notice, late_us=late_us, started_at=now))
+
+    def _succeeded(
+        self, rules: Sequence[RuleBody], stored: StoredSchedule, run: Run, *, was_failing: bool
+    ) -> list[OutboxMessage]:
+        notice = self._notice(stored, "succeeded", run.ended_at, run.kind, run.run_for)
+        notice = msgspec.structs.replace(
+            notice, started_at=run.started_at, ended_at=run.ended_at, attempts=run.attempts
+        )
+        told = self._send(rules, notice)
+        if not was_failing:
+            return told
+        notice = msgspec.structs.replace(notice, id=f"{notice.run_id}/recovered", event="recovered")
+        recovered = self._send(rules, notice)
+        # a channel that is told of the recovery need not be told of the success
+        targets = {message.target for message in recovered}
+        return recovered + [message for message in told if message.target not in targets]
+
+    # --- an end ---------------------------------------------------------------------------------------------------
+
+    def of_end(self, stored: StoredSchedule, settlement: Settlement) -> list[OutboxMessage]:
+        """What the end of an attempt is worth telling, before it is settled."""
+        rules = self._rules_for(stored)
+        if not rules:
+            return []
+        start, at = settlement.start, settlement.ended_at
+        key = (start.sid, start.kind, start.run_for)
+        if settlement.wake_at is not None:
+            if start.attempt == 1:
+                self._remember(key, failing=_failing(stored))
+            return []
+        was_failing = self._failing.pop(key, False) if start.attempt > 1 else _failing(stored)
+        run = Run(start.sid, start.run_for, start.kind, settlement.outcome, start.attempt, start.started_at, at,
+                  settlement.owner, start.epoch)  # fmt: skip
+        told: list[OutboxMessage] = []
+        if settlement.outcome == "succeeded":
+            told += self._succeeded(rules, stored, run, was_failing=was_failing)
+        else:
+            notice = self._notice(stored, "failed", at, start.kind, start.run_for)
+            notice = msgspec.structs.replace(
+                notice, started_at=start.started_at, ended_at=at, attempts=start.attempt, error=settlement.error
+            )
+            told += self._send(rules, notice)
+        slow = [rule for rule in rules if rule.slow_us is not None and at - start.started_at > rule.slow_us]
+        if slow:
+            notice = self._notice(stored, "slow", at, start.kind, start.run_for)
+            notice = msgspec.structs.replace(notice, started_at=start.started_at, ended_at=at, attempts=start.attempt)
+            told += self._send(slow, notice)
+        return told
+
+    def unsure(self, stored: StoredSchedule, start: Start) -> bool:
+        """Whether it is not known here if the run before had failed, and somebody wants to know."""
+        if start.attempt == 1 or (start.sid, start.kind, start.run_for) in self._failing:
+            return False
+        return any("recovered" in rule.on for rule in self._rules_for(stored))
+
+    def learn(self, start: Start, *, failing: bool) -> None:
+        """The run before this one had failed, or not."""
+        self._remember((start.sid, start.kind, start.run_for), failing=failing)
+
+    def _remember(self, key: tuple[int, str, int], *, failing: bool) -> None:
+        if len(self._failing) >= _MOST_REMEMBERED:
+            self._failing.clear()  # runs that never came to an end here; what is needed is asked for
+        self._failing[key] = failing
+
+    # --- a monitor ------------------------------------------------------------------------------------------------
+
+    def of_flip(self, notice: Notice) -> list[OutboxMessage]:
+        """What the change of a monitor is worth telling."""
+        rules = self.book.rules_for("monitor", notice.team, notice.subject_id, notice.tags)
+        return self._send(rules, msgspec.structs.replace(notice, link=self._monitor_link(notice.subject_id)))
+
+    # --- in common ------------------------------------------------------------------------------------------------
+
+    def _rules_for(self, stored: StoredSchedule) -> list[RuleBody]:
+        book = self.book
+        if book.is_empty:
+            return []
+        tags = definition_of(stored.columns.definition).tags if book.of_tag else ()
+        return book.rules_for("schedule", team_of(stored), stored.schedule_id, tags)
+
+    def _notice(self, stored: StoredSchedule, event: Event, at: int, kind: Kind, run_for: int) -> Notice:
+        run = run_id(stored.schedule_id, kind, run_for)
+        return Notice(
+            f"{run}/{event}", event, at, "schedule", stored.schedule_id, stored.columns.name, team_of(stored),
+            definition_of(stored.columns.definition).tags, run_id=run, scheduled_for=run_for, link=self._run_link(run),
+        )  # fmt: skip
+
+    def _send(self, rules: Sequence[RuleBody], notice: Notice) -> list[OutboxMessage]:
+        """A message for each channel that a rule names; where several rules name it, the first counts."""
+        chosen: dict[str, RuleBody] = {}
+        for rule in rules:
+            if notice.event in rule.on:
+                for channel_id in rule.channels:
+                    chosen.setdefault(channel_id, rule)
+        message_id = notice.id.rpartition("/")[0]
+        told = []
+        for channel_id, rule in chosen.items():
+            worded = msgspec.structs.replace(notice, window_us=rule.window_us, title=rule.title, text=rule.text)
+            told.append(message_for(channel_id, self._lane, message_id, _encode(worded).decode(), notice.at))
+        return told
+
+    def _run_link(self, run: str) -> str | None:
+        return None if self._public_url is None else f"{self._public_url}/runs/{quote(run, safe='')}"
+
+    def _schedule_link(self, schedule_id: str) -> str | None:
+        return None if self._public_url is None else f"{self._public_url}/schedules/{quote(schedule_id, safe='')}"
+
+    def _monitor_link(self, monitor_id: str) -> str | None:
+        return None if self._public_url is None else f"{self._public_url}/monitors/{quote(monitor_id, safe='')}"
+
+
+def message_for(channel_id: str, lane: str, message_id: str, body: str, at: int) -> OutboxMessage:
+    """A message in the stream of a channel."""
+    return OutboxMessage(stream_of(channel_id, lane), lane, message_id, TARGET_PREFIX + channel_id, body, at)
+
+
+def stream_of(channel_id: str, lane: str) -> int:
+    """The number of a channel's stream in a lane. It is negative: schedules have the others."""
+    digest = hashlib.blake2b(f"{lane}\n{channel_id}".encode(), digest_size=8).digest()
+    return -1 - (int.from_bytes(digest) >> 2)
+
+
+def _failing(stored: StoredSchedule) -> bool:
+    """Whether the last thing that ended had failed."""
+    failed, succeeded = stored.last_failure_at, stored.last_success_at
+    return failed is not None and (succeeded is None or failed > succeeded)

@@ -1,0 +1,81 @@
+"""What the kinds of channels have in common when they send: the way out, and how an answer is told.
+
+Everything goes through egress. An error names the host at most, never a path or a header: the address of a hook is its
+password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from noonbell.actions.egress import Egress, HttpClient, Incoming, Outgoing
+from noonbell.actions.secrets.masking import NOTHING, Masker
+from noonbell.errors import DeliveryError, NoonbellError
+from noonbell.notify.wording import Letter
+
+TIMEOUT_SECONDS: Final = 30.0
+_LONGEST_EXCERPT: Final = 300
+_encode = msgspec.json.Encoder().encode
+
+
+class Ways(NamedTuple):
+    """How a channel reaches the world."""
+
+    egress: Egress
+    http: Callable[[], HttpClient]
+    signing_keys: Callable[[], Awaitable[Sequence[str]]]  # of this channel
+    now: Callable[[], int]
+    channel_id: str
+    masker: Masker = NOTHING  # of the channel's team
+
+
+class Send(Protocol):
+    """Sends a letter; returns what the other side said. The config has its secrets filled in."""
+
+    async def __call__(self, ways: Ways, config: Mapping[str, Any], letter: Letter) -> str: ...
+
+
+async def post_json(ways: Ways, who: str, url: str, body: object, headers: Mapping[str, str] | None = None) -> Incoming:
+    """Post a JSON body and expect 2xx."""
+    return await post(ways, who, url, _encode(body), {"Content-Type": "application/json", **(headers or {})})
+
+
+async def post(ways: Ways, who: str, url: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
+    request = Outgoing(
+        "POST",
+        url,
+        headers=tuple(headers.items()),
+        body=body,
+        total_seconds=TIMEOUT_SECONDS,
+        body_limit=_LONGEST_EXCERPT * 4,
+    )
+    target = f"{who} ({place_of(url)})"
+    try:
+        answer = await ways.http().fetch(request)
+    except ImportError:
+        raise DeliveryError(target, "aiohttp is not installed; pip install noonbell[server]") from None
+    except NoonbellError as error:
+        raise DeliveryError(target, str(error)) from error
+    # before anybody cuts it
+    answer = replace(answer, body=ways.masker.data(answer.body, cut=answer.cut))
+    if not 200 <= answer.status < 300:
+        raise DeliveryError(target, f"it answered {said(answer)}")
+    return answer
+
+
+def said(answer: Incoming) -> str:
+    excerpt = answer.body.decode("utf-8", "replace")[:_LONGEST_EXCERPT].strip()
+    plain = "".join(char if char.isprintable() else " " for char in excerpt)
+    return f"{answer.status}{': ' + plain if plain else ''}"
+
+
+def place_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "?"
+    except ValueError:
+        return "?"

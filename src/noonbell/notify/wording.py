@@ -1,0 +1,184 @@
+"""Notices in words: the texts of a rule with their fields filled in, or the usual ones.
+
+A text of a rule is plain, with fields in double braces: `{{name}} failed after {{attempts}} attempts`. The fields are
+those of FIELDS, nothing is evaluated, and what a fact says is never read as a template again. The result is plain text;
+each kind of channel escapes it in its own way, so no error message can put markup into a mail or a chat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from noonbell.notify.limits import Held
+from noonbell.notify.records import Event, Notice, moment
+
+FIELDS: Final = (
+    "name", "event", "subject", "subject_id", "team", "tags", "run_id", "scheduled_for", "started_at", "ended_at",
+    "duration", "late", "attempts", "count", "error", "link", "at",
+)  # fmt: skip
+
+_FIELD: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_MOST_NAMED: Final = 20
+_LONGEST_TITLE: Final = 200
+
+_TITLES: Final[dict[tuple[str, Event], str]] = {
+    ("schedule", "failed"): "{{name}} failed",
+    ("schedule", "succeeded"): "{{name}} succeeded",
+    ("schedule", "recovered"): "{{name}} works again",
+    ("schedule", "late"): "{{name}} began {{late}} late",
+    ("schedule", "missed"): "{{name}} missed {{count}}",
+    ("schedule", "slow"): "{{name}} took {{duration}}",
+    ("monitor", "failed"): "{{name}} is down",
+    ("monitor", "recovered"): "{{name}} is up again",
+    ("monitor", "late"): "{{name}} is late",
+}
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A notice in plain words, ready to be escaped. `data` is for programs."""
+
+    id: str
+    event: str
+    title: str
+    text: str
+    at: int
+    link: str | None
+    data: dict[str, object]
+
+
+def unknown_field(template: str) -> str | None:
+    """A field of a template that does not exist, where there is one."""
+    return next((name for name in _FIELD.findall(template) if name not in FIELDS), None)
+
+
+def letter_of(notice: Notice) -> Letter:
+    facts = _facts(notice)
+    usual = _TITLES.get((notice.subject, notice.event), "{{name}}: {{event}}")
+    title = " ".join(_filled(notice.title or usual, facts).split())
+    text = _usual_text(notice, facts) if notice.text is None else _filled(notice.text, facts)
+    data: dict[str, object] = {key: value for key, value in facts.items() if value}
+    data |= {"count": notice.count, "tags": list(notice.tags)}
+    if notice.attempts is not None:
+        data["attempts"] = notice.attempts
+    return Letter(notice.id, notice.event, cut(title, _LONGEST_TITLE), text, notice.at, notice.link, data)
+
+
+def summary_of(channel_id: str, told: Sequence[Held], now: int) -> Letter:
+    """One letter for all that was held back."""
+    ordered = sorted(told, key=lambda held: (-held.count, held.name))
+    total = sum(held.count for held in told)
+    title = f"{ordered[0].name} {_said(ordered[0])}" if len(ordered) == 1 else f"{total} notices were held back"
+    lines = [f"{held.name} {_said(held)}, {_stretch(held)}" for held in ordered[:_MOST_NAMED]]
+    left = sum(held.count for held in ordered[_MOST_NAMED:])
+    if left:
+        lines.append(f"and {left} more of {len(ordered) - _MOST_NAMED} others")
+    first = min(held.first_at for held in told)
+    data: dict[str, object] = {
+        "event": "held",
+        "count": total,
+        "held": [
+            {
+                "name": held.name,
+                "event": held.event,
+                "count": held.count,
+                "first_at": written(held.first_at),
+                "last_at": written(held.last_at),
+            }
+            for held in ordered
+        ],
+    }
+    return Letter(f"{channel_id}/held/{first}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data)
+
+
+def trial_letter(channel_id: str, name: str, now: int) -> Letter:
+    """What `channels test` sends."""
+    text = f"This is a test of the channel {name}. Notices arrive here."
+    data: dict[str, object] = {"event": "test", "name": name, "at": written(now)}
+    return Letter(f"{channel_id}/test/{now}", "test", "Test from Noonbell", text, now, None, data)
+
+
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def written(at: int) -> str:
+    return moment(at).isoformat().replace("+00:00", "Z")
+
+
+def lasting(us: int) -> str:
+    """A duration for people: 350 ms, 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
+    if us < 1_000_000:
+        return f"{us // 1000} ms"
+    if us < 60_000_000:
+        return f"{us / 1_000_000:.1f} s"
+    seconds = us // 1_000_000
+    for unit, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if seconds >= size:
+            rest = seconds % size // part
+            return f"{seconds // size} {unit} {rest} {smaller}" if rest else f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _filled(template: str, facts: dict[str, str]) -> str:
+    # in one pass: a name or an error that looks like a field stays what it is
+    return _FIELD.sub(lambda found: facts.get(found[1], found[0]), template)
+
+
+def _facts(notice: Notice) -> dict[str, str]:
+    started, ended = notice.started_at, notice.ended_at
+    many = f"{notice.count} occurrence{'' if notice.count == 1 else 's'}"
+    return {
+        "name": notice.name,
+        "event": notice.event,
+        "subject": notice.subject,
+        "subject_id": notice.subject_id,
+        "team": notice.team,
+        "tags": ", ".join(notice.tags),
+        "run_id": notice.run_id or "",
+        "scheduled_for": "" if notice.scheduled_for is None else written(notice.scheduled_for),
+        "started_at": "" if started is None else written(started),
+        "ended_at": "" if ended is None else written(ended),
+        "duration": "" if started is None or ended is None else lasting(max(ended - started, 0)),
+        "late": "" if notice.late_us is None else lasting(notice.late_us),
+        "attempts": "" if notice.attempts is None else str(notice.attempts),
+        "count": many,
+        "error": notice.error or "",
+        "link": notice.link or "",
+        "at": written(notice.at),
+    }
+
+
+def _usual_text(notice: Notice, facts: dict[str, str]) -> str:
+    lines = []
+    if notice.event == "missed" and notice.until_at is not None and notice.count > 1:
+        lines.append(f"Missed from {facts['scheduled_for']} to {written(notice.until_at)}")
+    elif notice.scheduled_for is not None:
+        lines.append(f"Scheduled for {facts['scheduled_for']}")
+    if notice.late_us is not None and notice.event == "late":
+        lines.append(f"Late by {facts['late']}")
+    if facts["duration"]:
+        lines.append(f"Took {facts['duration']}")
+    if notice.attempts is not None and notice.attempts > 1:
+        lines.append(f"Attempts: {notice.attempts}")
+    if notice.error:
+        lines.append(notice.error)
+    return "\n".join(lines)
+
+
+def _said(held: Held) -> str:
+    times = f"{held.count} time{'' if held.count == 1 else 's'}"
+    if held.event == "missed":
+        return f"missed {held.count} more occurrence{'' if held.count == 1 else 's'}"
+    verb = {"late": "was late", "slow": "was slow", "recovered": "recovered"}.get(held.event, held.event)
+    return f"{verb} {times} more"
+
+
+def _stretch(held: Held) -> str:
+    first, last = moment(held.first_at), moment(held.last_at)
+    if held.first_at == held.last_at:
+        return f"at {first:%Y-%m-%d %H:%M} UTC"
+    return f"from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"

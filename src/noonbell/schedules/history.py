@@ -1,0 +1,183 @@
+"""Looking back: the runs of a schedule, of all schedules, one run whole, and what they add up to.
+
+Histories hold the runs that have ended; what is queued, executing or waiting for its retry is told by `run`. They reach
+back as far as the ledger is kept, and a deleted schedule keeps its own. The runs of one schedule come in the order of
+their ends, those of all schedules in the order of what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, cast, get_args
+
+import msgspec
+
+from noonbell.actions.callback import moment, run_id
+from noonbell.core.history import RunKey, key_of
+from noonbell.core.records import Attempt as StoredAttempt
+from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
+from noonbell.core.records import Run as StoredRun
+from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ports import LedgerKey, ScheduleStore
+from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
+from noonbell.schedules.statistics import Statistics, statistics_of
+
+MOST_COUNTED: Final = 100_000
+"""So many runs a statistic may look at."""
+
+_BLOCK: Final = 1_000
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run. `state` is its outcome, or where it stands: queued, running, waiting.
+
+    `tried` is filled by `Schedules.run` alone.
+    """
+
+    run_id: str
+    schedule_id: str
+    name: str
+    kind: Kind
+    scheduled_for: datetime
+    state: str
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    tried: tuple[Attempt, ...] = ()
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From its first attempt to its end."""
+        return None if self.started_at is None or self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def lateness(self) -> timedelta | None:
+        """How long after its occurrence it began; None where a person asked for it, or where it has not begun."""
+        return None if self.started_at is None or self.kind == "manual" else self.started_at - self.scheduled_for
+
+
+class RunHistory:
+    """The part of `Schedules` that looks back."""
+
+    _store: ScheduleStore
+
+    async def runs(self, schedule_id: str, *, cursor: str | None = None, limit: int = 100) -> Page[Run]:
+        """The ended runs of a schedule, scheduled and manual, the one that ended last first."""
+        history = await self._history(schedule_id)
+        size = page_size(limit)
+        before = None if cursor is None else RunKey(*_read_cursor(cursor, ("run_for", "kind")))
+        found = await self._store.past_runs(history.sid, before, size + 1)
+        items = [_ended(history.schedule_id, history.name, run) for run in found[:size]]
+        return Page(items, _cursor(*key_of(found[size - 1])) if len(found) > size else None)
+
+    async def recent_runs(
+        self, *, cursor: str | None = None, limit: int = 100, outcome: Outcome | None = None
+    ) -> Page[Run]:
+        """The ended runs of all schedules, or those with this outcome; the one for the latest instant first."""
+        if outcome is not None and outcome not in get_args(Outcome):
+            raise ScheduleInvalidError("outcome", outcome, f"must be one of {', '.join(get_args(Outcome))}")
+        size = page_size(limit)
+        before = None if cursor is None else LedgerKey(*_read_cursor(cursor, ("run_for", "sid", "kind")))
+        found = await self._store.latest_runs(before, size + 1, outcome)
+        items = [_ended(one.schedule_id, one.name, one.run) for one in found[:size]]
+        last = found[size - 1].run if len(found) > size else None
+        return Page(items, None if last is None else _cursor(last.run_for, last.sid, last.kind))
+
+    async def run(self, run_id: str) -> Run:
+        """One run, ended or not, with all its attempts and what they left to tell."""
+        schedule_id, kind, run_for = _read_run_id(run_id)
+        history = await self._store.history_of(schedule_id)
+        if history is None:
+            raise ScheduleNotFoundError("run", run_id)
+        recorded = await self._store.attempts(history.sid, run_for, run_for)
+        tried = [one for one in recorded if one.kind == kind]
+        for ended in await self._store.runs(history.sid, run_for, run_for, kind):
+            return _ended(schedule_id, history.name, ended, _with_plain(ended, tried))
+        for live in await self._store.live(history.sid):
+            if (live.kind, live.run_for) == (kind, run_for):
+                return _live(schedule_id, history.name, live, tried)
+        raise ScheduleNotFoundError("run", run_id)
+
+    async def statistics(self, schedule_id: str, *, last: int = 100) -> Statistics:
+        """What the `last` ended runs of a schedule add up to."""
+        if type(last) is not int or not 1 <= last <= MOST_COUNTED:
+            raise ScheduleInvalidError("last", last, f"must be a number of runs from 1 to {MOST_COUNTED}")
+        history = await self._history(schedule_id)
+        runs: list[StoredRun] = []
+        while len(runs) < last:
+            before = key_of(runs[-1]) if runs else None
+            block = await self._store.past_runs(history.sid, before, min(_BLOCK, last - len(runs)))
+            runs.extend(block)
+            if len(block) < _BLOCK:
+                break
+        return statistics_of(history, runs, last, lambda run: _id(schedule_id, run))
+
+    async def _history(self, schedule_id: str) -> History:
+        found = await self._store.history_of(schedule_id)
+        if found is None:
+            raise ScheduleNotFoundError("schedule", schedule_id)
+        return found
+
+
+def _id(schedule_id: str, run: StoredRun | LiveRun) -> str:
+    return run_id(schedule_id, run.kind, run.run_for)
+
+
+def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAttempt] = ()) -> Run:
+    return Run(
+        _id(schedule_id, run), schedule_id, name, run.kind, moment(run.run_for), run.outcome, run.attempts,
+        moment(run.started_at), moment(run.ended_at), attempt_records(tried),
+    )  # fmt: skip
+
+
+def _live(schedule_id: str, name: str, live: LiveRun, tried: Iterable[StoredAttempt]) -> Run:
+    started = None if live.started_at is None else moment(live.started_at)
+    return Run(
+        _id(schedule_id, live), schedule_id, name, live.kind, moment(live.run_for), live.state, live.attempt, started,
+        None, attempt_records(tried),
+    )  # fmt: skip
+
+
+def _with_plain(run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
+    """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
+    if tried or run.attempts != 1 or run.outcome != "succeeded":
+        return tried
+    cause: Cause = "manual" if run.kind == "manual" else "cron"
+    return [
+        StoredAttempt(
+            run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.started_at, run.ended_at, run.owner, None
+        )
+    ]
+
+
+# --- what is read from outside ----------------------------------------------------------------------------------------
+
+
+def _cursor(*parts: object) -> str:
+    return ".".join(map(str, parts))
+
+
+def _number(text: str) -> int | None:
+    """A whole number that a store can hold."""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def _read_cursor(cursor: object, names: Sequence[str]) -> tuple[Any, ...]:
+    parts = cursor.split(".") if isinstance(cursor, str) else []
+    numbers = [_number(part) for part in parts[:-1]]
+    if len(parts) == len(names) and None not in numbers and parts[-1] in get_args(Kind):
+        return (*numbers, parts[-1])
+    raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page")
+
+
+def _read_run_id(given: object) -> tuple[str, Kind, int]:
+    parts = given.rsplit(":", 2) if isinstance(given, str) else []
+    run_for = _number(parts[-1]) if parts else None
+    if run_for is not None and len(parts) == 3 and parts[1] in get_args(Kind):
+        return parts[0], cast("Kind", parts[1]), run_for
+    raise ScheduleNotFoundError("run", str(given))

@@ -1,0 +1,103 @@
+"""The history of schedules on PostgreSQL: ended runs, newest first. How they hang together is told in `ending`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from noonbell.core.history import RunKey, key_of, mended
+from noonbell.core.records import History, Outcome, Run
+from noonbell.ports import LedgerKey, PastRun
+from noonbell.store.postgres.connection import Connection, Connections
+
+_FIELDS: Final = Run.__struct_fields__
+_RUN: Final = ", ".join(f"r.{name}" for name in _FIELDS)
+# Each step is one look-up by primary key: LIMIT keeps the planner from joining with all days at once.
+_NAMED: Final = """
+    LATERAL (
+        SELECT * FROM runs WHERE run_for = {c}.prev_for AND sid = $1
+        AND kind = CASE WHEN {c}.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
+    ) r
+"""
+_CHAIN: Final = f"""
+    WITH RECURSIVE chain AS (
+        SELECT 1::int8 AS place, {_RUN} FROM ({{first}}) f CROSS JOIN {_NAMED.format(c="f")}
+        UNION ALL
+        SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < $2
+    )
+    SELECT {", ".join(_FIELDS)} FROM chain ORDER BY place
+"""
+_FROM_THE_LAST: Final = _CHAIN.format(
+    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = $1"
+)
+_GOING_ON: Final = _CHAIN.format(
+    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1 AND kind = $4"
+)
+_WHOLE: Final = 1 << 62
+
+
+class HistoryOnPostgres:
+    """The verbs of ScheduleStore that look back, as a part of the store."""
+
+    _connections: Connections
+
+    async def history_of(self, schedule_id: str) -> History | None:
+        columns = ", ".join(History.__struct_fields__)
+        sql = f"SELECT {columns} FROM schedules WHERE schedule_id = $1 AND lane IS NOT NULL"
+        async with self._connections.reading() as db:
+            row = await db.fetchrow(sql, schedule_id)
+        return None if row is None else History(*row)
+
+    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+        async with self._connections.reading() as db:
+            return await chain(db, sid, before, limit)
+
+    async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
+        conditions: list[str] = ["s.lane IS NOT NULL"]
+        bindings: list[Any] = [limit]
+        if before is not None:
+            # the first says nothing new, but a comparison of rows does not keep the planner from reading every day
+            conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3, $4)")
+            bindings.extend(before)
+        if outcome is not None:
+            bindings.append(outcome)
+            conditions.append(f"r.outcome = ${len(bindings)}")
+            if outcome != "succeeded":  # few among many: they have an index of their own
+                conditions.append("r.outcome <> 'succeeded'")
+        sql = (
+            f"SELECT s.schedule_id, s.name, {_RUN} FROM runs r JOIN schedules s ON s.sid = r.sid "
+            f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
+        )
+        async with self._connections.reading() as db:
+            rows = await db.fetch(sql, *bindings)
+        return [PastRun(row[0], row[1], Run(*tuple(row)[2:])) for row in rows]
+
+
+async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+    """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
+    if limit < 1:
+        return []
+    if before is None:
+        rows = await db.fetch(_FROM_THE_LAST, sid, limit)
+    else:
+        rows = await db.fetch(_GOING_ON, sid, limit, before.run_for, before.kind)
+    return [Run(*row) for row in rows]
+
+
+async def mend(db: Connection, sid: int, gone: Sequence[RunKey]) -> None:
+    """Close the chain of a schedule, which is locked, over runs that are about to go."""
+    first, changed = mended(await chain(db, sid, None, _WHOLE), set(gone))
+    if first is not None:
+        await db.execute(
+            "UPDATE schedules SET last_ended_for = $2, last_ended_manual = $3 WHERE sid = $1",
+            sid, first.run_for, int(first.kind == "manual"),
+        )  # fmt: skip
+    if changed:
+        keys = [key_of(run) for run in changed]
+        await db.execute(
+            "UPDATE runs r SET prev_for = b.prev_for, prev_manual = b.prev_manual "
+            "FROM unnest($2::int8[], $3::text[], $4::int8[], $5::int8[]) AS b (run_for, kind, prev_for, prev_manual) "
+            "WHERE r.run_for = b.run_for AND r.sid = $1 AND r.kind = b.kind",
+            sid, [key.run_for for key in keys], [key.kind for key in keys], [run.prev_for for run in changed],
+            [int(run.prev_manual) for run in changed],
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""The history of schedules on SQLite: ended runs, newest first. How they hang together is told in `ending`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from noonbell.core.history import RunKey, key_of, mended
+from noonbell.core.records import History, Outcome, Run
+from noonbell.ports import LedgerKey, PastRun
+from noonbell.store.sqlite.connection import Connection
+
+_encode = msgspec.json.Encoder().encode
+
+_FIELDS: Final = Run.__struct_fields__
+_RUN: Final = ", ".join(f"r.{name}" for name in _FIELDS)
+_NAMED: Final = "r.run_for = {c}.prev_for AND r.sid = ?1 AND r.kind = iif({c}.prev_manual, 'manual', 'scheduled')"
+# Each step is one look-up by primary key.
+_CHAIN: Final = f"""
+    WITH RECURSIVE chain AS (
+        SELECT 1 AS place, {_RUN} FROM ({{first}}) f CROSS JOIN runs r ON {_NAMED.format(c="f")}
+        UNION ALL
+        SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN runs r ON {_NAMED.format(c="c")} WHERE c.place < ?2
+    )
+    SELECT {", ".join(_FIELDS)} FROM chain ORDER BY place
+"""
+_FROM_THE_LAST: Final = _CHAIN.format(
+    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = ?1"
+)
+_GOING_ON: Final = _CHAIN.format(
+    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = ?3 AND sid = ?1 AND kind = ?4"
+)
+_WHOLE: Final = 1 << 62
+
+
+class HistoryOnSqlite:
+    """The verbs of ScheduleStore that look back, as a part of the store."""
+
+    _connection: Connection
+
+    async def history_of(self, schedule_id: str) -> History | None:
+        return await self._connection.run(lambda db: _history_of(db, schedule_id), write=False)
+
+    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+        return await self._connection.run(lambda db: chain(db, sid, before, limit), write=False)
+
+    async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
+        return await self._connection.run(lambda db: _latest(db, before, limit, outcome), write=False)
+
+
+def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:
+    row: Any = db.execute(
+        f"SELECT {', '.join(History.__struct_fields__)} FROM schedules WHERE schedule_id = ? AND lane IS NOT NULL",
+        (schedule_id,),
+    ).fetchone()
+    return None if row is None else History(*row)
+
+
+def chain(db: apsw.Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+    """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
+    if limit < 1:
+        return []
+    found = db.execute(_FROM_THE_LAST, (sid, limit)) if before is None else db.execute(_GOING_ON, (sid, limit, *before))
+    return [Run(*row) for row in found]
+
+
+def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: Outcome | None) -> list[PastRun]:
+    conditions: list[str] = ["s.lane IS NOT NULL"]
+    bindings: list[Any] = [limit]
+    if before is not None:
+        conditions.append("(r.run_for, r.sid, r.kind) < (?2, ?3, ?4)")
+        bindings.extend(before)
+    by = ""
+    if outcome is not None:
+        conditions.append(f"r.outcome = ?{len(bindings) + 1}")
+        bindings.append(outcome)
+        if outcome != "succeeded":  # few among many: they have an index of their own
+            conditions.append("r.outcome <> 'succeeded'")
+            by = "INDEXED BY idx_runs_unsuccessful"
+    sql = (
+        f"SELECT s.schedule_id, s.name, {_RUN} FROM runs r {by} CROSS JOIN schedules s ON s.sid = r.sid "
+        f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT ?1"
+    )
+    return [PastRun(row[0], row[1], Run(*row[2:])) for row in db.execute(sql, tuple(bindings))]
+
+
+def mend(db: apsw.Connection, sids: list[int], gone: str, bounds: tuple[int, int]) -> None:
+    """Close the chains of these schedules over the runs that are about to go, which `gone` selects."""
+    for sid in sids:
+        leaving = db.execute(f"SELECT r.run_for, r.kind {gone} AND r.sid = ?3", (*bounds, sid))
+        first, changed = mended(chain(db, sid, None, _WHOLE), {RunKey(*row) for row in leaving})
+        if first is not None:
+            db.execute(
+                "UPDATE schedules SET last_ended_for = ?2, last_ended_manual = ?3 WHERE sid = ?1",
+                (sid, first.run_for, int(first.kind == "manual")),
+            )
+        links = [(*key_of(run), run.prev_for, int(run.prev_manual)) for run in changed]
+        db.execute(
+            "UPDATE runs SET prev_for = b.value ->> 2, prev_manual = b.value ->> 3 FROM json_each(?1) b "
+            "WHERE run_for = b.value ->> 0 AND sid = ?2 AND kind = b.value ->> 1",
+            (_encode(links).decode(), sid),
+        )
