@@ -46,8 +46,8 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); \
 $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
 endef
 
-.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules faults \
-  lock clean
+.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules bench-http \
+  faults lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -78,7 +78,7 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## The import contracts between the layers
 	$(BIN)/lint-imports
 
-bench: bench-cron bench-engine bench-schedules ## All benchmarks
+bench: bench-cron bench-engine bench-schedules bench-http ## All benchmarks
 
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
@@ -89,11 +89,15 @@ bench-engine: $(BENCH_STAMP) ## Tasks due in the same minute, up to a million, b
 bench-schedules: $(BENCH_STAMP) ## A million durable schedules on SQLite and PostgreSQL, beside bare statements
 	$(BENCH_VENV)/bin/python benchmarks/bench_schedules.py
 
+bench-http: $(STAMP) ## HTTP jobs through the whole path, beside bare aiohttp
+	$(BIN)/python benchmarks/bench_http.py
+
 faults: $(STAMP) ## The long runs: every zone and transition, the fuzz, the simulation, real crashes
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000
 	$(BIN)/python -m tests.faults.crashes
+	$(BIN)/python -m tests.faults.schedules_crashes
 
 lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
 	@$(find_python); \

@@ -83,7 +83,7 @@ def show(told: Result, requests: int, concurrency: int) -> None:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--requests", type=int, default=5_000)
+    options.add_argument("--requests", type=int, default=10_000)
     options.add_argument("--concurrency", type=int, default=64)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", type=Path, help="write all results to this file too")

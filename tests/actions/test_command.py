@@ -17,6 +17,7 @@ import uvloop
 from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.process import Output, Program, run
 from noonbell.actions.results import Finished
+from noonbell.core.detail import unpack
 from noonbell.errors import CommandFailedError, CommandsOffError, ScheduleInvalidError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
 
@@ -28,14 +29,13 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
 
 
 async def detail_of(*argv: str, **options: Any) -> dict[str, Any]:
-    decoded: dict[str, Any] = msgspec.json.decode(await run(Program(argv, **{"env": ENV, **options})))
-    return decoded
+    return unpack(await run(Program(argv, **{"env": ENV, **options})))
 
 
 async def failure_of(*argv: str, **options: Any) -> tuple[CommandFailedError, dict[str, Any]]:
     with pytest.raises(CommandFailedError) as failed:
         await run(Program(argv, **{"env": ENV, **options}))
-    return failed.value, msgspec.json.decode(failed.value.detail)
+    return failed.value, unpack(failed.value.detail)
 
 
 def is_alive(pid: int) -> bool:
@@ -319,7 +319,7 @@ async def test_a_run_is_given_a_clean_environment_and_its_own_facts(monkeypatch:
     assert prepared.is_async
     finished = await prepared.call()
     assert isinstance(finished, Finished)
-    env = msgspec.json.decode(msgspec.json.decode(finished.detail or "")["stdout"])
+    env = msgspec.json.decode(unpack(finished.detail or b"")["stdout"])
     assert "SECRET_OF_THE_ENGINE" not in env
     assert (env["HOME"], env["LANG"], env["LEVEL"], env["PATH"]) == ("/home/engine", "C.UTF-8", "9", os.environ["PATH"])
     assert {name: value for name, value in env.items() if name.startswith("NOONBELL_")} == {
@@ -334,10 +334,10 @@ async def test_a_run_is_given_a_clean_environment_and_its_own_facts(monkeypatch:
 async def test_a_shell_is_used_where_it_is_asked_for_and_only_there() -> None:
     shell = check_command({"kind": "command", "shell": True, "command": "echo $NOONBELL_ATTEMPT | tr 1 x"})
     finished = await prepare_command(Commands(allowed=True), shell, stored_with(shell), start_at()).call()
-    assert msgspec.json.decode(finished.detail)["stdout"] == "x\n"
+    assert unpack(finished.detail)["stdout"] == "x\n"
     plain = check_command({"kind": "command", "argv": ["echo", "$HOME; ls | cat"]})
     finished = await prepare_command(Commands(allowed=True), plain, stored_with(plain), start_at()).call()
-    assert msgspec.json.decode(finished.detail)["stdout"] == "$HOME; ls | cat\n"
+    assert unpack(finished.detail)["stdout"] == "$HOME; ls | cat\n"
 
 
 @pytest.mark.parametrize(

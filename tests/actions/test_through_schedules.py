@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from noonbell import Schedules
+from noonbell.core.detail import unpack
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger import verify_store
 from noonbell.ports import ScheduleStore
@@ -176,7 +176,7 @@ async def test_a_callback_may_have_any_payload_until_it_becomes_a_message(world:
     [
         ("report", "action"),
         ({}, "action.kind"),
-        ({"kind": "http"}, "action.kind"),
+        ({"kind": "shell"}, "action.kind"),
         ({"kind": ["message"]}, "action.kind"),
         ({"kind": "callback"}, "action.name"),
         ({"kind": "callback", "name": "a", "nmae": "b"}, "action.nmae"),
@@ -236,7 +236,7 @@ async def test_what_a_program_wrote_is_kept_with_its_attempt(world: World, code:
     (run,) = await world.store.runs(stored.sid, 0, 1 << 60)
     (attempt,) = await world.store.attempts(stored.sid, 0, 1 << 60)
     assert (run.outcome, attempt.outcome) == (state, state)
-    detail = msgspec.json.decode(attempt.detail or "")
+    detail = unpack(attempt.detail or b"")
     assert (detail["stdout"], detail["exit_code"]) == ("done\n", code)
     (one,) = (await world.schedules.occurrences(made.schedule_id, end=NOON + timedelta(minutes=1))).items
     assert [tried.detail for tried in one.tried] == [detail]

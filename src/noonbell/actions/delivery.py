@@ -27,7 +27,7 @@ from noonbell.actions.callback import schedule_of
 from noonbell.actions.targets import Target
 from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
-from noonbell.errors import DeliveryError, StoreError, describe_error
+from noonbell.errors import DeliveryError, HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock, ScheduleStore, StreamClaim
 
 logger = logging.getLogger("noonbell.delivery")
@@ -161,6 +161,8 @@ class Deliverer:
         try:
             async with self._claiming:
                 claim = await self._claim(now, room)
+        except HoldLostError:
+            return now + _LONGEST_WAIT  # the engine that we deliver for notices as well, and ends us
         except StoreError as error:
             _heed_cancelling()
             self._doubtful = True

@@ -15,9 +15,8 @@ import msgspec
 _PLAIN: Final = b"J"
 _DEFLATED: Final = b"Z"
 
-# Below this it is not worth its time: zlib lets go of the interpreter's lock while it works, and beside a busy thread
-# gets it back late, so that half a kilobyte saved costs as much as the request it belongs to.
-_LEAST: Final = 2_048
+# Below this the header of zlib and its tables eat what it gains.
+_LEAST: Final = 200
 _LEVEL: Final = 1
 
 _encode = msgspec.json.Encoder().encode

@@ -3,7 +3,8 @@
 aiohttp asks a resolver for names and a factory for sockets; both are the gate's. It looks nothing up by itself, keeps
 no cookies, reads no proxy or password from the environment, unpacks nothing, follows no redirect, and sends nothing
 twice: whatever of that is wanted is done here, within bounds. One `AiohttpClient` is one pool of connections, shared by
-all who use it. A connection that is kept open was judged when it was made.
+all who use it. A connection that is kept open was judged when it was made. Its session does no more than hold the pool,
+except by way of a proxy (see `wire`).
 """
 
 from __future__ import annotations
