@@ -13,7 +13,6 @@ import contextlib
 import email.utils
 import hashlib
 import html
-import socket
 import ssl
 from collections.abc import Mapping
 from email.message import EmailMessage
@@ -21,8 +20,7 @@ from typing import Any, Final, Literal
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.egress.failures import failure_of
-from noonbell.actions.egress.gate import Passage, current_passage
-from noonbell.errors import ChannelInvalidError, DeliveryError, EgressError, EgressFailedError
+from noonbell.errors import ChannelInvalidError, DeliveryError, EgressError
 from noonbell.notify import checks
 from noonbell.notify.records import moment
 from noonbell.notify.sending import TIMEOUT_SECONDS, Ways
@@ -30,7 +28,6 @@ from noonbell.notify.wording import Letter, cut
 
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 _MOST_RECIPIENTS: Final = 50
-_CONNECT_SECONDS: Final = 10.0
 
 
 def check_email(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +117,7 @@ async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage
     import aiosmtplib  # noqa: PLC0415 - an extra
 
     security: Literal["starttls", "tls", "none"] = config["security"]
-    made = await _connected(egress, config["host"], config["port"])
+    made = await egress.connect(config["host"], config["port"])
     client = aiosmtplib.SMTP(
         hostname=config["host"],
         sock=made,
@@ -136,47 +133,12 @@ async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage
     try:
         await client.connect()  # the socket is its own from here on
         sent = await client.send_message(message)
-        with contextlib.suppress(
-            aiosmtplib.SMTPException
-        ):  # it has taken the mail; how it says good-bye is all the same
+        # it has taken the mail; how it says good-bye is all the same
+        with contextlib.suppress(aiosmtplib.SMTPException):
             await client.quit()
         return sent
     finally:
         client.close()
-
-
-async def _connected(egress: Egress, host: str, port: int) -> socket.socket:
-    """A socket to an address that egress has judged."""
-    where = f"{host}:{port}"
-    try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            passage = await egress.admit(host, port)
-            return await _first_that_answers(egress, passage)
-    except TimeoutError:
-        raise EgressFailedError("timeout", where, f"no connection within {_CONNECT_SECONDS:g} s") from None
-
-
-async def _first_that_answers(egress: Egress, passage: Passage) -> socket.socket:
-    token = current_passage.set(passage)
-    try:
-        for address in passage.addresses:
-            family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-            place = (str(address), passage.port)
-            made = egress.open_socket((family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", place))
-            try:
-                await asyncio.get_running_loop().sock_connect(made, place)
-            except OSError as error:
-                made.close()
-                if isinstance(error, TimeoutError) and error.errno is None:
-                    raise
-            except BaseException:
-                made.close()
-                raise
-            else:
-                return made
-    finally:
-        current_passage.reset(token)
-    raise EgressFailedError("refused", passage.host.at(passage.port), "nothing answers there")
 
 
 def _line(said: str) -> str:

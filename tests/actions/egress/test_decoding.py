@@ -117,6 +117,7 @@ def test_other_packings_are_left_as_they_came(coding: str) -> None:
         ("deflate", zlib.compress(b"noonbell") + b"more"),
         ("deflate", zlib.compress(random.Random(4).randbytes(500))[:-20]),
     ],
+    ids=range(7),
 )
 def test_what_is_packed_wrongly_is_an_error(coding: str, data: bytes) -> None:
     body = Body(coding, 1000)

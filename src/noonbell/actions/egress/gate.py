@@ -22,7 +22,7 @@ import ssl as tls
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import aiohttp
 
     from noonbell.actions.egress.client import AiohttpClient
+
+T = TypeVar("T")
 
 LookUp: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host name and port to the texts of its addresses; raises OSError where there is none."""
@@ -142,13 +144,26 @@ class Egress:
         try:
             async with asyncio.timeout(seconds):
                 passage = await self.admit(host, port)
-                return await self._first_that_answers(passage, context, limit)
+                name = passage.host.text if context is not None else None
+
+                async def streams(made: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                    return await asyncio.open_connection(sock=made, ssl=context, server_hostname=name, limit=limit)
+
+                return await self._first_that_answers(passage, streams)
         except TimeoutError:
             raise EgressFailedError("timeout", where, f"no connection within {seconds:g} s") from None
 
-    async def _first_that_answers(
-        self, passage: Passage, context: tls.SSLContext | None, limit: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, host: str, port: int, *, seconds: float = 10.0) -> socket.socket:
+        """A connected socket, for libraries that speak a protocol over one of ours. Raises as `open_connection`."""
+        where = read_host(host).at(read_port(port, host[:100]))
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._first_that_answers(await self.admit(host, port), _as_it_is)
+        except TimeoutError:
+            raise EgressFailedError("timeout", where, f"no connection within {seconds:g} s") from None
+
+    async def _first_that_answers(self, passage: Passage, then: Callable[[socket.socket], Awaitable[T]]) -> T:
+        """Connect to the addresses in their order, until one answers and `then` makes of it what is wanted."""
         last: BaseException | None = None
         token = current_passage.set(passage)
         try:
@@ -156,8 +171,7 @@ class Egress:
                 made = self.open_socket(_info(address, passage.port))
                 try:
                     await asyncio.get_running_loop().sock_connect(made, _sockaddr(address, passage.port))
-                    name = passage.host.text if context is not None else None
-                    return await asyncio.open_connection(sock=made, ssl=context, server_hostname=name, limit=limit)
+                    return await then(made)
                 except OSError as error:
                     made.close()
                     if isinstance(error, TimeoutError) and error.errno is None:
@@ -184,6 +198,10 @@ class Egress:
         from noonbell.actions.egress.client import AiohttpClient  # noqa: PLC0415 - as above
 
         return AiohttpClient(self, limit=limit, limit_per_host=limit_per_host)
+
+
+async def _as_it_is(made: socket.socket) -> socket.socket:
+    return made
 
 
 def _read_address(text: str, where: str) -> Address:
