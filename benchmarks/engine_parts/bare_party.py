@@ -66,7 +66,7 @@ def claim(db: apsw.Connection, now: int) -> int:
 def settle(db: apsw.Connection, now: int) -> None:
     with db:
         db.execute(
-            "INSERT INTO runs "
+            "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
             "SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live",
             (now,),
         )

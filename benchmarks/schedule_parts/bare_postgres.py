@@ -27,10 +27,12 @@ _ADVANCE = """
         last_attempt_at = $1
     FROM runs_live l WHERE l.sid = s.sid AND l.owner = $2
 """
-_END = """
-    INSERT INTO runs SELECT run_for, sid, kind, 'succeeded', attempt, started_at, $1, owner, epoch FROM runs_live
+_RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
+_END = f"""
+    INSERT INTO runs ({_RUN})
+    SELECT run_for, sid, kind, 'succeeded', attempt, started_at, $1, owner, epoch FROM runs_live
     WHERE owner = $2
-"""
+"""  # noqa: S608 - constants of this module
 _PUT_BACK = """
     UPDATE schedules s SET next_run_at = last_run_for + $3, last_success_at = $1 FROM runs_live l
     WHERE l.sid = s.sid AND l.owner = $2
@@ -44,7 +46,8 @@ _SEND = f"""
     ),
     streams AS (INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, $1 FROM due),
     ended AS (
-        INSERT INTO runs SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, $1, $1, $2, epoch FROM due
+        INSERT INTO runs ({_RUN})
+        SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, $1, $1, $2, epoch FROM due
     )
     UPDATE schedules s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
         last_attempt_at = $1, last_success_at = $1, next_run_at = due.next_run_at + $5

@@ -25,10 +25,11 @@ _ADVANCE = """
         last_attempt_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
-_END = """
-    INSERT INTO runs SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live
-    WHERE owner = ?2
-"""
+_RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
+_END = f"""
+    INSERT INTO runs ({_RUN})
+    SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live WHERE owner = ?2
+"""  # noqa: S608 - constants of this module
 _PUT_BACK = """
     UPDATE schedules SET next_run_at = last_run_for + ?3, last_success_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
@@ -38,7 +39,7 @@ _SEND = f"""
     SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1 {_DUE}
 """
 _STREAMS = f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, ?1 {_DUE}"
-_SENT = f"INSERT INTO runs SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, ?1, ?1, ?2, epoch {_DUE}"
+_SENT = f"INSERT INTO runs ({_RUN}) SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, ?1, ?1, ?2, epoch {_DUE}"
 _ADVANCE_SENT = f"""
     UPDATE schedules SET cursor_at = next_run_at, last_run_for = next_run_at, last_run_at = ?1, last_attempt_at = ?1,
         last_success_at = ?1, next_run_at = next_run_at + ?4

@@ -71,6 +71,7 @@
     │   └── WebhookUnavailableError         503: messages cannot be remembered now
     ├── StoreError
     │   ├── StoreUnavailableError           full, read-only, locked: may pass
+    │   │   └── HoldLostError               another has taken the name since; does not pass by itself
     │   ├── StoreCorruptError
     │   └── StoreUrlError
     └── TaskTryDeserializeError
@@ -113,6 +114,11 @@ def _rebuild(kind: type[NoonbellError], args: tuple[Any, ...], state: dict[str, 
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def _shown(value: object, reason: str) -> str:
+    """A value in a complaint; of what is missing there is nothing to show."""
+    return "" if reason == "is missing" else f" {value!r:.200}"
 
 
 def _snake(key: str) -> str:
@@ -280,7 +286,7 @@ class QuietHoursInvalidError(TimingError):
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(
-            f"Invalid quiet hours: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason
+            f"Invalid quiet hours: {field}{_shown(value, reason)} {reason}", field=field, value=value, reason=reason
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -399,8 +405,15 @@ class SchedulerInUseError(NoonbellError):
     holder: str
 
     def __init__(self, scheduler_name: str, holder: str) -> None:
+        kind, _, lane = scheduler_name.partition(":")
+        told = f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name'
+        if kind == "lane" and lane:  # that is how the engines of lanes are called
+            told = (
+                f'The lane "{lane}" is already run by an engine in {holder}; stop that one, '
+                f'or run another lane here: Schedules(..., lane="…")'
+            )
         super().__init__(
-            f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name',
+            told,
             schedulerName=scheduler_name,
             holder=holder,
         )
@@ -429,9 +442,9 @@ class InitializationError(NoonbellError):
 class TaskNotFoundError(NoonbellError):
     task_name: str
 
-    def __init__(self, task_name: str, known: list[str]) -> None:
+    def __init__(self, task_name: str, known: list[str], what: str = "task") -> None:
         listed = ", ".join(sorted(known)[:10]) or "none"
-        super().__init__(f'No task named "{task_name}"; known: {listed}', taskName=task_name, known=known)
+        super().__init__(f'No {what} named "{task_name}"; known: {listed}', taskName=task_name, known=known)
 
 
 class DailyTasksUnavailable(NoonbellError):  # noqa: N818 - the name is the specification's
@@ -458,7 +471,9 @@ class ScheduleInvalidError(ScheduleError):
     reason: str
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        super().__init__(f"Invalid schedule: {field} {value!r:.200} {reason}", field=field, value=value, reason=reason)
+        super().__init__(
+            f"Invalid schedule: {field}{_shown(value, reason)} {reason}", field=field, value=value, reason=reason
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.field, self.value, self.reason)
@@ -883,8 +898,8 @@ class CommandFailedError(ActionError):
 class HttpJobFailedError(ActionError):
     """A request failed. `kind` is that of egress (`dns`, `tls`, `timeout`, …), or `status`, `assertion` or `secret`.
 
-    `detail` is the record of the attempt, packed, and `retry_after_us` is when the other side asked to be tried again. Nothing
-    here holds a secret.
+    `detail` is the record of the attempt, packed, and `retry_after_us` is when the other side asked to be tried again.
+    Nothing here holds a secret.
     """
 
     kind: str
@@ -960,6 +975,10 @@ class StoreError(NoonbellError):
 
 class StoreUnavailableError(StoreError):
     """Full, read-only, locked or gone: the same call may work later."""
+
+
+class HoldLostError(StoreUnavailableError):
+    """Another has taken the name that was held here: whoever held it has to take it anew, and begin from the start."""
 
 
 class StoreCorruptError(StoreError):

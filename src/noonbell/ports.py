@@ -34,6 +34,7 @@ from noonbell.core.records import (
     PrunedDay,
     QuietHoursPolicy,
     Run,
+    Sending,
     Settlement,
     Span,
     Start,
@@ -60,7 +61,8 @@ LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
             "sid", "schedule_id", "name", "enabled", "type", "spec", "next_run_at", "last_run_at", "timezone",
             "quiet_hours_policy_id", "catch_up_policy", "payload", "created_at", "updated_at", "managed_by", "team",
             "epoch", "cursor_at", "retry_delay_us", "last_attempt_at", "last_success_at", "last_failure_at",
-            "removed_at", "last_ended_for", "last_ended_manual", "ended_runs", "succeeded_runs",
+            "removed_at", "last_ended_for", "last_ended_manual", "ended_runs", "succeeded_runs", "anchor_at",
+            "backlog_left",
         ),
         ("sid",),
     ),
@@ -83,6 +85,10 @@ class Clock(Protocol):
 
     def elapsed(self) -> float:
         """Seconds on a clock that is never set and runs through suspend."""
+        ...
+
+    def slept(self) -> float:
+        """For how many seconds the machine has been suspended, counted from any moment; 0 where nobody can tell."""
         ...
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
@@ -126,6 +132,10 @@ class Store(Protocol):
 
     async def hold(self, name: str, holder: str) -> Hold:
         """Take the name, or raise SchedulerInUseError that names its holder."""
+        ...
+
+    async def holder(self, name: str) -> str | None:
+        """Who holds the name now, None where nobody does. It is looked at, not taken."""
         ...
 
     async def read_declared(self, managed_by: str) -> Declared:
@@ -284,6 +294,7 @@ NO_QUIET_CHANGES: Final = QuietChanges()
 
 TakeTurn = Callable[[StoredSchedule], Turn]
 MakeEdit = Callable[[StoredSchedule], Edit | None]
+TellNumbers = Callable[[list[int]], AuditEvent]
 
 
 class ScheduleStore(Store, Protocol):
@@ -348,6 +359,10 @@ class ScheduleStore(Store, Protocol):
         """
         ...
 
+    async def lanes_up(self) -> dict[str, int]:
+        """The lanes whose engines live, each with the instant that its engine has been up since."""
+        ...
+
     async def take_over(self, lane: str, at: int) -> int:
         """The lane's last engine is dead: what it left running is queued again, as `orphan`; returns how many.
 
@@ -394,7 +409,14 @@ class ScheduleStore(Store, Protocol):
         ...
 
     async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
-        """Drop what was delivered, bury what is dead, and free the streams; one that is not the owner's is left."""
+        """Drop what was delivered, bury what is dead, and free the streams; one that is not the owner's is left.
+
+        What is buried is told in the audit by the `audit` of its delivery.
+        """
+        ...
+
+    async def sending(self, sid: int, message_id: str) -> Sending | None:
+        """The message of this id in the stream of a schedule, as long as it is in the outbox."""
         ...
 
     async def owned_streams(self, owner: str) -> list[int]:
@@ -405,12 +427,15 @@ class ScheduleStore(Store, Protocol):
         """A page by number, past `after`."""
         ...
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
-        """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+        """Put them back at the end of their streams, to be delivered at once; returns how many there were.
+
+        Where there was one, the audit is told what `tell` makes of the numbers that were there.
+        """
         ...
 
-    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
-        """Forget them; returns how many there were."""
+    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+        """Forget them; returns how many there were. The audit is told as by `revive_dead_letters`."""
         ...
 
     # --- looking back ---------------------------------------------------------------------------------------------
@@ -431,6 +456,21 @@ class ScheduleStore(Store, Protocol):
         """Ended runs of all durable schedules in the order of what they are for, the last first, past `before`."""
         ...
 
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        """The ended scheduled runs for these occurrences, each one look-up."""
+        ...
+
+    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        """Up to `limit` ended scheduled runs for instants in (after, upto], the oldest first.
+
+        The runs of other schedules between them are passed over one by one.
+        """
+        ...
+
+    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        """Up to `limit` spans that touch (after, upto], the oldest first; it costs what it gives."""
+        ...
+
     # --- pruning --------------------------------------------------------------------------------------------------
 
     async def prune_day(self, before: int) -> Pruned | None:
@@ -445,7 +485,7 @@ class ScheduleStore(Store, Protocol):
     # --- zone rules -----------------------------------------------------------------------------------------------
 
     async def zone_rules(self) -> dict[str, str]:
-        """For each zone that a durable schedule uses: the hash of the rules that its schedules were computed with."""
+        """For each zone of durable schedules and quiet hours: the rules that they were computed with, hash first."""
         ...
 
     async def put_zone_rules(self, rules: Mapping[str, str]) -> None: ...

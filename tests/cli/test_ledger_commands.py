@@ -274,3 +274,65 @@ def test_why_explains_durable_schedules_by_name_and_id(
     assert told["verdict"] == "paused"
     assert "because it was paused: since " in told["text"]
     assert told["text"].endswith(" by api, and it still is.")
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> str:
+    """Two schedules of the same name, one of `api` and one of a file."""
+    url = f"sqlite:///{tmp_path}/d.db"
+
+    async def life() -> None:
+        for owner in ("api", "file:crontab"):
+            async with Schedules(url, managed_by=owner) as schedules:
+                action = {"kind": "callback", "name": "r"}
+                await schedules.create(
+                    schedule_id=owner.partition(":")[0], name="daily", type="cron", spec="0 9 * * *", action=action
+                )
+
+    asyncio.run(life())
+    return url
+
+
+def test_the_store_by_either_option_or_the_environment(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = (["why", "api"], ["verify"], ["prune", "--keep", "90d", "--dry-run"])
+    for command in commands:
+        assert run(*command, "--store", durable).exit_code == 0
+        assert run(*command, "--db", durable).exit_code == 0
+        assert run(*command).exit_code == 2
+    monkeypatch.setenv("NOONBELL_STORE", durable)
+    for command in commands:
+        assert run(*command).exit_code == 0
+
+
+def test_durable_owners_can_be_named(durable: str) -> None:
+    unsure = run("why", "--db", durable, "daily")
+    assert unsure.exit_code == 2
+    assert 'Tasks or schedules named "daily" belong to api and file:crontab' in unsure.stderr
+    assert "Name one with --owner" in unsure.stderr
+    for owner in ("api", "file:crontab"):
+        told = json.loads(run("why", "--db", durable, "daily", "--owner", owner, "--json").stdout)
+        assert told["managed_by"] == owner
+        assert json.loads(run("verify", "--db", durable, "--owner", owner, "--json").stdout)["schedules"] == 1
+    assert 'No task or schedule named "daly"' in run("why", "--db", durable, "daly").stderr
+    both = run("verify", "--db", durable, "--owner", "api", "--scheduler", "x")
+    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+    nobody = json.loads(run("verify", "--db", durable, "--owner", "nobody", "--json").stdout)
+    assert (nobody["error"]["option"], nobody["error"]["value"]) == ("--owner", "nobody")
+
+
+def test_a_time_may_have_seconds(db: str) -> None:
+    told = json.loads(run("why", "--db", db, "gone", "02:30:00", "--json").stdout)
+    assert told == json.loads(run("why", "--db", db, "gone", "02:30", "--json").stdout)
+    assert run("why", "--db", db, "gone", "02:30:61").exit_code == 2
+
+
+def test_long_lines_are_wrapped_on_a_terminal_alone(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("why", "--db", db, "sync", "03:12", "--scheduler", "default")
+    whole = run(*asked).stdout
+    assert len(whole.splitlines()) == 1
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    lines = run(*asked).stdout.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines) == whole.strip()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from noonbell.actions.results import Finished, Prepared
+from noonbell.core.detail import pack
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.engine.engine import Engine
 from noonbell.engine.lane import LaneWork
@@ -56,14 +57,14 @@ class Lane:
 async def test_a_detail_and_a_message_are_written_with_the_end(*, is_async: bool) -> None:
     lane = Lane()
     message = OutboxMessage(1, "default", "id", "default", "{}", 0)
-    result = Finished('{"exit": 0}', message)
+    result = Finished(pack({"exit": 0}), [message])
 
     async def later() -> Finished:
         return result
 
     await lane.run(later if is_async else lambda: result, is_async=is_async)
     (attempt,) = await lane.store.attempts(1, 0, lane.clock.now())
-    assert (attempt.outcome, attempt.detail, attempt.error) == ("succeeded", '{"exit": 0}', None)
+    assert (attempt.outcome, attempt.detail, attempt.error) == ("succeeded", pack({"exit": 0}), None)
     claim = await lane.store.claim_streams("default", "me", lane.clock.now(), 10)
     assert [sent for stream in claim.streams for _, sent in stream.messages] == [message]
     assert lane.woken == 1
@@ -83,9 +84,16 @@ async def test_anything_else_that_is_returned_is_ignored() -> None:
 
 @pytest.mark.parametrize(
     ("detail", "kept"),
-    [('{"exit": 3}', '{"exit": 3}'), ("not JSON", None), ({"exit": 3}, None), (None, None)],
+    [
+        (pack({"exit": 3}), pack({"exit": 3})),
+        (b"not packed", None),
+        (b"Z damaged", None),
+        ('{"exit": 3}', None),
+        ({"exit": 3}, None),
+        (None, None),
+    ],
 )
-async def test_an_error_may_carry_a_detail(detail: object, kept: str | None) -> None:
+async def test_an_error_may_carry_a_detail(detail: object, kept: bytes | None) -> None:
     lane = Lane()
 
     async def work() -> None:

@@ -21,7 +21,7 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.ledger.reading import instant
-from noonbell.ports import Store
+from noonbell.ports import Hold, Store
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
 OWNER = "scheduler:default"
@@ -37,11 +37,13 @@ def us(text: str) -> int:
 class History:
     """One scheduler's life on one store."""
 
-    def __init__(self, store: Store, zone: str = "UTC", *, owner: str = OWNER) -> None:
+    def __init__(self, store: Store, zone: str = "UTC", *, owner: str = OWNER, holds: bool = False) -> None:
         self.store = store
         self.zone_name = zone
         self.owner = owner
         self.instance = "one"
+        self._holds = holds  # whether its name is held while it is up, as a real one's is
+        self._hold: Hold | None = None
         self.timings: dict[int, CronTiming] = {}
 
     def timing(self, spec: str) -> CronTiming:
@@ -52,6 +54,9 @@ class History:
     async def start(self, at: str, tasks: Mapping[str, str], *, instance: str = "one", crashed: bool = False) -> None:
         """An initialize: tasks that are new are created, changed ones changed, absent ones removed, orphans revived."""
         now = us(at)
+        self.let_go()
+        if self._holds:
+            self._hold = await self.store.hold(self.owner, instance)
         events = [LifecycleEvent(self.owner, now, instance, "init-ok")]
         if crashed:
             events.insert(0, LifecycleEvent(self.owner, now, self.instance, "crash"))
@@ -95,7 +100,12 @@ class History:
             run.attempt_at, run.crashes + 1, run.epoch, "orphan",
         )  # fmt: skip
 
+    def let_go(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+
     async def stop(self, at: str, ended: str | None = None) -> None:
+        self.let_go()
         await self.store.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
         await self.store.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
 
@@ -138,14 +148,14 @@ class History:
             at += step // timedelta(microseconds=1)
 
 
-async def eventful(store: Store) -> History:
+async def eventful(store: Store, *, holds: bool = False) -> History:
     """An hour and a half with everything in it.
 
     `sync` runs each minute up to 00:30, then the scheduler is down until 01:10; a run fails and its retry gives way;
     a crash leaves an orphan, which starts again; `hourly` becomes half-hourly, `gone` is removed; at the end a retry
     waits.
     """
-    history = History(store, "Europe/Kyiv")
+    history = History(store, "Europe/Kyiv", holds=holds)
     await history.start("2026-11-15T00:00:30", {"sync": "* * * * *", "hourly": "0 * * * *", "gone": "0,30 * * * *"})
     await history.run_each("2026-11-15T00:00:30", "2026-11-15T00:30:40", timedelta(minutes=1))
     await history.stop("2026-11-15T00:31:00")

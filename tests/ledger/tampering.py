@@ -87,10 +87,34 @@ TAMPERINGS: Final = [
         "the occurrence 2026-11-15T00:10:00Z has two verdicts: a live run (waiting), and a run.",
     ),
     Tampering(
+        "a run names another one before it than there was",
+        "UPDATE runs SET prev_for = :first WHERE sid = 1 AND run_for = :at",
+        "sync",
+        ("its history does not hang together: of 33 ended runs back from 2026-11-15T01:13:00Z some are not reached."),
+    ),
+    Tampering(
+        "a schedule names another run as its last",
+        "UPDATE schedules SET last_ended_for = :at WHERE sid = 1",
+        "sync",
+        ("its history does not hang together: of 33 ended runs back from 2026-11-15T00:10:00Z some are not reached."),
+    ),
+    Tampering(
+        "a schedule has forgotten how many runs have ended",
+        "UPDATE schedules SET ended_runs = 3, succeeded_runs = 2 WHERE sid = 1",
+        "sync",
+        "it counts 3 ended runs, but 33 are there.",
+    ),
+    Tampering(
+        "a schedule counts more good runs than runs",
+        "UPDATE schedules SET succeeded_runs = ended_runs + 1 WHERE sid = 1",
+        "sync",
+        "it counts 33 ended runs, 34 of them successful, which cannot be.",
+    ),
+    Tampering(
         "a run is doubled under another schedule",
         (
             "INSERT INTO runs SELECT run_for, 77, kind, outcome, attempts, started_at, ended_at, "
-            "owner, epoch FROM runs WHERE sid = 1 AND run_for = :at"
+            "owner, epoch, prev_for, prev_manual FROM runs WHERE sid = 1 AND run_for = :at"
         ),
         None,
         "A row of runs (2026-11-15T00:10:00Z) belongs to schedule 77, which does not exist.",

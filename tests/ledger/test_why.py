@@ -31,7 +31,7 @@ async def check(store: Store, stage: str, told: list[Told]) -> None:
 
 
 async def test_a_night_with_everything_in_it(store: Store) -> None:
-    history = await eventful(store)
+    history = await eventful(store, holds=True)
     await check(store, "up", NIGHT)
     await history.stop("2026-11-15T01:40:00")
     await check(store, "stopped", NIGHT)
@@ -55,7 +55,7 @@ async def test_clock_changes(store: Store) -> None:
 
 async def test_crashes_sleep_and_people(store: Store) -> None:
     tasks = {"half": "0,30 * * * *", "minutely": "* * * * *"}
-    history = History(store)
+    history = History(store, holds=True)
     await history.start("2026-11-15T00:00:30", tasks)
     await check(store, "new", PLAIN)
     await history.run("2026-11-15T00:00:31")

@@ -156,8 +156,9 @@ TOLD = [
         "13:05",
         "due later",
         (
-            "tick is due at 2026-03-04 13:05 UTC, in 3 min. The scheduler is down since 12:59:30 (instance I "
-            "stopped); it has to be up by then."
+            "tick has 2 occurrences in the minute of 2026-03-04 13:05 UTC: 13:05, 13:05:50. The first: tick is due "
+            "at 2026-03-04 13:05 UTC, in 3 min. The scheduler is down since 12:59:30 (instance I stopped); it has to "
+            "be up before 13:06."
         ),
     ),
     (

@@ -38,6 +38,10 @@ class World:
             self.store.attend(self.clock)
         return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1))
 
+    def another_store(self) -> ScheduleStore:
+        """Another handle on the same data, not opened yet."""
+        return self._make_store()
+
     async def work(self, call: Call) -> None:
         self.calls.append(call)
         if self.duration:

@@ -195,19 +195,19 @@ def run(kind: str, case: Case, server: PostgresServer | None = None) -> None:
     asyncio.run(whole())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_every_occurrence_has_the_verdict_of_the_oracle_in_memory(case: Case) -> None:
     run("memory", case)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_sqlite(case: Case) -> None:
     run("sqlite", case)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(longest=120))  # a look at a real server for each minute that passes
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_postgres(postgres: PostgresServer, case: Case) -> None:
     run("postgres", case, postgres)

@@ -97,6 +97,22 @@ async def test_being_busy_is_no_downtime(world: World) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_loop_that_was_blocked_was_up(world: World, policy: str) -> None:
+    """An action that never gives way costs the others time, not occurrences."""
+    await world.schedules.start()
+    key = await world.create(catch_up_policy=policy)
+    once = await world.create(type="one_shot", spec="2026-03-04T12:05:00Z", catch_up_policy=policy)
+    await world.minutes(1)
+    world.clock.stall(timedelta(minutes=10))
+    await world.clock.settle()
+    assert await world.told(key) == [
+        ("12:01", "fired"), *[(f"12:{m:02}", "coalesced") for m in range(2, 11)], ("12:11", "fired"),
+    ]  # fmt: skip
+    assert await world.told(once) == [("12:05", "fired")]
+    assert await world.audits(once, "schedule.missed") == []
+
+
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +373,7 @@ async def test_a_second_engine_on_the_lane_is_refused(world: World) -> None:
 
     await world.schedules.start()
     other = Schedules(world.store, clock=world.clock)
-    with pytest.raises(SchedulerInUseError, match="lane:default"):
+    with pytest.raises(SchedulerInUseError, match='lane "default" is already run'):
         await other.start()
     elsewhere = Schedules(world.store, clock=world.clock, lane="other")
     await elsewhere.start()

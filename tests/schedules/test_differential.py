@@ -158,7 +158,7 @@ class History:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
         ids = [row.schedule_id for row in await _all(store) if self.random.random() < 0.1]
         gone = {key for key in ids if self.random.random() < 0.3}
-        change = changes.Change({"spec": "0,30 * * * *"}, now, self.up_since, "somebody")
+        change = changes.Change({"spec": "0,30 * * * *"}, now, dict.fromkeys(LANES, self.up_since), "somebody")
 
         def edit(stored: StoredSchedule) -> Any:
             if stored.schedule_id in gone:
@@ -224,8 +224,8 @@ class History:
                 {"type": "cron"},
             )
         )  # fmt: skip
-        now, up_since = self.now, self.random.choice((None, self.up_since))
-        return lambda store: store.edit_schedules(ids, changes.Change(fields, now, up_since, "somebody"))
+        now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, self.up_since)))
+        return lambda store: store.edit_schedules(ids, changes.Change(fields, now, up, "somebody"))
 
     async def delete(self, store: ScheduleStore) -> Verb:
         rows = await _all(store)
@@ -238,11 +238,11 @@ class History:
         return lambda store: store.take_over(lane, now)
 
     async def quiet(self, store: ScheduleStore) -> Verb:
-        key, now, up_since = self.random.choice(("q1", "q2")), self.now, self.up_since
+        key, now, up = self.random.choice(("q1", "q2")), self.now, dict.fromkeys(LANES, self.up_since)
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")
-        return lambda store: store.put_quiet_hours(policy, audit, changes.Change({}, now, up_since, "x").reopen)
+        return lambda store: store.put_quiet_hours(policy, audit, changes.Change({}, now, up, "x").reopen)
 
     async def drop_quiet(self, store: ScheduleStore) -> Verb:
         audit = AuditEvent(self.now, "quiet_hours.deleted", "q2", "somebody", "{}")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import StreamClaim
+from noonbell.ports import StreamClaim, TellNumbers
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import Row, Transaction
 from tests.store.test_suite_can_fail import failures
@@ -65,9 +65,9 @@ class SleepsTooLong(MemoryStore):
 
 
 class GivesNumbersTwice(MemoryStore):
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         self.data.counters["outbox"] = min(numbers) - 1
-        return await super().revive_dead_letters(numbers, at)
+        return await super().revive_dead_letters(numbers, at, tell)
 
 
 class LeavesTheStreamsOfTheDead(MemoryStore):
@@ -80,13 +80,24 @@ class LeavesTheStreamsOfTheDead(MemoryStore):
 
 
 class RevivesWithoutWaking(MemoryStore):
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
-        return await super().revive_dead_letters(numbers, at + 3_600_000_000)
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+        return await super().revive_dead_letters(numbers, at + 3_600_000_000, tell)
+
+
+class BuriesInSilence(MemoryStore):
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        await super().settle_streams([replace(one, audit=None) for one in deliveries])
+
+
+class TellsOfThoseThatWereNotThere(MemoryStore):
+    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+        return await super().drop_dead_letters(numbers, None if tell is None else lambda _: tell(list(numbers)))
 
 
 WRONG = [
     ForgetsWhoseStreamItIs, GivesAStreamToTwo, LosesTheWakeUp, ForgetsTheAttempts, DropsTheDead, TurnsStreamsRound,
     ClaimsWithoutEnd, SleepsTooLong, GivesNumbersTwice, LeavesTheStreamsOfTheDead, RevivesWithoutWaking,
+    BuriesInSilence, TellsOfThoseThatWereNotThere,
 ]  # fmt: skip
 
 

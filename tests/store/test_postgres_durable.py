@@ -266,11 +266,11 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
         starts = (await claim(store, T0 + 5 * MINUTE, limit=1000)).claimed.starts
         step()
         at = T0 + 5 * MINUTE + SECOND
-        await store.settle([Settlement(start, ME, "failed", at, at, "no", "{}") for start in starts])
+        await store.settle([Settlement(start, ME, "failed", at, at, "no", b"J{}") for start in starts])
         step()
         again = (await claim(store, at, limit=1000)).claimed.starts
         step()
-        await store.settle([Settlement(start, ME, "succeeded", at, message=message(start.sid)) for start in again])
+        await store.settle([Settlement(start, ME, "succeeded", at, messages=[message(start.sid)]) for start in again])
         step()
         streams = (await store.claim_streams(LANE, ME, at, 1000)).streams
         step()
@@ -278,7 +278,7 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
         step()
         await store.revive_dead_letters([letter.number for letter in await store.dead_letters(None, 0, 1000)], at)
         step()
-        reopened = changes.Change({}, at + SECOND, T0, "me")
+        reopened = changes.Change({}, at + SECOND, {"default": T0}, "me")
         await store.edit_schedules([one.schedule_id for one in many], reopened.reopen)
         step()
         await store.prune_day(T0 + 9 * DAY)
@@ -396,7 +396,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
 
         async def edit() -> None:
             for minute in range(1, 6):
-                change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, T0, "me")
+                change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": T0}, "me")
                 await store.edit_schedules(["s1", "m1"], change)
 
         await asyncio.gather(work(), work(), deliver(), edit())

@@ -116,6 +116,33 @@ async def test_a_jump_wakes_everybody_at_its_end(clock: ManualClock) -> None:
     tasks[-1].cancel()
 
 
+async def test_a_machine_sleeps_in_a_jump_alone(clock: ManualClock) -> None:
+    await clock.advance(10 * SECOND)
+    clock.stall(20 * SECOND)
+    clock.step(40 * SECOND)
+    assert clock.slept() == 0
+    assert clock.elapsed() == 30
+    await clock.jump(80 * SECOND)
+    assert clock.slept() == 80
+    assert clock.elapsed() == 110
+
+
+async def test_a_stall_wakes_nobody_before_its_end(clock: ManualClock) -> None:
+    seen: list[float] = []
+
+    async def sleeper() -> None:
+        await clock.sleep(1)
+        seen.append(clock.elapsed())
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sleeper())
+        await clock.settle()
+        clock.stall(50 * SECOND)
+        assert seen == []
+        await clock.settle()
+    assert seen == [50]
+
+
 async def test_a_step_moves_the_wall_alone(clock: ManualClock) -> None:
     waiting = asyncio.create_task(clock.wait(clock.now() + 60_000_000, asyncio.Event()))
     await clock.settle()
@@ -134,6 +161,8 @@ async def test_time_goes_forward_only(clock: ManualClock) -> None:
         await clock.advance(-SECOND)
     with pytest.raises(ValueError, match="sleep"):
         await clock.jump(-SECOND)
+    with pytest.raises(ValueError, match="takes"):
+        clock.stall(-SECOND)
 
 
 # --- the loop on manual time ------------------------------------------------------------------------------------------

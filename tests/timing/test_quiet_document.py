@@ -79,8 +79,8 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
         (NIGHT | {"weekdays": [1, 7]}, "weekdays", 7, f"{_WEEKDAY}; Sunday is 0"),
         (NIGHT | {"weekdays": [-1]}, "weekdays", -1, _WEEKDAY),
         (NIGHT | {"weekdays": [True]}, "weekdays", True, _WEEKDAY),
-        (NIGHT | {"weekdays": ["mon"]}, "weekdays[0]", "mon", "must be a number from 0 to 6"),
-        (NIGHT | {"weekdays": [[1]]}, "weekdays[0]", [1], "must be a number from 0 to 6"),
+        (NIGHT | {"weekdays": ["mon"]}, "weekdays[0]", "mon", "must be a number from 0 (Sunday) to 6 (Saturday)"),
+        (NIGHT | {"weekdays": [[1]]}, "weekdays[0]", [1], "must be a number from 0 (Sunday) to 6 (Saturday)"),
         (NIGHT | {"weekdays": "1-5"}, "weekdays", "1-5", "must be a list"),
         (NIGHT | {"weekdays": []}, "weekdays", [], "must name a day, where dates name none"),
         (without("weekdays"), "weekdays", [], "must name a day, where dates name none"),
@@ -106,7 +106,8 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
 def test_an_error_names_the_path_and_the_value(window: dict[str, Any], field: str, value: object, reason: str) -> None:
     with pytest.raises(QuietHoursInvalidError) as raised:
         QuietHours.from_json({"windows": [NIGHT, window]})
-    assert str(raised.value) == f"Invalid quiet hours: windows[1].{field} {value!r} {reason}"
+    shown = "" if reason == "is missing" else f" {value!r}"
+    assert str(raised.value) == f"Invalid quiet hours: windows[1].{field}{shown} {reason}"
     assert (raised.value.field, raised.value.value, raised.value.reason) == (f"windows[1].{field}", value, reason)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # noqa: S301 - made in the line itself
 
@@ -115,7 +116,7 @@ def test_an_error_names_the_path_and_the_value(window: dict[str, Any], field: st
     ("document", "message"),
     [
         ([], "quiet hours [] must be an object with windows"),
-        ({}, "windows None is missing"),
+        ({}, "windows is missing"),
         ({"windows": {}}, "windows {} must be a list"),
         ({"windows": [], "zone": "UTC"}, "quiet hours 'zone' is no known key; known are windows"),
         ({"windows": ["22-06"]}, "windows[0] '22-06' must be an object with from, to, timezone"),

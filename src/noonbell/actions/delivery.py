@@ -292,38 +292,16 @@ class Deliverer:
             for served in ended:
                 if self._is_in_hand(served):
                     del self._in_hand[served.stream.sid]
-            await self._tell(ended)
+            _log(ended)
             # there may be room now, and messages that came behind those that were claimed
             self._wakeup.set()
         self._settling = None
 
     async def _write(self, ended: list[_Served]) -> None:
-        await self._store.settle_streams([served.delivery for served in ended if self._is_in_hand(served)])
-
-    async def _tell(self, ended: list[_Served]) -> None:
-        audits: list[AuditEvent] = []
-        for served in ended:
-            delivery, message = served.delivery, served.failed
-            if message is None:
-                continue
-            if delivery.dead is None:
-                logger.warning("%s is tried again later: %s", message.message_id, delivery.error)
-                continue
-            logger.error("%s is a dead letter now: %s", message.message_id, delivery.error)
-            detail = {
-                "number": delivery.dead,
-                "message_id": message.message_id,
-                "target": message.target,
-                "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
-                "error": delivery.error,
-            }
-            subject = schedule_of(message.message_id)
-            audits.append(AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode()))
-        if audits:
-            try:
-                await self._store.tell(audits)
-            except StoreError as error:
-                logger.error("%d dead letters are missing in the audit: %s", len(audits), error)  # noqa: TRY400 - the cause is in the message
+        mine = [served for served in ended if self._is_in_hand(served)]
+        for served in mine:
+            served.delivery.audit = _audit(served)
+        await self._store.settle_streams([served.delivery for served in mine])
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -360,6 +338,33 @@ class Deliverer:
                 await self._desk.close()
             except Exception:
                 logger.exception("The channels could not be closed")
+
+
+def _audit(served: _Served) -> AuditEvent | None:
+    """What is told of a dead letter, in the transaction that makes it one."""
+    delivery, message = served.delivery, served.failed
+    if message is None or delivery.dead is None:
+        return None
+    detail = {
+        "number": delivery.dead,
+        "message_id": message.message_id,
+        "target": message.target,
+        "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
+        "error": delivery.error,
+    }
+    subject = schedule_of(message.message_id)
+    return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode())
+
+
+def _log(ended: list[_Served]) -> None:
+    for served in ended:
+        delivery, message = served.delivery, served.failed
+        if message is None:
+            continue
+        if delivery.dead is None:
+            logger.warning("%s is tried again later: %s", message.message_id, delivery.error)
+        else:
+            logger.error("%s is a dead letter now: %s", message.message_id, delivery.error)
 
 
 def _heed_cancelling() -> None:

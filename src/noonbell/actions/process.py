@@ -5,7 +5,7 @@ the whole group is asked to end (SIGTERM) and, after a grace, made to (SIGKILL).
 is left of its group is killed: a run leaves nothing behind, unless it moved to a session of its own on purpose.
 
 Of each output the first and the last bytes are kept, together up to a limit, while it is read: a program may write as
-much as it likes. Time here is the event loop's. If this process dies, the program goes on; nobody is left to end it.
+much as it likes. Time here is the event loop's. If this process dies, the group is killed too (`guard`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final, cast
 
 import msgspec
 
+from noonbell.actions.guard import GUARD
 from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.core.detail import pack
 from noonbell.errors import CommandFailedError
@@ -117,6 +118,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
         CommandFailedError: it could not be started, took too long, or ended with anything but exit code 0.
     """
     loop = asyncio.get_running_loop()
+    GUARD.prepare()
     try:
         transport, watch = await loop.subprocess_exec(
             lambda: _Watch(program.max_output, masker),
@@ -132,6 +134,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
         reason = f"could not be started: {error}"
         raise CommandFailedError(program.argv[0], reason, pack({"error": reason})) from error
     group = transport.get_pid()
+    GUARD.watch(group)
     try:
         if program.stdin is not None:
             _feed(transport, program.stdin)
@@ -148,6 +151,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
             await _within(watch.drained, _DRAIN_SECONDS)
         finally:
             transport.close()
+            GUARD.forget(group)
     return _told(program, transport.get_returncode(), watch, timed_out=timed_out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,6 +116,14 @@ class Actions:
         """Raise CommandsOffError where the action is a command that the operator does not allow."""
         if action.get("kind") == "command":
             self._commands.require(action)
+
+    def needs_thread(self, stored: StoredSchedule) -> bool:
+        """Whether its action is a plain function, which would hold up the event loop."""
+        action = definition_of(stored.columns.definition).action
+        if action.get("kind") != "callback":
+            return False
+        callback = self.callbacks.get(action.get("name", ""))
+        return callback is not None and not inspect.iscoroutinefunction(callback)
 
     def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
         """What is to be called for a start."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from difflib import get_close_matches
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import tzlocal
 
 from noonbell.cli.complaints import Complaint
 from noonbell.cron import zone_of
+from noonbell.timing.zone_names import near_zones
 
 _FORM = "ISO-8601, such as 2026-11-01T01:30 (in the zone), 2026-11-01T01:30-04:00 or 2026-11-01"
 
@@ -50,17 +50,6 @@ def find_zone(name: str | None, *, as_json: bool) -> tzinfo:
         hint = f"Did you mean {' or '.join(near)}?" if near else "Right is an IANA name, such as Europe/Kyiv or UTC"
         facts = {"option": "--tz", "value": name, "suggestions": near}
         raise Complaint(message, facts, (hint,), as_json=as_json) from None
-
-
-def near_zones(name: str) -> list[str]:
-    """Zones that were likely meant: by the whole name, or by the city alone."""
-    wanted = name.strip().lower().replace(" ", "_")
-    zones = sorted(available_timezones())
-    by_text = {zone.rpartition("/")[2].lower(): zone for zone in zones} | {zone.lower(): zone for zone in zones}
-    near = get_close_matches(wanted, by_text, n=3, cutoff=0.7)
-    if near and near[0].replace("_", "") == wanted.replace("_", ""):
-        near = near[:1]  # only the spelling differs
-    return list(dict.fromkeys(by_text[text] for text in near))
 
 
 def find_start(text: str | None, zone: tzinfo, now: datetime, *, as_json: bool) -> Start:

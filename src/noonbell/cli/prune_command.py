@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand
-from noonbell.cli.ledger import ask_ledger, db_option, json_option
+from noonbell.cli.ledger import ask_ledger, db_option, json_option, tell
 from noonbell.cli.reading import terminal
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.retention import Forgotten, prunable
@@ -50,7 +50,7 @@ def command(now: datetime, *, url: str, keep: str, dry_run: bool, as_json: bool)
         while (pruned := await cast("ScheduleStore", store).prune_day(before)) is not None:
             total.add(pruned)
             if shows:
-                terminal().print(Text(_day(pruned), "dim"))
+                tell(Text(_day(pruned), "dim"))
         return total
 
     found = ask_ledger(url, ask, as_json=as_json, read_only=dry_run)
@@ -60,14 +60,14 @@ def command(now: datetime, *, url: str, keep: str, dry_run: bool, as_json: bool)
         return
     verb = "would go" if dry_run else "gone"
     if not found.days:
-        terminal().print(Text(f"nothing {'would go' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
+        tell(Text(f"nothing {'would go' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
         return
     text = (
         f"  {counted(found.days, 'day')} that ended by {_shown(before)}: {counted(found.runs, 'run')}, "
         f"{counted(found.spans, 'span')}, {counted(found.attempts, 'attempt')}, "
         f"{counted(found.audits, 'audit event')}, {counted(found.dead_letters, 'dead letter')}"
     )
-    terminal().print(Text.assemble((verb, "bold"), text))
+    tell(Text.assemble((verb, "bold"), text))
 
 
 def _day(pruned: Pruned) -> str:

@@ -10,8 +10,7 @@ import click
 from rich.text import Text
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.ledger import ask_ledger, db_option, json_option, owner_named, scheduler_option
-from noonbell.cli.reading import terminal
+from noonbell.cli.ledger import ask_ledger, db_option, json_option, owner_named, owner_options, tell
 from noonbell.ledger import Report, verify_store
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.wording import counted
@@ -28,11 +27,18 @@ _RIGHT: Final = "an ISO-8601 time, such as 2026-11-01T01:30 (UTC) or 2026-11-01T
 @db_option
 @click.option("--from", "from_", metavar="TIME", help="Only occurrences from this ISO-8601 time on (no offset: UTC).")
 @click.option("--to", metavar="TIME", help="Only occurrences up to this time.")
-@scheduler_option
+@owner_options
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, *, url: str, from_: str | None, to: str | None, scheduler: str | None, as_json: bool
+    ctx: click.Context,
+    *,
+    url: str,
+    from_: str | None,
+    to: str | None,
+    scheduler: str | None,
+    owner: str | None,
+    as_json: bool,
 ) -> None:
     """Prove that a ledger is whole: every occurrence has one verdict, and every run has its occurrence.
 
@@ -43,14 +49,19 @@ def command(
     if from_at is not None and to_at is not None and to_at < from_at:
         message = f"--to {to} lies before --from {from_}"
         raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
+    owned_by = owner_named(scheduler, owner, as_json=as_json)
 
     async def ask(store: Store) -> Report:
-        owner = owner_named(scheduler)
-        found = await verify_store(store, managed_by=owner, from_at=from_at, to_at=to_at)
-        if owner is not None and not found.schedules and not found.problems:
+        found = await verify_store(store, managed_by=owned_by, from_at=from_at, to_at=to_at)
+        if owned_by is not None and not found.schedules and not found.problems:
             known = sorted({str(row["managed_by"]) for row in await store.schedules()})
-            message = f"There is nothing of {owner} in this ledger; it holds {', '.join(known) or 'nothing at all'}"
-            raise Complaint(message, {"option": "--scheduler", "value": scheduler, "known": known}, as_json=as_json)
+            message = f"There is nothing of {owned_by} in this ledger; it holds {', '.join(known) or 'nothing at all'}"
+            facts = {
+                "option": "--scheduler" if owner is None else "--owner",
+                "value": scheduler or owner,
+                "known": known,
+            }
+            raise Complaint(message, facts, as_json=as_json)
         return found
 
     report = ask_ledger(url, ask, as_json=as_json)
@@ -62,7 +73,6 @@ def command(
 
 
 def _print_report(report: Report) -> None:
-    console = terminal()
     looked = (
         f"{counted(report.schedules, 'schedule')}, {counted(report.occurrences, 'occurrence')}, "
         f"{counted(report.runs, 'run')}, {counted(report.spans, 'span')}"
@@ -70,16 +80,16 @@ def _print_report(report: Report) -> None:
     if report.pruned:
         looked += f", counts of {counted(report.pruned, 'pruned day')}"
     if report.clean:
-        console.print(Text.assemble(("whole", "bold green"), f"  {looked}"))
+        tell(Text.assemble(("whole", "bold green"), f"  {looked}"))
     else:
         total = len(report.problems) + report.more
-        console.print(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
+        tell(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
     for problem in report.problems:
-        console.print(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
+        tell(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
     if report.more:
-        console.print(Text(f"  … and {report.more} more"))
+        tell(Text(f"  … and {report.more} more"))
     for remark in report.remarks:
-        console.print(Text(f"  · {printable(remark)}", "dim"))
+        tell(Text(f"  · {printable(remark)}", "dim"))
 
 
 def _report_data(report: Report) -> dict[str, Any]:

@@ -21,13 +21,16 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict
-from noonbell.timing.protocol import Timing
+from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import QuietHours, split
 
 CatchUp = Literal["skip", "run_once", "run_all_capped"]
 Overlap = Literal["coalesce", "skip", "allow"]
 
 GRACE_US: Final = 60_000_000
+CAUGHT_UP: Final = "one run for all that was missed"
+# A live run always has a wake-up. Where quiet hours have no end it is this one, a week before the calendar's.
+FOR_GOOD: Final = LATEST - 7 * 86_400 * SECOND
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -75,7 +78,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     """What is to be written: spans in order, a start, the new cursor, and when to look again.
 
     `live_wake_at` puts a waiting retry off. `next_run_at` is None while a run executes or waits, and where nothing is
-    left to come.
+    left to come. `caught_up`: the start stands for everything that was missed, be it a single occurrence.
     """
 
     cursor_at: int
@@ -84,6 +87,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     start: Start | None = None
     backlog: Backlog | None = None
     live_wake_at: int | None = None
+    caught_up: bool = False
 
 
 def decide_by_policy(position: Position, terms: Terms, now: int, up_since: int) -> Verdicts:
@@ -110,7 +114,7 @@ def _retry(live: LiveRun, terms: Terms, now: int, position: Position, unchanged:
         return msgspec.structs.replace(unchanged, next_run_at=_wake(terms, position.cursor_at) if wakes else None)
     until = terms.quiet.quiet_until(now)
     if until is not None:
-        return msgspec.structs.replace(unchanged, live_wake_at=until)
+        return msgspec.structs.replace(unchanged, live_wake_at=min(until, FOR_GOOD))
     return msgspec.structs.replace(unchanged, start=_again(live, "retry", now, _wake(terms, position.cursor_at)))
 
 
@@ -157,7 +161,8 @@ class _Decision:
         if policy == "run_once":
             if not catches_up and not fires:
                 return self._pass_by([*missed, *late])
-            return self._fire([*missed, *late], f"one run for all that was {'missed' if catches_up else 'due'}")
+            fired = self._fire([*missed, *late], CAUGHT_UP if catches_up else "one run for all that was due")
+            return msgspec.structs.replace(fired, caught_up=catches_up)
         self._pass_over(missed, "missed", "nothing was up")
         return self._fire(late, "one run for all that was due") if fires else self._pass_by(late)
 
@@ -215,6 +220,8 @@ class _Decision:
             following = self._terms.timing.following(self._cursor)
             if following is not None and following <= self._now:
                 wake_at = self._ongoing_quiet(following) or wake_at
+        if wake_at is not None and wake_at > LATEST:  # quiet for good: only a change of the quiet hours wakes it
+            wake_at = None
         return Verdicts(self._cursor, wake_at, tuple(self._spans))
 
     # --- pieces ---------------------------------------------------------------------------------------------------

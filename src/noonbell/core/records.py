@@ -159,11 +159,26 @@ class Stream(msgspec.Struct, gc=False):
     messages: list[tuple[int, OutboxMessage]]
 
 
+class Sending(msgspec.Struct, gc=False):
+    """A message that is still in the outbox: `ahead` of it are so many of its stream.
+
+    `attempt` is how often the first of the stream has been tried, `error` what the last try of it ended with, where one
+    has failed. An owner is delivering; without one the stream waits until `wake_at`.
+    """
+
+    message: OutboxMessage
+    ahead: int
+    attempt: int
+    wake_at: int
+    owner: str | None
+    error: str | None
+
+
 class Delivery(msgspec.Struct, gc=False):
     """What became of a claimed stream; it is free again once this is written.
 
     All up to `delivered` have arrived. With `dead` the next one is a dead letter, for the reason in `error`; with
-    `wake_at` it is tried again then.
+    `wake_at` it is tried again then. `audit` is told where the dead one is buried, and with it.
     """
 
     sid: int
@@ -173,6 +188,7 @@ class Delivery(msgspec.Struct, gc=False):
     dead: int | None = None
     wake_at: int | None = None
     error: str | None = None
+    audit: AuditEvent | None = None
 
 
 class DeadLetter(msgspec.Struct, gc=False):
@@ -465,7 +481,7 @@ class Document(msgspec.Struct, gc=False):
 
 
 class DocumentWrite(msgspec.Struct, gc=False):
-    """A document to be put. It is refused unless its version is `expected`: 0 for one that must be new, None for any."""
+    """A document to be put; refused unless its version is `expected`: 0 for one that must be new, None for any."""
 
     kind: str
     id: str

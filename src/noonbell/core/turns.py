@@ -23,7 +23,17 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.structs import replace
 
-from noonbell.core.policies import GRACE_US, Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
+from noonbell.core.policies import (
+    CAUGHT_UP,
+    FOR_GOOD,
+    GRACE_US,
+    Backlog,
+    Policies,
+    Position,
+    Terms,
+    Verdicts,
+    decide_by_policy,
+)
 from noonbell.core.records import (
     AT_ONCE,
     AuditEvent,
@@ -44,6 +54,7 @@ from noonbell.timing.jitter import jitter_us
 from noonbell.timing.one_shot import OneShotTiming, parse_one_shot
 from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import Phase, QuietHours, split
+from noonbell.timing.zone_rules import rules_hash
 
 # A stretch of more missed slots than this is told as one range, also to readers.
 MOST_SLOTS: Final = 1_000
@@ -66,6 +77,18 @@ def definition_of(text: str) -> Definition:
 @lru_cache(maxsize=4_096)
 def quiet_hours_of(document: str | None) -> QuietHours:
     return _NEVER_QUIET if document is None else QuietHours.from_json(msgspec.json.decode(document))
+
+
+@lru_cache(maxsize=4_096)
+def quiet_zones(document: str | None) -> frozenset[str]:
+    """The zones that quiet hours are written in."""
+    windows = () if document is None else msgspec.json.decode(document)["windows"]
+    return frozenset(window["timezone"] for window in windows)
+
+
+def quiet_rules(document: str) -> dict[str, str]:
+    """The hash of the rules of each of these zones, as they are now."""
+    return {timezone: rules_hash(ZoneInfo(timezone)) for timezone in quiet_zones(document)}
 
 
 def snapshot(columns: ScheduleColumns) -> str:
@@ -221,7 +244,7 @@ def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
     start_at = max(terms.quiet.quiet_until(now) or AT_ONCE, live.run_for + terms.jitter(live.run_for))
     if start_at <= now:
         return False
-    turn.put_off.append(replace(live, wake_at=start_at))
+    turn.put_off.append(replace(live, wake_at=min(start_at, FOR_GOOD)))
     return True
 
 
@@ -242,7 +265,7 @@ def _write(
     turn.backlog_left = None if backlog is None else backlog.left
     turn.backlog_until = None if backlog is None else backlog.until
     turn.spans.extend(verdicts.spans)
-    if verdicts.spans:
+    if verdicts.spans or verdicts.caught_up:
         turn.audits.extend(_told(stored, verdicts, now))
     if live is not None and verdicts.live_wake_at is not None:
         turn.put_off.append(replace(live, wake_at=verdicts.live_wake_at))
@@ -327,14 +350,20 @@ def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of:
 def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
     """Give every occurrence up to `now` its verdict; `up_since` None: nothing that is known of here has been up."""
     turn = _unchanged(stored)
-    turn.cursor_at = at = max(now, stored.cursor_at)
-    # how long a queued run waits is for the new terms to say
+    turn.cursor_at = at = _end_of(stored, now)
+    # how long a queued run waits is for the new terms to say, and so is the sleep of a retry through quiet hours
     turn.put_off.extend(
-        replace(live, wake_at=AT_ONCE) for live in stored.lives if live.state == "queued" and live.attempt == 0
+        replace(live, wake_at=AT_ONCE)
+        for live in stored.lives
+        if (live.state == "queued" and live.attempt == 0) or _sleeps(stored, live, at)
     )
     if not stored.enabled:
         return turn
     terms = terms_of(stored)
+    if not stored.lives and stored.backlog_left is None:
+        coming = terms.timing.following(stored.cursor_at)
+        if coming is None or coming > at:
+            return turn  # as with most: nothing has come since the last look
     executing = [live.started_at for live in stored.lives if live.kind == "scheduled" and live.started_at is not None]
     ran = (min(executing), at) if executing else stored.ran
     if up_since is None:  # what executes now has been up for as long as that, wherever it is
@@ -360,13 +389,34 @@ def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
         turn.anchor_at = stored.anchor_at if terms.every_us is None else at
         if terms.policies.retry_vs_new == "preempt":
             turn.preempted.extend(live for live in stored.lives if live.state == "waiting")
+            turn.put_off = [live for live in turn.put_off if live.state != "waiting"]
     return turn
+
+
+def _sleeps(stored: StoredSchedule, live: LiveRun, at: int) -> bool:
+    """Whether a retry that had come was put off to the end of quiet hours."""
+    if live.state != "waiting" or stored.quiet is None:
+        return False
+    until = quiet_hours_of(stored.quiet).quiet_until(at)
+    return until is not None and live.wake_at == min(until, FOR_GOOD)
+
+
+def _end_of(stored: StoredSchedule, now: int) -> int:
+    """Where the epoch ends: now, and not before what has happened in it by the clock of whoever did it.
+
+    An interval counts from the start of its last run, so it does not end before that start. An anchor after the last
+    start is one that is still to come, with a start_at in the future.
+    """
+    at = max(now, stored.cursor_at)
+    if stored.anchor_at is not None and stored.last_run_at is not None and stored.anchor_at <= stored.last_run_at:
+        at = max(at, stored.anchor_at)
+    return at
 
 
 def drop(stored: StoredSchedule, now: int) -> Turn:
     """Give every occurrence up to `now` its verdict, and fire none: the schedule goes."""
     turn = _unchanged(stored)
-    turn.cursor_at = max(now, stored.cursor_at)
+    turn.cursor_at = _end_of(stored, now)
     turn.enabled, turn.backlog_left, turn.backlog_until = False, None, None
     if stored.enabled:
         terms = terms_of(stored)
@@ -428,7 +478,8 @@ def _told(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[Audit
     """The unusual among a decision: what was missed, skipped or coalesced.
 
     A missed stretch is one event; up to a limit it says what its slots follow from, and is told slot by slot when it is
-    read. A schedule that was down for a day costs one row then, not one for each minute.
+    read. A schedule that was down for a day costs one row then, not one for each minute. A run that catches up says for
+    how many slots it stands, also where that is one.
     """
     coalesced = [span for span in verdicts.spans if span.verdict == "coalesced"]
     for span in verdicts.spans:
@@ -442,12 +493,17 @@ def _told(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[Audit
                 dst = definition_of(columns.definition).dst
                 detail["slots_of"] = Slots(columns.type, columns.spec, columns.timezone, dst)
             yield _event(stored, at, span.verdict, detail)
-    if coalesced and verdicts.start is not None:
+    start = verdicts.start
+    if start is not None and (coalesced or verdicts.caught_up):
         folded = sum(span.n for span in coalesced)
         detail = {
-            "from": coalesced[0].from_at, "to": coalesced[-1].to_at, "count": folded, "slots": folded + 1,
-            "fired_for": verdicts.start.run_for, "reason": coalesced[0].reason,
-        }  # fmt: skip
+            "from": coalesced[0].from_at if coalesced else start.run_for,
+            "to": coalesced[-1].to_at if coalesced else start.run_for,
+            "count": folded,
+            "slots": folded + 1,
+            "fired_for": start.run_for,
+            "reason": coalesced[0].reason if coalesced else CAUGHT_UP,
+        }
         yield _event(stored, at, "coalesced", detail)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from noonbell.core.decide import decide
 from noonbell.core.records import AT_ONCE, Decision, Due, Settlement, Start
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import BATCH, NEVER, Batch, Job
+from noonbell.engine.work import BATCH, NEVER, Batch, Job, Room
 from noonbell.ports import Claimed, Store
 from noonbell.timing import CronTiming
 
@@ -57,8 +57,9 @@ class DeclaredWork:
         self._managed_by = managed_by
         self._observer = observer
 
-    async def claim(self, now: int, up_since: int) -> Batch:
+    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
         del up_since  # what was missed is one run, however it was missed
+        del room  # as many as a program has declared, each once at most: they may wait here for a thread
         tasks = self.tasks
 
         def decide_one(due: Due) -> Decision:

@@ -4,12 +4,16 @@ A look is one transaction. It claims what is due by now and commits; only then a
 sleeps until the earliest thing that is not due yet, or until an ended run brings an earlier one, but never longer than
 the longest wait: so a lost wake-up or a clock that was set costs at most that.
 
-`up_since` is since when this engine has looked without a gap. A gap is longer than the longest wait and the grace
-together, by a clock that runs through suspend: a machine that slept was not up, a clock that was set is no gap, and
-neither is a store that fails.
+`up_since` is since when this engine is up. A machine that slept for longer than the grace was not up. A loop that was
+blocked was up all the time, and so was one whose store failed or whose clock was set: what came due meanwhile was kept
+waiting, not missed.
+
+What is claimed counts as running, so no more is claimed than can run: a few plain functions more than there are free
+threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end.
 
 Stopping: no further look is begun, a claim that was under way is handed back unstarted, running actions are waited
-for, and their ends are recorded.
+for, and their ends are recorded. An engine whose name was taken by another stops by itself (`on_lost`), and leaves all
+that it had claimed to the other.
 """
 
 from __future__ import annotations
@@ -26,15 +30,19 @@ from noonbell.core.records import AT_ONCE, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
 from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
-from noonbell.engine.work import NEVER, Job, Work
-from noonbell.errors import ActionError, NotStartedError, StoreError, describe_error
+from noonbell.engine.work import NEVER, Job, Room, Work
+from noonbell.errors import ActionError, HoldLostError, NotStartedError, StoreError, describe_error
 from noonbell.ports import Claimed, Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
 
 THREAD_SLOTS: Final = 128
+# So many plain functions may wait for a thread, so that one that becomes free is not idle until the next look.
+THREADS_AHEAD: Final = 32
+MOST_IN_HAND: Final = 10_000
 _STORE_PAUSE: Final = 500_000
 _DOUBT_PAUSE: Final = 250_000
+_FULL_PAUSE: Final = 1_000_000
 
 W = TypeVar("W", bound=Work)
 
@@ -51,6 +59,7 @@ class Engine(Generic[W]):
         longest_wait_us: int,
         before_look: Callable[[int], Awaitable[None]] | None = None,
         on_messages: Callable[[], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
         mask: Callable[[str], str] | None = None,
     ) -> None:
         self.work = work
@@ -63,6 +72,7 @@ class Engine(Generic[W]):
         self._longest_wait = longest_wait_us
         self._before_look = before_look
         self._on_messages = on_messages
+        self._on_lost = on_lost
         self._watch = ClockWatch(clock)
         self._settler = Settler(store, clock, self.metrics, self._on_written)
         self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS, self._end)
@@ -75,7 +85,7 @@ class Engine(Generic[W]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
-        self._looked: float | None = None
+        self._slept: float | None = None
         self._began = self.up_since
         self._planned = 0
         self._poked = NEVER
@@ -166,6 +176,11 @@ class Engine(Generic[W]):
                     wake_at = await self._look()
             except StoreError as error:
                 self.metrics.store_errors += 1
+                if self._on_lost is not None and isinstance(error, HoldLostError):
+                    self._doubtful = False  # whatever was claimed, another has freed it
+                    self.request_stop()
+                    self._on_lost()
+                    return
                 self._doubtful = True
                 logger.error("The store failed, looking again shortly: %s", error)  # noqa: TRY400 - the cause is in the message
                 wake_at = self._clock.now() + _STORE_PAUSE
@@ -181,7 +196,7 @@ class Engine(Generic[W]):
     async def _look(self) -> int:
         """One look; returns when the next one is needed."""
         now = self._clock.now()
-        self._notice_gap(now)
+        self._notice_sleep(now)
         if not self._watch.trusted(now):
             return now + _DOUBT_PAUSE
         if self._before_look is not None:
@@ -189,7 +204,10 @@ class Engine(Generic[W]):
         if self._doubtful:
             await self._account_for_claims()
             self._doubtful = False
-        jobs, claimed = await self.work.claim(now, self.up_since)
+        room = self._room()
+        if not room.runs:
+            return now + _FULL_PAUSE  # the end of a run brings a look at once
+        jobs, claimed = await self.work.claim(now, self.up_since, room)
         self._tell(claimed)
         if self._stopping:
             await self._hand_back(claimed.starts)
@@ -199,13 +217,16 @@ class Engine(Generic[W]):
             return now
         return claimed.next_wake_at or NEVER
 
-    def _notice_gap(self, now: int) -> None:
-        elapsed = self._clock.elapsed()
-        longest = (self._longest_wait + GRACE_US) / 1_000_000
-        if self._looked is not None and elapsed - self._looked > longest:
-            logger.warning("Nothing was looked at for %.0f s", elapsed - self._looked)
+    def _room(self) -> Room:
+        in_hand = max(len(self._running), len(self._coroutines))
+        return Room(max(MOST_IN_HAND - in_hand, 0), max(self._threads.free + THREADS_AHEAD, 0))
+
+    def _notice_sleep(self, now: int) -> None:
+        slept = self._clock.slept()
+        if self._slept is not None and slept - self._slept > GRACE_US / 1_000_000:
+            logger.warning("The machine slept for %.0f s; what came due meanwhile was missed", slept - self._slept)
             self.up_since = now
-        self._looked = elapsed
+        self._slept = slept
 
     async def _account_for_claims(self) -> None:
         """Give back what a failed claim has claimed all the same: nobody would ever start it."""
@@ -241,6 +262,8 @@ class Engine(Generic[W]):
             return
         try:
             await self._store.hand_back(starts, self.work.owner, AT_ONCE)
+        except HoldLostError:
+            logger.warning("%d unstarted runs are left to the engine that has taken the name", len(starts))
         except Exception as error:
             expected = isinstance(error, StoreError)
             told = "%d unstarted runs stay claimed until the next start: %s"

@@ -3,6 +3,9 @@
 Nothing is loaded at the start: a claim brings what it needs to run. After a downtime each schedule may have a thousand
 missed slots to tell, so batches begin small then, and grow as long as little is told: no transaction becomes a giant.
 
+Plain functions are claimed only as far as there are threads for them. Those that find none stay due as they are, and
+what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
+
 A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing when an
 engine died start again one at a time (`suspects`).
 """
@@ -16,14 +19,15 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
 from noonbell.core.records import AT_ONCE, Kind, LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
-from noonbell.core.turns import definition_of, finish, look
+from noonbell.core.turns import definition_of, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.suspects import Lineup, Suspects, without
-from noonbell.engine.work import BATCH, Batch, Job
+from noonbell.engine.work import BATCH, Batch, Job, Room
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Claimed, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
 
 logger = logging.getLogger("noonbell.engine")
@@ -32,6 +36,10 @@ FIRST_BATCH: Final = 256
 _SMALLEST_BATCH: Final = 32
 _MUCH_TOLD: Final = 20_000
 _OUTDATED_PAUSE: Final = 60_000_000
+_PAST_PLAIN: Final = 512
+# While there is no room: the end of a run is looked at in any case, so this is only for what came due meanwhile.
+_FULL_PAUSE: Final = 100_000
+_FULL_PAUSE_EACH: Final = 500
 
 
 Prepare = Callable[[StoredSchedule, Start], Prepared]
@@ -67,6 +75,7 @@ class LaneWork:
         on_messages: Callable[[], None] | None = None,
         outdated: Callable[[], Collection[str]] = tuple,
         notices: Notices | None = None,
+        needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
     ) -> None:
         self.owner = owner
         self.metrics = Metrics()
@@ -77,11 +86,14 @@ class LaneWork:
         self._on_messages = on_messages
         self._outdated = outdated
         self._notices = notices
+        self._needs_thread = needs_thread
+        self._met_plain = False  # the last claim came upon plain functions
         self._suspects = Suspects()
         self._up_since: int | None = None
         self._batch = FIRST_BATCH
 
-    async def claim(self, now: int, up_since: int) -> Batch:
+    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
+        limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
         if up_since != self._up_since:
             self._up_since, self._batch = up_since, FIRST_BATCH
         told, noticed = 0, False
@@ -92,11 +104,14 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if outdated and stored.columns.timezone in outdated and stored.columns.type != "interval":
+            if threads.missing_for(stored):
+                return _as_it_stands(stored)
+            if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, up_since, lineup)
             told += len(turn.audits)
             starts = turn.starts
+            threads.take(stored, starts)
             if message_of is not None and starts:
                 finish(turn, stored, now, self.owner, message_of)
                 if turn.finished:
@@ -105,7 +120,8 @@ class LaneWork:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
 
-        claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, self._batch, take_turn)
+        claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
+        self._met_plain = threads.met
         if sent:
             self._count(sent, now, up_since)
         if (sent or noticed) and self._on_messages is not None:
@@ -114,9 +130,14 @@ class LaneWork:
         if lineup.chosen is not None:
             self._watch(lineup.chosen, claimed.starts, now)
         self._fit_batch(told, full=claimed.full)
+        claimed = threads.told_in(claimed, now)
         for sid, error in claimed.quarantined:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
+
+    def _limit(self, room: Room) -> int:
+        limit = min(self._batch, room.runs)
+        return min(limit, room.threads or _PAST_PLAIN) if self._met_plain else limit
 
     def _fit_batch(self, told: int, *, full: bool) -> None:
         if told > _MUCH_TOLD:
@@ -160,7 +181,9 @@ class LaneWork:
         return AT_ONCE if job.start.cause == "orphan" else job.start.due_at
 
     def started(self, job: Job[StoredSchedule], at: int) -> None:
-        pass
+        del at
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug('Schedule "%s": run %s has started (attempt %d)', job.name, _run_of(job), job.start.attempt)
 
     def retry_at(self, job: Job[StoredSchedule], at: int, error: BaseException) -> int | None:
         start, stored = job.start, job.subject
@@ -182,11 +205,54 @@ class LaneWork:
                 settlement.messages.extend(self._notices.of_end(job.subject, settlement))
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
+        _log_end(job, settlement)
 
     def wakes_at(self, settlements: Sequence[Settlement]) -> int:
         # an end may free a run that was queued behind it, whenever the schedule itself comes next
         del settlements
         return AT_ONCE
+
+
+def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
+    """Whether its occurrences or its quiet hours hang on rules that this host does not have."""
+    civil = stored.columns.type != "interval" and stored.columns.timezone in outdated
+    return civil or not quiet_zones(stored.quiet).isdisjoint(outdated)
+
+
+class _Threads:
+    """How many more plain functions a claim may start, and how many schedules it has left due for want of threads."""
+
+    def __init__(self, left: int, needed_by: Callable[[StoredSchedule], bool]) -> None:
+        self.met = False
+        self._left = left
+        self._needed_by = needed_by
+        self._kept = 0
+
+    def missing_for(self, stored: StoredSchedule) -> bool:
+        if self._left > 0 or not self._needed_by(stored):
+            return False
+        self.met = True
+        self._kept += 1
+        return True
+
+    def take(self, stored: StoredSchedule, starts: Sequence[Start]) -> None:
+        if starts and self._needed_by(stored):
+            self.met = True
+            self._left -= len(starts)
+
+    def told_in(self, claimed: Claimed, now: int) -> Claimed:
+        """What was left due would be looked at again at once, and in vain."""
+        if not self._kept:
+            return claimed
+        return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, self._kept * _FULL_PAUSE_EACH))
+
+
+def _as_it_stands(stored: StoredSchedule) -> Turn:
+    """Nothing is decided: it stays due."""
+    return Turn(
+        stored.sid, stored.cursor_at, stored.next_run_at, stored.enabled, stored.anchor_at, stored.last_run_for,
+        stored.backlog_left, stored.backlog_until,
+    )  # fmt: skip
 
 
 def _left_alone(stored: StoredSchedule, until: int) -> Turn:
@@ -237,6 +303,27 @@ def _at(
     message_of: Callable[[StoredSchedule, Start, int], OutboxMessage], now: int, stored: StoredSchedule, start: Start
 ) -> OutboxMessage:
     return message_of(stored, start, now)
+
+
+def _run_of(job: Job[StoredSchedule]) -> str:
+    return run_id(job.subject.schedule_id, job.start.kind, job.start.run_for)
+
+
+def _log_end(job: Job[StoredSchedule], settlement: Settlement) -> None:
+    """A failure is told where nobody looks into the history, too; its error is masked already."""
+    attempt = job.start.attempt
+    if settlement.outcome == "succeeded":
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug('Schedule "%s": run %s has succeeded (attempt %d)', job.name, _run_of(job), attempt)
+    elif settlement.wake_at is not None:
+        logger.warning(
+            'Schedule "%s": attempt %d of run %s failed and is tried again at %s: %s',
+            job.name, attempt, _run_of(job), moment(settlement.wake_at).isoformat(timespec="seconds"), settlement.error,
+        )  # fmt: skip
+    else:
+        logger.error(
+            'Schedule "%s": run %s failed for good (attempt %d): %s', job.name, _run_of(job), attempt, settlement.error
+        )
 
 
 def _refusal(error: Exception) -> Callable[[], Any]:

@@ -1,7 +1,8 @@
 """Duties beside the loop, which live as long as the engine does: delivery, pruning, the watch over zone rules.
 
 A duty runs until it is told to stop. One that raises is logged and begun again after a pause, which grows while it
-keeps raising; it never takes the loop or another duty with it.
+keeps raising; it never takes the loop or another duty with it. Where the engine's name was taken by another it just
+ends, as the engine will.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from noonbell.errors import StoreError, describe_error
+from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock
 
 logger = logging.getLogger("noonbell.engine")
@@ -49,6 +50,8 @@ class Services:
             began = self._clock.now()
             try:
                 await duty(self._stop)
+            except HoldLostError:
+                return
             except Exception as error:
                 if self._clock.now() - began > _LONGEST_PAUSE:
                     pause = _FIRST_PAUSE  # it had gone well for a while

@@ -3,7 +3,8 @@
 While one batch is being committed the next one gathers, so that a single end is written at once and a burst shares
 its commits, without a timer. A batch that cannot be written is kept and tried again for as long as the engine runs.
 Only a stop sets a limit: a program must be able to end beside a full disk. What is not recorded by then is as after a
-crash: the run starts again at the next start, under the same id.
+crash: the run starts again at the next start, under the same id. The same goes at once for an engine whose name was
+taken: nothing that it still has to tell will be accepted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from noonbell.core.records import Settlement
 from noonbell.engine.metrics import Metrics
-from noonbell.errors import StoreError, describe_error
+from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
@@ -57,6 +58,9 @@ class Settler:
             batch = self._gathering[:_LARGEST_BATCH]
             try:
                 stale = await self._store.settle(batch)
+            except HoldLostError:
+                self._give_up()
+                return
             except Exception as error:
                 self._metrics.store_errors += 1
                 expected = isinstance(error, StoreError)
@@ -85,7 +89,10 @@ class Settler:
         self._tries_left -= 1
         if self._tries_left > 0:
             return False
+        self._give_up()
+        return True
+
+    def _give_up(self) -> None:
         lost, self._gathering, self._task = self._gathering, [], None
         logger.error("%d ended runs stay unrecorded; they start again at the next start", len(lost))
         self._written(lost)
-        return True

@@ -32,6 +32,13 @@ class Job(msgspec.Struct, Generic[S], gc=False):
     beside: Job[S] | None = None  # another one of the same schedule that is in hand, where runs may overlap
 
 
+class Room(NamedTuple):
+    """How much more may be claimed: runs altogether, and among them plain functions, which need a thread each."""
+
+    runs: int
+    threads: int
+
+
 class Batch(NamedTuple):
     """What a claim has brought."""
 
@@ -45,8 +52,8 @@ class Work(Protocol):
     owner: str  # the instance that its runs are claimed for
     metrics: Metrics
 
-    async def claim(self, now: int, up_since: int) -> Batch:
-        """Claim what is due by `now`, when something has been up without a gap since `up_since`."""
+    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
+        """Claim what is due by `now` and finds room, when something has been up without a gap since `up_since`."""
         ...
 
     def due_at(self, job: Job[Any]) -> int:

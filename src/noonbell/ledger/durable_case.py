@@ -16,7 +16,7 @@ from noonbell.ledger.case import Answer, Case
 from noonbell.ledger.durable_occurrence import DurableExplainer, Quiet
 from noonbell.ledger.occurrence import Story
 from noonbell.ledger.pruned import pruned_day
-from noonbell.ledger.quiet import quiet_hours
+from noonbell.ledger.quiet import quiet_for_good, quiet_hours
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, moment, rows
 from noonbell.ledger.rhythms import Rhythm, Steps, rhythm_of
 from noonbell.ledger.terms import Terms, terms_of
@@ -25,6 +25,7 @@ from noonbell.ports import LEDGER_TABLES, AuditFilter, ScheduleStore, Store
 
 _MINUTE: Final = 60 * SECOND
 _DAY: Final = 86_400 * SECOND
+_MOST_LISTED: Final = 5
 _TO_AT: Final = LEDGER_TABLES["pruned"].columns.index("to_at")
 
 
@@ -60,7 +61,7 @@ class DurableCase(Case):
             text = f"{self._name} has not been due since it was created at {self._times.full(row['created_at'])}."
             story = Story(text, {"verdict": "not due yet"})
         else:
-            story = await self._story(found)
+            story = await self._story(found, exact=True)
         following, at = self._coming(row, epochs)
         return Answer(f"{story.text} {following}", {**self._facts, **story.facts, "next": at})
 
@@ -96,12 +97,17 @@ class DurableCase(Case):
         coming = None if rhythm is None else rhythm.after(after)
         if coming is None or (terms.end_at is not None and coming > terms.end_at):
             return "Nothing comes next.", None
+        quiet = self._quiet.get(terms.quiet_hours_policy_id or "")
+        if quiet is not None and quiet.hours is not None and quiet_for_good(quiet.hours, coming):
+            text = f'Nothing comes next: the quiet hours of the policy "{quiet.name}" have no end; the next occurrence '
+            return f"{text}that they silence is {self._times.full(coming)}.", None
         text = f"The next occurrence is {self._times.full(coming)}, in {length(coming - self._now)}."
         return text, moment(coming).isoformat()
 
     # --- one moment ---------------------------------------------------------------------------------------------------
 
-    async def _story(self, at: int) -> Story:
+    async def _story(self, at: int, *, exact: bool = False) -> Story:
+        """What became of the minute or second of `at`; `exact`: of that instant and no other."""
         kind = str(self._lives[-1]["type"])
         asked = self._minute(at) if kind == "cron" else at
         facts = {"asked": moment(asked).isoformat()}
@@ -114,7 +120,10 @@ class DurableCase(Case):
         if not epoch.enabled:
             story = await self._paused(row, epoch, asked)
         else:
-            occurrence = await self._occurrence(row, epoch, asked)
+            several = [asked] if exact else await self._occurrences(row, epoch, asked)
+            occurrence = min(several, default=None)
+            if occurrence is None and asked <= self._first(row):
+                return await self._not_there_yet(row, asked, facts)
             if occurrence is None:
                 story = await self._none_there(row, epoch, terms, asked)
             else:
@@ -122,9 +131,11 @@ class DurableCase(Case):
                 quiet = None if terms.quiet_hours_policy_id is None else self._quiet.get(terms.quiet_hours_policy_id)
                 explainer = DurableExplainer(
                     self._store, row, epoch, self._rhythm(epoch), times=self._times, now=self._now, terms=terms,
-                    quiet=quiet, lane=lane or "default",
+                    quiet=quiet, quiet_now=self._quiet.get(row["quiet_hours_policy_id"] or ""), lane=lane or "default",
                 )  # fmt: skip
                 story = await explainer.explain(occurrence)
+                if len(several) > 1:
+                    story = self._first_of(several, asked, story)
         text = story.text + await self._asked_for(row, asked) + await self._edited(row, epoch, asked)
         return Story(text, {**facts, "epoch": epoch.epoch, **story.facts})
 
@@ -135,10 +146,7 @@ class DurableCase(Case):
             if not epochs:
                 raise StoreCorruptError(f"{self._name} has no epoch in the ledger; noonbell verify tells more")
             if at + _MINUTE <= epochs[0].from_at:
-                by = await self._by(row, "schedule.created", row["created_at"])
-                came = f"it was created at {self._times.full(row['created_at'])}{by}"
-                text = f"{self._name} did not run at {self._times.full(at)}, because it did not exist then: {came}."
-                return Story(text, {"verdict": "not there", "created_at": moment(row["created_at"]).isoformat()})
+                return await self._not_there_yet(row, at, {})
             if row["removed_at"] is None or at <= row["removed_at"]:
                 held = (epoch for epoch in epochs if epoch.to_at is None or at <= epoch.to_at)
                 return row, next(held, epochs[-1])
@@ -151,28 +159,44 @@ class DurableCase(Case):
         )
         return Story(text, {"verdict": "deleted", "removed_at": moment(gone["removed_at"]).isoformat()})
 
-    async def _occurrence(self, row: Mapping[str, Any], epoch: Epoch, asked: int) -> int | None:
-        """The occurrence that a moment means: by arithmetic where the epoch says it, else by what is on record."""
+    async def _not_there_yet(self, row: Mapping[str, Any], at: int, facts: Mapping[str, Any]) -> Story:
+        created = row["created_at"]
+        by = await self._by(row, "schedule.created", created)
+        yet = " yet" if at + _MINUTE > created else ""
+        text = f"{self._name} did not run at {self._times.full(at)}, because it did not exist then{yet}: it was "
+        text += f"created at {self._times.full(created)}{by}."
+        return Story(text, {**facts, "verdict": "not there", "created_at": moment(created).isoformat()})
+
+    def _first_of(self, several: list[int], asked: int, story: Story) -> Story:
+        """Of a minute that holds several occurrences the first is told, and which the others are."""
+        told = ", ".join(self._times.near(at, asked) for at in several[:_MOST_LISTED])
+        more = f" and {len(several) - _MOST_LISTED} more" if len(several) > _MOST_LISTED else ""
+        text = f"{self._name} has {len(several)} occurrences in the minute of {self._times.full(asked)}: {told}{more}. "
+        listed = [moment(at).isoformat() for at in several]
+        return Story(f"{text}The first: {story.text}", {**story.facts, "occurrences": listed})
+
+    async def _occurrences(self, row: Mapping[str, Any], epoch: Epoch, asked: int) -> list[int]:
+        """The occurrences that a moment means: by arithmetic where the epoch says it, else by what is on record."""
         terms, last = self._terms(epoch), asked + (_MINUTE if asked % _MINUTE == 0 else SECOND) - 1
         if terms.kind != "interval":
             found = self._rhythm(epoch).after(asked - 1)
             outside = found is None or found > last or found <= epoch.from_at
-            if outside or (epoch.to_at is not None and found is not None and found > epoch.to_at):
-                return None
-            bounded = (terms.start_at or EARLIEST) <= (found or 0) <= (terms.end_at or LATEST)
-            return found if bounded else None
+            if found is None or outside or (epoch.to_at is not None and found > epoch.to_at):
+                return []
+            return [found] if (terms.start_at or EARLIEST) <= found <= (terms.end_at or LATEST) else []
         sid = row["sid"]
         met = [run.run_for for run in await self._store.runs(sid, asked, last, "scheduled")]
         met += [run.run_for for run in await self._store.live(sid) if asked <= run.run_for <= last]
         every = parse_steps(epoch)
         for span in await self._store.spans(sid, asked, last):
             first = span.from_at + -(-max(0, asked - span.from_at) // every) * every
-            met += [first] if first <= min(span.to_at, last) else []
+            met += range(first, min(span.to_at, last) + 1, every)
         rhythm = self._open_rhythm(row, self._epochs_of(row))
         if rhythm is not None and epoch.to_at is None:
             pending = rhythm.after(max(asked - 1, row["cursor_at"]))
-            met += [pending] if pending is not None and pending <= min(last, terms.end_at or LATEST) else []
-        return min(met, default=None)
+            if pending is not None:
+                met += range(pending, min(last, terms.end_at or LATEST) + 1, every)
+        return sorted(set(met))
 
     # --- what can be said of a moment without an occurrence -----------------------------------------------------------
 

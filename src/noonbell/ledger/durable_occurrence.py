@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from noonbell.core.records import Epoch, LifecycleEvent, LiveRun, Run, Span
+from noonbell.core.records import Epoch, LifecycleEvent, LiveRun, Run, Sending, Span
 from noonbell.ledger.occurrence import Explainer, Story
-from noonbell.ledger.presence import absence_at
-from noonbell.ledger.reading import SECOND, moment
+from noonbell.ledger.quiet import quiet_for_good
+from noonbell.ledger.reading import LATEST, SECOND, moment
 from noonbell.ledger.rhythms import Rhythm, Steps
 from noonbell.ledger.terms import Terms
-from noonbell.ledger.wording import Times, length
+from noonbell.ledger.wording import Times, counted, length
 from noonbell.ports import ScheduleStore, Store
 from noonbell.timing import QuietHours, jitter_us
 
 _HOUR: Final = 3600 * SECOND
+_GRACE: Final = 60 * SECOND  # what comes less than that before a start is late, not missed
 _CATCH_UP: Final = {
     "skip": "it will be missed, because its catch-up policy is skip",
     "run_once": "one run will answer for all that was missed, because its catch-up policy is run_once",
@@ -45,11 +46,13 @@ class DurableExplainer(Explainer):
         now: int,
         terms: Terms,
         quiet: Quiet | None,
+        quiet_now: Quiet | None,
         lane: str | None,
     ) -> None:
         super().__init__(store, row, epoch, rhythm, times=times, now=now)
         self._terms = terms
         self._quiet = quiet
+        self._quiet_now = quiet_now  # of the schedule as it stands, which is not that of an older epoch
         self._keeper = "" if lane is None else f"lane:{lane}"
 
     async def explain(self, at: int) -> Story:
@@ -67,24 +70,50 @@ class DurableExplainer(Explainer):
             text += f" Its jitter puts each start off; this one by {length(delay)}."
         if run.outcome == "unknown":
             text += " It is not repeated: it may run at most once, or a person had asked for it."
-        text += await self._dead_letter(run)
-        return Story(text, {**story.facts, "jitter_seconds": delay / SECOND})
+        message = await self._message(run)
+        return Story(text + message.text, {**story.facts, **message.facts, "jitter_seconds": delay / SECOND})
 
-    async def _dead_letter(self, run: Run) -> str:
-        if not hasattr(self._store, "dead_letters"):
-            return ""
-        run_id = f"{self._row['schedule_id']}:{run.kind}:{run.run_for}"
+    async def _message(self, run: Run) -> Story:
+        """Where the message of a run is: on its way, delivered, or a dead letter."""
+        durable, run_id = cast("ScheduleStore", self._store), f"{self._row['schedule_id']}:{run.kind}:{run.run_for}"
+        found = await durable.sending(self._sid, run_id)
+        if found is not None:
+            return self._on_its_way(found, run.run_for)
         after = 0
-        while page := await cast("ScheduleStore", self._store).dead_letters(self._sid, after, 500):
+        while page := await durable.dead_letters(self._sid, after, 500):
             for letter in page:
                 if letter.message.message_id == run_id:
                     died = self._times.near(letter.died_at, run.run_for)
-                    return (
+                    text = (
                         f" Its message to {letter.message.target} could not be delivered: it is a dead letter since "
-                        f"{died}, after {letter.attempts} attempts ({letter.error})."
+                        f"{died}, after {counted(letter.attempts, 'attempt')} ({letter.error})."
                     )
+                    return Story(text, {"message": "dead letter"})
             after = page[-1].number
-        return ""
+        if run.outcome != "succeeded" or self._terms.message_to is None:
+            return Story("", {})
+        text = f" Its message to {self._terms.message_to} has left the outbox: it was delivered"
+        return Story(f"{text}, unless a person dropped it as a dead letter.", {"message": "left"})
+
+    def _on_its_way(self, found: Sending, at: int) -> Story:
+        near = self._times.near
+        text = f" Its message to {found.message.target} is still in the outbox, since "
+        text += f"{near(found.message.created_at, at)}"
+        if found.ahead:
+            text += f", behind {counted(found.ahead, 'message')} of this schedule; the first of them"
+        elif found.attempt or found.owner:
+            text += ", and"
+        if found.attempt:
+            text += f" was tried {'once' if found.attempt == 1 else f'{found.attempt} times'} in vain"
+            text += "" if found.error is None else f", the last time with: {found.error}"
+        elif found.owner:
+            text += " is being delivered now"
+        else:
+            text += " was not tried yet" if found.ahead else ", and was not tried yet"
+        if found.attempt and found.owner is None:
+            text += f"; the next try is at {near(found.wake_at, at)}"
+        facts = {"ahead": found.ahead, "attempts": found.attempt, "error": found.error}
+        return Story(f"{text}.", {"message": "in the outbox", "outbox": facts})
 
     async def _gave_way(self, run: Run, live: Sequence[LiveRun]) -> str:
         if self._row["removed_at"] == run.ended_at:
@@ -154,25 +183,30 @@ class DurableExplainer(Explainer):
 
     def _undecided(self, at: int, live: Sequence[LiveRun], events: Sequence[LifecycleEvent]) -> Story:
         if self._row["removed_at"] is not None:
-            return super()._undecided(at, live, events)
+            story = super()._undecided(at, live, events)
+            return Story(story.text.replace("it was removed", "it was deleted"), story.facts)
         starts_at, until = at + self._delay(at), self._quiet_until(at)
         later = f", and starts {length(starts_at - at)} later by its jitter" if starts_at > at else ""
-        gone = absence_at(events, self._now)
+        gone = self._gone(events)
         if starts_at > self._now:
             text = f"{self._name} is due at {self._times.full(at)}, in {length(max(at - self._now, 0))}{later}."
             if until is not None:
                 text += f" It will be skipped: it lies in the quiet hours{self._quiet_name()}."
             elif gone is not None:
-                text += f" The scheduler is down{self._since(gone, at)}; it has to be up by then."
+                by = "by then" if self._terms.catch_up == "run_once" else f"before {self._times.near(at + _GRACE, at)}"
+                text += f" The scheduler is down{self._since(gone, at)}; it has to be up {by}."
             return Story(text, {"verdict": "due later", "quiet": until is not None})
         head = f"{self._name} has no verdict for {self._times.full(at)} yet"
         facts = {"verdict": "not decided", "scheduler_down": gone is not None, "quiet": until is not None}
         if until is not None and until > self._now:
+            if until > LATEST:
+                text = f"{head}: it lies in the quiet hours{self._quiet_name()}, which have no end"
+                return Story(f"{text}. It will be skipped when they are changed.", facts)
             text = f"{head}: it lies in the quiet hours{self._quiet_name()}, which last until "
             return Story(f"{text}{self._times.near(until, at)}. It will be skipped when they are over.", facts)
         if gone is not None:
-            what = _CATCH_UP.get(self._terms.catch_up, "it will be decided").format(cap=self._terms.cap)
-            return Story(f"{head}: the scheduler is down{self._since(gone, at)}. At the next start {what}.", facts)
+            text = f"{head}: the scheduler is down{self._since(gone, at)}."
+            return Story(f"{text} {self._forecast(at)}.", facts)
         busy = next((run for run in live if run.state in ("running", "waiting", "queued")), None)
         if busy is not None and self._terms.overlap != "allow":
             states = {"running": "is in progress", "waiting": "waits for its retry", "queued": "is about to start"}
@@ -181,7 +215,35 @@ class DurableExplainer(Explainer):
                 self._terms.overlap, "One run for all that was due follows right after it"
             )
             return Story(f"{text}{after}.", facts)
-        return super()._undecided(at, live, events)
+        last = next((event for event in reversed(events) if event.event == "init-ok"), None)
+        who = "" if last is None else f" (instance {last.instance}, up since {self._times.near(last.at, at)})"
+        if last is None and not self._held:
+            return Story(f"{head}: no scheduler has been started yet. {self._forecast(at)}.", facts)
+        text = (
+            f"{head}: it has been due for {length(self._now - starts_at)}, and the scheduler{who} has not taken it up"
+        )
+        return Story(f"{text}. It is not lost: the next look answers for it.", facts)
+
+    def _forecast(self, at: int) -> str:
+        """What the next start makes of an occurrence that came while nothing was up."""
+        what = _CATCH_UP.get(self._terms.catch_up, "it will be decided").format(cap=self._terms.cap)
+        if self._now - at >= _GRACE or self._terms.catch_up == "run_once":
+            return f"At the next start {what}"
+        return f"If the next start comes before {self._times.near(at + _GRACE, at)}, it still runs; later {what}"
+
+    def _when_cut_off(self, run: LiveRun) -> str:
+        if self._terms.at_most_once:
+            return "it ends as unknown and is not repeated, because it may run at most once"
+        return super()._when_cut_off(run)
+
+    def _wait_of(self, run: LiveRun) -> str:
+        hours = None if self._quiet_now is None else self._quiet_now.hours
+        if hours is not None and run.wake_at is not None and run.wake_at > self._now:
+            if quiet_for_good(hours, self._now):
+                return "the end of its quiet hours, which have none, to be tried again"
+            if hours.quiet_until(self._now) == run.wake_at:
+                return f"{super()._wait_of(run)}, when its quiet hours are over"
+        return super()._wait_of(run)
 
     def _quiet_until(self, at: int) -> int | None:
         hours = None if self._quiet is None else self._quiet.hours

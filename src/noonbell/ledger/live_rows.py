@@ -2,7 +2,8 @@
 
 A running run has an owner and no wake-up; one that waits or is queued has a wake-up and no owner. A schedule with a
 running run has no wake-up of its own, unless its runs may overlap; any other wakes at the first occurrence after its
-cursor. A durable schedule may wake earlier, to look, and later by its jitter or to the end of quiet hours.
+cursor. A durable schedule may wake earlier, to look, and later by its jitter or to the end of quiet hours; where those
+have no end it does not wake.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ledger.account import Account
+from noonbell.ledger.quiet import quiet_for_good
 from noonbell.ledger.reading import is_instant, iso
 from noonbell.ledger.rhythms import Steps, by_clock
 from noonbell.ledger.terms import Terms, terms_of
@@ -143,6 +145,10 @@ def _check_durable(account: Account, terms: Terms, live: list[Mapping[str, Any]]
     expected = _to_come(account, terms)
     if expected is None:
         return
+    if next_run_at is None and row["quiet_hours_policy_id"] is not None:
+        quiet = account.quiet
+        if quiet is None or quiet_for_good(quiet, expected):
+            return  # it sleeps until its quiet hours change
     if not is_instant(next_run_at):
         text = (
             f"it has no wake-up, but after its cursor ({iso(account.cursor_at)}) the next occurrence is {iso(expected)}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noonbell.core.records import Attempt, Epoch, LifecycleEvent, LiveRun, PrunedDay, Run, Span
-from noonbell.ledger.presence import Absence, absence_at, absences
+from noonbell.ledger.presence import Absence, absence_now, absences
 from noonbell.ledger.pruned import pruned_day
 from noonbell.ledger.reading import SECOND, is_instant, moment
 from noonbell.ledger.rhythms import Rhythm
@@ -40,11 +40,13 @@ class Explainer:
         self._times = times
         self._now = now
         self._keeper: str = row["managed_by"]  # whose lifecycle tells when something was up
+        self._held = True  # whether somebody holds that name now
 
     async def explain(self, at: int) -> Story:
         """The story of the occurrence `at`."""
         ended = await self._store.runs(self._sid, at, at, "scheduled")
         live = [run for run in await self._store.live(self._sid) if run.kind == "scheduled"]
+        self._held = await self._store.holder(self._keeper) is not None
         events = await self._store.lifecycle(self._keeper)
         alive = next((run for run in live if run.run_for == at), None)
         if ended:
@@ -146,7 +148,7 @@ class Explainer:
         if before is None or before <= self._epoch.from_at:
             return ""
         spans = await self._store.spans(self._sid, before, before)
-        if not spans or spans[0].reason.startswith("folded"):
+        if not spans or spans[0].verdict != "coalesced" or spans[0].reason.startswith(("folded", "the interval")):
             return ""
         first, last = self._times.near(spans[0].from_at, at), self._times.near(spans[0].to_at, at)
         which = first if spans[0].n == 1 else f"{first} to {last}"
@@ -166,16 +168,22 @@ class Explainer:
         }
         began = run.attempt_at if is_instant(run.attempt_at) else self._now
         if run.state == "running":
+            gone = self._gone(events)
             how = {"retry": ", as a retry", "orphan": ", as a restart after a crash"}.get(run.cause, "")
+            is_was = "is running now" if gone is None else "was running"
             text = (
-                f"{self._name} is running now for {self._times.full(at)}: attempt {run.attempt} began at "
-                f"{near(began, at)} on instance {run.owner}{how}."
+                f"{self._name} {is_was} for {self._times.full(at)}: attempt {run.attempt} began at {near(began, at)} "
+                f"on instance {run.owner}{how}."
             )
-            text += self._if_down(events, at)
+            facts["cut_off"] = gone is not None
+            if gone is not None:
+                text += f" The scheduler is down{self._since(gone, at)}. At the next start {self._when_cut_off(run)}."
         elif run.state == "waiting":
-            text = f"{self._name} started for {self._times.full(at)} and waits for its retry"
-            text += f" at {near(run.wake_at, at)}" if is_instant(run.wake_at) else ""
+            text = f"{self._name} started for {self._times.full(at)} and waits for {self._wait_of(run)}"
             text += f", after {counted(run.attempt, 'failed attempt')}.{self._if_down(events, at)}"
+        elif run.attempt == 0 and is_instant(run.wake_at) and run.wake_at > self._now:
+            text = f"{self._name} is to start for {self._times.full(at)} and waits for {self._wait_of(run)}."
+            text += self._if_down(events, at)
         else:
             cut_off = run.crashes > 0
             what = "was cut off when its instance ended" if cut_off else "was claimed and put back before it began"
@@ -183,6 +191,14 @@ class Explainer:
             text += self._if_down(events, at)
         tried = self._attempt_list(attempts, at)
         return Story(f"{text} {tried}".rstrip(), facts)
+
+    def _wait_of(self, run: LiveRun) -> str:
+        what = "its retry" if run.state == "waiting" else "its start"
+        return f"{what} at {self._times.near(run.wake_at, run.run_for)}" if is_instant(run.wake_at) else what
+
+    def _when_cut_off(self, run: LiveRun) -> str:  # noqa: ARG002 - for those who tell runs apart
+        """What the next start does with a run whose instance is gone."""
+        return "it counts as cut off, and is started again"
 
     # --- folded into another run --------------------------------------------------------------------------------------
 
@@ -238,7 +254,7 @@ class Explainer:
     # --- not decided yet ----------------------------------------------------------------------------------------------
 
     def _undecided(self, at: int, live: Sequence[LiveRun], events: Sequence[LifecycleEvent]) -> Story:
-        gone = absence_at(events, self._now)
+        gone = self._gone(events)
         removed_at = self._row["removed_at"]
         if removed_at is not None:
             text = f"{self._name} did not run for {self._times.full(at)}: it was removed at "
@@ -277,6 +293,8 @@ class Explainer:
                 f"{near(before.ended_at, at)})"
             )
         gone = next((gone for gone in absences(events) if _meets(gone, at, started)), None)
+        if gone is None and started >= self._now:
+            gone = self._gone(events)
         if gone is None:
             return "the scheduler did not look in time (the machine slept, its clock was set, or it was busy)"
         if gone.until is None:
@@ -302,12 +320,18 @@ class Explainer:
         return None
 
     def _if_down(self, events: Sequence[LifecycleEvent], at: int) -> str:
-        gone = absence_at(events, self._now)
+        gone = self._gone(events)
         if gone is None:
             return ""
         return f" The scheduler is down{self._since(gone, at)}, so it waits for the next start."
 
+    def _gone(self, events: Sequence[LifecycleEvent]) -> Absence | None:
+        return absence_now(events, self._now, held=self._held)
+
     def _since(self, gone: Absence, at: int) -> str:
+        if gone.silent:
+            up = self._times.near(gone.since, at)
+            return f" (instance {gone.instance}, up since {up}, is gone without a word: nobody holds its place)"
         if gone.crashed:
             return f" (instance {gone.instance} crashed)"
         return f" since {self._times.near(gone.since, at)} (instance {gone.instance} stopped)"

@@ -11,13 +11,15 @@ from noonbell.core.records import LifecycleEvent
 class Absence(NamedTuple):
     """A stretch in which no instance was at work. `until` None: it lasts.
 
-    After a crash `since` is the start of the instance that crashed: when exactly it died nobody wrote down.
+    After a crash `since` is the start of the instance that crashed: when exactly it died nobody wrote down. `silent`:
+    not even the crash is written down yet, as the next start does it.
     """
 
     since: int
     until: int | None
     crashed: bool
     instance: str
+    silent: bool = False
 
 
 def absences(events: Sequence[LifecycleEvent]) -> list[Absence]:
@@ -44,3 +46,11 @@ def absence_at(events: Sequence[LifecycleEvent], at: int) -> Absence | None:
     """The absence that holds `at`, where the lifecycle knows of one."""
     holding = [gone for gone in absences(events) if gone.since <= at and (gone.until is None or at < gone.until)]
     return holding[-1] if holding else None
+
+
+def absence_now(events: Sequence[LifecycleEvent], at: int, *, held: bool) -> Absence | None:
+    """The absence that holds now, where the lifecycle knows of one, or where nobody holds the name any more."""
+    found = absence_at(events, at)
+    if found is not None or held or not events:
+        return found
+    return Absence(events[-1].at, None, crashed=True, instance=events[-1].instance, silent=True)

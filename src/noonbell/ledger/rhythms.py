@@ -146,6 +146,12 @@ class Steps:
             return anchor <= self.anchor and (self.anchor - anchor) % self.every == 0
         return anchor == self.last_anchor
 
+    def stands_at(self, anchor: int, *, catching_up: bool) -> bool:
+        """Whether this is the anchor to count on from: it stays while a catch-up is under way."""
+        if catching_up:
+            return (anchor - self.anchor) % self.every == 0
+        return self.left_at(anchor)
+
     @property
     def last_anchor(self) -> int:
         return self.anchor if self.moves_at is None else self.moves_at

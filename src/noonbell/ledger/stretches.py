@@ -212,6 +212,20 @@ class Stretches:
             steps = stretch.rhythm if stretch is not None and isinstance(stretch.rhythm, Steps) else None
             queued_at = stretch.to_at if stretch is not None and stretch.left_queued else None
             before = terms
+        if before is not None and self._row["removed_at"] is None:
+            self._check_anchor(before.anchor_at, steps)
+
+    def _check_anchor(self, since: int | None, steps: Steps | None) -> None:
+        """Of an interval: what the schedule counts from now, against the start of its last run or its epoch."""
+        stored, catching_up = self._row["anchor_at"], self._row["backlog_left"] is not None
+        right = since if steps is None else steps.last_anchor
+        if is_instant(stored) and (
+            stored == right if steps is None else steps.stands_at(stored, catching_up=catching_up)
+        ):
+            return
+        shown = iso(stored) if is_instant(stored) else repr(stored)
+        text = f"it counts its interval from {shown}, but its last start or edit was at {iso(right)}"
+        self._tell("chain", text, at=self.cursor_at)
 
 
 def _first_anchor(terms: Terms, epoch: Mapping[str, Any]) -> int | None:

@@ -29,6 +29,8 @@ class Terms(NamedTuple):
     jitter_us: int = 0
     anchor_at: int | None = None  # what an interval counted from when the epoch began
     quiet_hours_policy_id: str | None = None
+    at_most_once: bool = False
+    message_to: str | None = None  # where its action is to send a message: the target
 
 
 @lru_cache(maxsize=4_096)
@@ -56,12 +58,19 @@ def _read(policies: str) -> Terms:
         jitter_us=_number(definition.get("jitter_us"), 0),
         anchor_at=_instant(stored.get("anchor_at")),
         quiet_hours_policy_id=_text(stored.get("quiet_hours_policy_id"), "") or None,
+        at_most_once=definition.get("at_most_once") is True,
+        message_to=_target(definition.get("action")),
     )
 
 
 def terms_of(policies: object) -> Terms:
     """The terms in an epoch's stored policies."""
     return _read(policies) if isinstance(policies, str) else Terms()
+
+
+def _target(action: Any) -> str | None:
+    sends = isinstance(action, dict) and action.get("kind") == "message"
+    return _text(action.get("to"), "") if sends else None
 
 
 def _text(value: Any, otherwise: str) -> str:

@@ -48,19 +48,22 @@ async def find_task(store: Store, task: str, managed_by: str | None = None) -> l
     name_at, owner_at, id_at = columns.index("name"), columns.index("managed_by"), columns.index("schedule_id")
     found: list[Mapping[str, Any]] = []
     names: set[str] = set()
+    durable = False  # whether there are others than declared tasks
     async for page in rows(store, "schedules"):
         for row in page:
             if managed_by not in (None, row[owner_at]):
                 continue
+            durable = durable or not str(row[owner_at]).startswith(_DECLARED)
             if task in (row[name_at], row[id_at]):
                 found.append(dict(zip(columns, row, strict=True)))
             elif not found and isinstance(row[name_at], str) and len(names) < _MOST_NAMES:
                 names.add(row[name_at])
     if not found:
         near = get_close_matches(task, names, n=5, cutoff=0.6)
-        raise TaskNotFoundError(task, near or sorted(names)[:10])
+        raise TaskNotFoundError(task, near or sorted(names)[:10], "task or schedule" if durable else "task")
     owners = list(dict.fromkeys(row["managed_by"] for row in found))
     if len(owners) > 1:
         listed = " and ".join(map(str, owners))
-        raise NoonbellError(f'Tasks named "{task}" belong to {listed}; say which one is meant', owners=owners)
+        what = "Tasks" if all(str(owner).startswith(_DECLARED) for owner in owners) else "Tasks or schedules"
+        raise NoonbellError(f'{what} named "{task}" belong to {listed}; say which one is meant', owners=owners)
     return found

@@ -8,19 +8,14 @@ An engine that runs on the same store, here or in another process, sees the chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.planning.plans import Plan, owned
 from noonbell.ports import QuietChanges, ScheduleStore
 from noonbell.schedules import changes
-
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +36,8 @@ async def apply(
     actor: str | None = None,
     allow_delete: bool = False,
     lane: str = "default",
-    up_since: int | None = None,
 ) -> Applied:
-    """Do what a plan says. `up_since` is for those who run the lane's engine themselves, as `Schedules` does.
+    """Do what a plan says.
 
     Raises DeletionRefusedError where the plan deletes and that is not allowed, PlanOutdatedError where the store has
     changed; nothing is written then.
@@ -56,7 +50,7 @@ async def apply(
     for one in await owned(store, plan.file.owner):
         if one.schedule_id not in plan.seen:
             raise PlanOutdatedError(one.schedule_id, "was created")
-    edits = _Edits(plan, now, up_since, who)
+    edits = _Edits(plan, now, await store.lanes_up(), who)
     created = _created(plan, now, lane)
     try:
         await store.apply_schedules(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
@@ -70,12 +64,11 @@ async def apply(
 class _Edits:
     """What becomes of each stored schedule; called inside the transaction."""
 
-    def __init__(self, plan: Plan, now: int, up_since: int | None, actor: str) -> None:
+    def __init__(self, plan: Plan, now: int, up: Mapping[str, int], actor: str) -> None:
         self._plan = plan
         self._now = now
         self._actor = actor
-        self._change = changes.Change({}, now, up_since, actor)
-        self._new_spec = changes.Change({"spec": ""}, now, up_since, actor)
+        self._change = changes.Change({}, now, up, actor)
         self._does: dict[str, Callable[[StoredSchedule], Edit]] = {
             **dict.fromkeys(plan.ids("change"), self._changed),
             **dict.fromkeys(plan.ids("delete"), self._deleted),
@@ -83,7 +76,7 @@ class _Edits:
 
     @property
     def wakes(self) -> list[int | None]:
-        return [self._change.wake_at, self._new_spec.wake_at]
+        return [self._change.wake_at]
 
     def __call__(self, stored: StoredSchedule) -> Edit | None:
         seen = self._plan.seen.get(stored.schedule_id)
@@ -100,8 +93,7 @@ class _Edits:
 
     def _changed(self, stored: StoredSchedule) -> Edit:
         columns = self._plan.file.schedules[stored.schedule_id].columns
-        change = self._change if columns.spec == stored.columns.spec else self._new_spec
-        return change.edit(stored, columns, enabled=self._plan.enabled[stored.schedule_id])
+        return self._change.edit(stored, columns, enabled=self._plan.enabled[stored.schedule_id])
 
     def _deleted(self, stored: StoredSchedule) -> Edit:
         return changes.deleted(stored, self._now, self._actor)
@@ -120,11 +112,11 @@ def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
     dropped: list[tuple[str, AuditEvent]] = []
     for item in plan.quiet_hours:
         if item.kind == "delete":
-            dropped.append((item.id, AuditEvent(now, "quiet_hours.deleted", item.id, actor, "{}")))
+            told = changes.quiet_hours_told(now, actor, item.id, before=plan.policies.get(item.id))
+            dropped.append((item.id, told))
             continue
         declared = plan.file.quiet_hours[item.id]
         policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now)
-        event = "quiet_hours.created" if item.kind == "create" else "quiet_hours.updated"
-        detail: dict[str, Any] = {"name": declared.name, **msgspec.json.decode(declared.document)}
-        put.append((policy, AuditEvent(now, event, item.id, actor, _encode(detail).decode())))
+        before = None if item.kind == "create" else plan.policies.get(item.id)
+        put.append((policy, changes.quiet_hours_told(now, actor, item.id, before=before, after=policy)))
     return QuietChanges(put, dropped)

@@ -23,7 +23,7 @@ from noonbell.planning.moves import Fires, Heard, moves
 from noonbell.planning.places import NOTHING, Problem
 from noonbell.planning.schedule_file import DeclaredSchedule, ScheduleFile
 from noonbell.ports import ScheduleFilter, ScheduleStore
-from noonbell.schedules.fields import first_anchor, require_future
+from noonbell.schedules.fields import first_anchor, moved_by, require_future
 
 Kind = Literal["create", "change", "delete"]
 
@@ -66,6 +66,7 @@ class Plan:
     unchanged: int
     seen: Mapping[str, Seen]
     enabled: Mapping[str, bool]  # of each declared schedule, as it will be
+    policies: Mapping[str, QuietHoursPolicy]  # the quiet hours of the store, as they were
 
     @property
     def empty(self) -> bool:
@@ -193,7 +194,8 @@ class _Making:
                 )
         unchanged = len(self._file.schedules) - sum(item.kind != "delete" for item in items)
         seen = {key: Seen(stored.epoch, stored.enabled) for key, stored in self._stored.items()}
-        return Plan(self._file, self._now, tuple(items), tuple(self._quiet_items()), unchanged, seen, enabled)
+        quiet = tuple(self._quiet_items())
+        return Plan(self._file, self._now, tuple(items), quiet, unchanged, seen, enabled, self._policies)
 
     def _created(self, declared: DeclaredSchedule) -> Item | None:
         columns = declared.columns
@@ -220,9 +222,10 @@ class _Making:
             return None
         restarted = definition_of(before.definition).start_at != definition_of(after.definition).start_at
         timing = timing_of(after, first_anchor(after, self._now) if restarted else stored.anchor_at)
-        if enabled and (before.spec != after.spec or not stored.enabled):
+        moved = moved_by(before, after)
+        if enabled and (moved is not None or not stored.enabled):
             try:
-                require_future(after, timing, self._now)
+                require_future(after, timing, self._now, moved or "spec")
             except ScheduleInvalidError as error:
                 self._spec_problem(declared, error)
                 return None
@@ -239,7 +242,8 @@ class _Making:
 
     def _spec_problem(self, declared: DeclaredSchedule, error: ScheduleInvalidError) -> None:
         written = self._file.document.values["schedules"][declared.schedule_id]
-        field = next((key for key in ("cron", "every", "at", "type", "spec") if key in written), "spec")
+        field = error.field if error.field in written else None
+        field = field or next((key for key in ("cron", "every", "at", "type", "spec") if key in written), "spec")
         path = ("schedules", declared.schedule_id, field)
         self.problems.append(self._file.document.problem(path, error.value, error.reason))
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import replace
 
-from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, ScheduleColumns, StoredSchedule
+from noonbell.core.records import (
+    AuditEvent,
+    DurableSchedule,
+    Edit,
+    Epoch,
+    QuietHoursPolicy,
+    ScheduleColumns,
+    StoredSchedule,
+)
 from noonbell.core.turns import close, definition_of, drop, snapshot, timing_of
-from noonbell.schedules.fields import check_id, first_anchor, read_fields, read_like, require_future
+from noonbell.schedules.fields import Written, check_id, first_anchor, moved_by, read_fields, read_like, require_future
 from noonbell.schedules.occurrences import written_terms
 from noonbell.timing import jitter_us, rules_hash
 
@@ -104,37 +113,53 @@ def _content(fields: dict[str, Any]) -> bytes | None:
 
 
 class Change:
-    """An update in the making; called with each schedule inside the transaction."""
+    """An update in the making; called with each schedule inside the transaction.
 
-    def __init__(self, fields: Mapping[str, Any], now: int, up_since: int | None, actor: str) -> None:
+    `up` tells for each lane whose engine is up since when it is.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], now: int, up: Mapping[str, int], actor: str) -> None:
         self._fields = fields
         self._now = now
-        self._up_since = up_since
+        self._up = up
         self._actor = actor
+        self._models: dict[tuple[str | None, ...], Written] = {}
+        self._details: dict[tuple[tuple[str | None, ...], ...], str] = {}
         self.understood: str | None = None
         self.wake_at: int | None = None  # the earliest wake-up that the edits have left
 
     def __call__(self, stored: StoredSchedule) -> Edit | None:
-        written = read_fields(self._fields, stored.columns)
+        written = self._written(stored.columns)
         self.understood = written.understood
         enabled = self._fields.get("enabled", stored.enabled)
         if written.columns == stored.columns and enabled == stored.enabled:
             return None
         return self.edit(stored, written.columns, enabled=enabled)
 
+    def _written(self, before: ScheduleColumns) -> Written:
+        """What is asked for, over what is there; many that are changed together differ in their names alone."""
+        key = _like(before)
+        found = self._models.get(key)
+        if found is None:
+            found = self._models[key] = read_fields(self._fields, before)
+        if "name" in self._fields or found.columns.name == before.name:
+            return found
+        return Written(replace(found.columns, name=before.name), found.understood)
+
     def reopen(self, stored: StoredSchedule) -> Edit:
         """The same schedule in a new epoch: something that it refers to is about to change."""
         return self.edit(stored, stored.columns, enabled=stored.enabled)
 
     def edit(self, stored: StoredSchedule, columns: ScheduleColumns, *, enabled: bool) -> Edit:
-        turn = close(stored, self._now, self._up_since)
+        turn = close(stored, self._now, self._up.get(stored.lane))
         at = turn.cursor_at
         anchor_at = turn.anchor_at
         if not _counts_on(stored.columns, columns):
             anchor_at = first_anchor(columns, at)
         timing = timing_of(columns, anchor_at)
-        if enabled and ("spec" in self._fields or not stored.enabled):
-            require_future(columns, timing, at)
+        moved = moved_by(stored.columns, columns)
+        if enabled and (moved is not None or "spec" in self._fields or not stored.enabled):
+            require_future(columns, timing, at, moved or "spec")
         turn.enabled = enabled and not (columns.type == "one_shot" and timing.following(at) is None)
         turn.anchor_at = anchor_at
         definition = definition_of(columns.definition)
@@ -155,20 +180,27 @@ class Change:
 
     def _told(self, stored: StoredSchedule, columns: ScheduleColumns, at: int, *, enabled: bool) -> list[AuditEvent]:
         found = []
-        before, after = _parts(stored.columns), _parts(columns)
-        changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-        if changed:
-            detail = {
-                "before": {key: before.get(key) for key in changed},
-                "after": {key: after.get(key) for key in changed},
-            }
-            found.append(self._event("updated", stored, at, detail))
+        if columns != stored.columns:
+            found.append(self._event("updated", stored, at, self._detail(stored.columns, columns)))
         if enabled != stored.enabled:
-            found.append(self._event("resumed" if enabled else "paused", stored, at, {}))
+            found.append(self._event("resumed" if enabled else "paused", stored, at, "{}"))
         return found
 
-    def _event(self, event: str, stored: StoredSchedule, at: int, detail: dict[str, Any]) -> AuditEvent:
-        return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, _encode(detail).decode())
+    def _detail(self, before: ScheduleColumns, after: ScheduleColumns) -> str:
+        """What is different, before and after."""
+        key = (_like(before), _like(after))
+        found = self._details.get(key) if before.name == after.name else None
+        if found is None:
+            old, new = _parts(before), _parts(after)
+            changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            told = {"before": {key: old.get(key) for key in changed}, "after": {key: new.get(key) for key in changed}}
+            found = _encode(told).decode()
+            if before.name == after.name:
+                self._details[key] = found
+        return found
+
+    def _event(self, event: str, stored: StoredSchedule, at: int, detail: str) -> AuditEvent:
+        return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, detail)
 
 
 def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
@@ -181,9 +213,46 @@ def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
     return Edit(at, turn, stored.columns, None)
 
 
+def quiet_hours_told(
+    at: int,
+    actor: str,
+    policy_id: str,
+    *,
+    before: QuietHoursPolicy | None = None,
+    after: QuietHoursPolicy | None = None,
+) -> AuditEvent:
+    """Quiet hours that were created (`after` alone), updated (both) or deleted (`before` alone)."""
+    was, will = _policy_parts(before), _policy_parts(after)
+    event = "updated" if was and will else "created" if will else "deleted"
+    detail = {"before": was, "after": will} if was and will else will or was or {}
+    return AuditEvent(at, f"quiet_hours.{event}", policy_id, actor, _encode(detail).decode())
+
+
+def _policy_parts(policy: QuietHoursPolicy | None) -> dict[str, Any] | None:
+    return None if policy is None else {"name": policy.name, **msgspec.json.decode(policy.document)}
+
+
+def letters_told(at: int, actor: str, event: str) -> Callable[[list[int]], AuditEvent]:
+    """What is told of dead letters by their numbers, once it is known which of them were there."""
+
+    def told(numbers: list[int]) -> AuditEvent:
+        detail = _encode({"numbers": numbers, "found": len(numbers)}).decode()
+        return AuditEvent(at, event, "dead_letters", actor, detail)
+
+    return told
+
+
 def _counts_on(before: ScheduleColumns, after: ScheduleColumns) -> bool:
     """Whether an interval goes on from its anchor: its start is the same."""
     return definition_of(before.definition).start_at == definition_of(after.definition).start_at
+
+
+def _like(columns: ScheduleColumns) -> tuple[str | None, ...]:
+    """All but the name."""
+    return (
+        columns.type, columns.spec, columns.timezone, columns.quiet_hours_policy_id, columns.catch_up_policy,
+        columns.payload, columns.definition,
+    )  # fmt: skip
 
 
 def _parts(columns: ScheduleColumns) -> dict[str, Any]:

@@ -327,13 +327,31 @@ def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
     return at if start_at is None or start_at <= at else start_at - parse_interval(columns.spec) * SECOND
 
 
-def require_future(columns: ScheduleColumns, timing: Timing, at: int) -> None:
-    """Refuse a schedule that never comes."""
+def moved_by(before: ScheduleColumns, after: ScheduleColumns) -> str | None:
+    """The first field that has changed of those that say when a schedule comes."""
+    was, will = _says_when(before), _says_when(after)
+    return next((field for field in was if was[field] != will[field]), None)
+
+
+def _says_when(columns: ScheduleColumns) -> dict[str, Any]:
+    definition = definition_of(columns.definition)
+    return {
+        "spec": columns.spec,
+        "timezone": columns.timezone,
+        "start_at": None if definition.start_at is None else shown(definition.start_at),
+        "end_at": None if definition.end_at is None else shown(definition.end_at),
+        "dst": definition.dst,
+    }
+
+
+def require_future(columns: ScheduleColumns, timing: Timing, at: int, field: str = "spec") -> None:
+    """Refuse a schedule that never comes; `field` is what has made it so."""
     if timing.following(at) is not None:
         return
+    value, of_it = _says_when(columns)[field], "" if field == "spec" else f" with the spec {columns.spec!r}"
     if columns.type == "one_shot" and timing_of(columns, None).latest(at) is not None:
-        raise ScheduleInvalidError("spec", columns.spec, f"is in the past: it is {shown(at)} now")
-    raise ScheduleInvalidError("spec", columns.spec, "never comes; look at the spec and at start_at and end_at")
+        raise ScheduleInvalidError(field, value, f"is in the past{of_it}: it is {shown(at)} now")
+    raise ScheduleInvalidError(field, value, f"never comes{of_it}; look at the spec and at start_at and end_at")
 
 
 def shown(at: int) -> str:

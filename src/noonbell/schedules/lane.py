@@ -13,6 +13,13 @@ start, in order:
    was up is decided by the first look.
 
 A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
+
+The name is kept until nothing of ours runs any more. A stop is a task of its own: who waits for it may give up, and
+whoever asks again waits for the same one.
+
+A lane may be taken by another engine while this process stands still (a lease that was not renewed in time). Then
+nothing more is launched here, what runs is waited for, and the name is tried for again, at pauses that grow up to a
+minute: once it is free, the lane starts as above. Until then `engine` is None.
 """
 
 from __future__ import annotations
@@ -22,7 +29,8 @@ import logging
 import os
 import socket
 import uuid
-from typing import Final, Literal
+from collections.abc import Coroutine
+from typing import Any, Final, Literal
 
 from noonbell.actions.message import message_of
 from noonbell.actions.registry import Actions
@@ -31,7 +39,7 @@ from noonbell.engine import Engine
 from noonbell.engine.lane import LaneWork
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.services import Duty, Services, every
-from noonbell.errors import StoreError, describe_error
+from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.desk import Desk
 from noonbell.ports import Clock, Hold, ScheduleStore
@@ -41,6 +49,8 @@ logger = logging.getLogger("noonbell.schedules")
 
 _HOUR: Final = 3_600_000_000
 _KNOW_SECRETS: Final = 5_000_000
+_FIRST_RETURN: Final = 1_000_000
+_LONGEST_RETURN: Final = 60_000_000
 
 
 class Lane:
@@ -70,28 +80,35 @@ class Lane:
         self._hold: Hold | None = None
         self._services: Services | None = None
         self._changing = asyncio.Lock()
+        self._stopping: asyncio.Task[None] | None = None
+        self._returning: asyncio.Task[None] | None = None
+        self._give_up = asyncio.Event()  # of the return that is under way
 
     # --- starting -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping])
         async with self._changing:
-            if self.engine is not None:
-                return
-            self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
-            self._hold = await self._store.hold(self._owner, holder)
-            zones = ZoneWatch(self._store, self._clock)
-            try:
-                await self._free(self._clock.now())
-                await zones.check()
-                await self.actions.know_secrets()
-                if self.desk is not None:
-                    await self.desk.refresh()
-                await self._record_start(self._clock.now())
-            except BaseException:
-                self._release()
-                raise
-            self._begin(zones)
+            if self.engine is None:
+                await self._start()
+
+    async def _start(self) -> None:
+        self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
+        self._hold = await self._store.hold(self._owner, holder)
+        zones = ZoneWatch(self._store, self._clock)
+        try:
+            await self._free(self._clock.now())
+            await zones.check()
+            await self.actions.know_secrets()
+            if self.desk is not None:
+                await self.desk.refresh()
+            await self._record_start(self._clock.now())
+        except BaseException:
+            self._release()
+            raise
+        self._begin(zones)
 
     async def _free(self, now: int) -> None:
         queued = await self._store.take_over(self.name, now)
@@ -114,6 +131,7 @@ class Lane:
             message_of=message_of,
             on_messages=self.actions.wake,
             outdated=lambda: zones.outdated,
+            needs_thread=self.actions.needs_thread,
             notices=None if self.desk is None else self.desk.notifier,
         )
         engine = Engine(
@@ -122,6 +140,7 @@ class Lane:
             work,
             longest_wait_us=self._longest_wait_us,
             on_messages=self.actions.wake,
+            on_lost=lambda: self._return_later(engine),
             mask=self.actions.mask,
         )
         self.engine = engine
@@ -151,26 +170,42 @@ class Lane:
     # --- stopping -------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
+        if self._stopping is None or self._stopping.done():
+            self._stopping = _task(self._stop(), "noonbell-stop")
+        # shielded: the lane must not be let go while something of ours runs, whoever gives up waiting
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        if self._returning is not None:
+            self._give_up.set()
+            await asyncio.wait([self._returning])
         async with self._changing:
-            engine, self.engine = self.engine, None
-            services, self._services = self._services, None
-            if engine is None:
-                return
-            try:
-                engine.request_stop()
-                self.actions.request_stop()
+            self._give_up.set()  # of one that began while we waited
+            if self.engine is not None:
+                await self._end(self.engine)
+
+    async def _end(self, engine: Engine[LaneWork], *, lost: bool = False) -> None:
+        self.engine = None
+        services, self._services = self._services, None
+        try:
+            engine.request_stop()
+            self.actions.request_stop()
+            if not lost:
                 await self._record("stop-start")
-                await engine.stop()
-                if services is not None:  # after the loop: what its last runs have sent may still go out
-                    await services.stop()
-                await self.actions.close()
+            await engine.stop()
+            if services is not None:  # after the loop: what its last runs have sent may still go out
+                await services.stop()
+            await self.actions.close()
+            if not lost:
                 await self._record("stop-end")
-            finally:
-                self._release()
+        finally:
+            self._release()
 
     async def _record(self, event: Literal["stop-start", "stop-end"]) -> None:
         try:
             await self._store.record(LifecycleEvent(self._owner, self._clock.now(), self._instance, event))
+        except HoldLostError:
+            logger.warning('%s is not recorded: another engine has taken the lane "%s"', event, self.name)
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
@@ -179,3 +214,48 @@ class Lane:
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.release()
+
+    # --- losing the lane ------------------------------------------------------------------------------------------
+
+    def _return_later(self, engine: Engine[LaneWork]) -> None:
+        logger.error(
+            'Another engine has taken the lane "%s"; nothing more is started here until the lane is free again',
+            self.name,
+        )
+        self._give_up = asyncio.Event()
+        self._returning = _task(self._return(engine, self._give_up), "noonbell-return")
+
+    async def _return(self, engine: Engine[LaneWork], give_up: asyncio.Event) -> None:
+        async with self._changing:
+            if self.engine is not engine:
+                return  # it is being stopped
+            await self._end(engine, lost=True)
+        await self._take_again(give_up)
+
+    async def _take_again(self, give_up: asyncio.Event) -> None:
+        pause = _FIRST_RETURN
+        while not give_up.is_set():
+            await self._clock.wait(self._clock.now() + pause, give_up)
+            async with self._changing:
+                if give_up.is_set() or self.engine is not None:
+                    return
+                try:
+                    await self._start()
+                except Exception as error:  # noqa: BLE001 - whatever it is, it may be over at the next try
+                    _tell_failed(self.name, error)
+                else:
+                    logger.warning('The lane "%s" is ours again', self.name)
+                    return
+            pause = min(2 * pause, _LONGEST_RETURN)
+
+
+def _tell_failed(lane: str, error: Exception) -> None:
+    if isinstance(error, SchedulerInUseError):  # as was told when it was lost
+        logger.debug('The lane "%s" is not free yet: %s', lane, error)
+        return
+    expected = isinstance(error, StoreError)
+    logger.error('The lane "%s" could not be taken again yet: %s', lane, describe_error(error), exc_info=not expected)
+
+
+def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work, name=name)

@@ -1,22 +1,28 @@
 """What became of each occurrence, read from the ledger: runs, live runs and spans, spans taken apart again.
 
-Nothing is decided here. An occurrence that has come and is not decided yet is `pending`.
+Nothing is decided here. An occurrence that has come and is not decided yet is `pending`; one whose day was pruned is
+left out.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import merge
+from itertools import islice
+from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import replace
 
 from noonbell.actions.callback import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
-from noonbell.core.turns import terms_of, timing_of
+from noonbell.core.turns import definition_of, terms_of, timing_of
 from noonbell.ports import ScheduleStore
 from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
-from noonbell.timing import parse_interval
+from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
 
 _Told = tuple[int, Occurrence]
@@ -35,45 +41,134 @@ class EpochTerms(msgspec.Struct, frozen=True):
 
 def written_terms(columns: ScheduleColumns, anchor_at: int | None) -> str:
     """The text of an epoch's policies."""
-    definition = msgspec.json.decode(columns.definition, type=Definition)
-    terms = EpochTerms(
-        columns.type, columns.catch_up_policy, columns.quiet_hours_policy_id, anchor_at, definition.dst, definition
+    return _terms_text(
+        columns.type, columns.catch_up_policy, columns.quiet_hours_policy_id, anchor_at, columns.definition
     )
-    return msgspec.json.encode(terms).decode()
 
 
-async def decided(store: ScheduleStore, stored: StoredSchedule, after: int, upto: int, now: int) -> Iterator[_Told]:
-    """The occurrences in (after, upto], oldest first, made one by one as they are asked for."""
-    sid = stored.sid
-    tried: dict[int, list[StoredAttempt]] = {}
-    for attempt in await store.attempts(sid, after + 1, upto):
-        if attempt.kind == "scheduled":
-            tried.setdefault(attempt.run_for, []).append(attempt)
-    runs = await store.runs(sid, after + 1, upto, "scheduled")
-    lives = [live for live in stored.lives if live.kind == "scheduled" and after < live.run_for <= upto]
-    spans = await store.spans(sid, after + 1, upto)
-    epochs = {epoch.epoch: epoch for epoch in await store.epochs(sid)} if spans else {}
-    fired = sorted([*(_of_run(run, tried) for run in runs), *(_of_live(live, tried) for live in lives)], key=_when)
-    passed = (told for span in spans for told in _of_span(span, epochs[span.epoch], after, upto))
-    return merge(fired, passed, _pending(stored, after, min(upto, now)), key=_when)
+@lru_cache(maxsize=1_024)
+def _terms_text(kind: str, catch_up: str, quiet: str | None, anchor_at: int | None, written: str) -> str:
+    definition = definition_of(written)
+    return msgspec.json.encode(EpochTerms(kind, catch_up, quiet, anchor_at, definition.dst, definition)).decode()
+
+
+async def decided(
+    store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
+) -> list[_Told]:
+    """Up to `limit` of the occurrences in (after, upto], the oldest; of a deleted schedule `stored` is None.
+
+    What is read and kept depends on `limit` alone, not on how much lies between the bounds.
+    """
+    reader = _Reader(store, sid, [] if stored is None else stored.lives)
+    found: list[_Told] = []
+    for epoch in await store.epochs(sid):
+        decided_to = epoch.to_at if epoch.to_at is not None or stored is None else stored.cursor_at
+        low, high = max(after, epoch.from_at), min(upto, epoch.from_at if decided_to is None else decided_to)
+        known = None if low >= high or not epoch.enabled else _known_timing(epoch)
+        while epoch.enabled and low < high and len(found) < limit:
+            told, low = await reader.step(known, epoch, low, high, limit - len(found))
+            found.extend(told)
+    if stored is not None:
+        found.extend(islice(_pending(stored, after, min(upto, now)), limit - len(found)))
+    return await reader.with_attempts(found)
+
+
+def _known_timing(epoch: Epoch) -> Timing | None:
+    """The occurrences of an epoch where they can be told without its ledger.
+
+    Those of an interval hang on when its runs began, and rules that have changed since say nothing about the past.
+    """
+    terms = msgspec.json.decode(epoch.policies, type=EpochTerms)
+    if terms.type == "interval" or epoch.zone_hash != rules_hash(ZoneInfo(epoch.timezone)):
+        return None
+    return _timing(epoch, terms)
+
+
+def _timing(epoch: Epoch, terms: EpochTerms) -> Timing:
+    definition = msgspec.json.encode(terms.definition).decode()
+    columns = ScheduleColumns("", terms.type, epoch.spec, epoch.timezone, None, terms.catch_up, None, definition)
+    return timing_of(columns, None)
+
+
+class _Reader:
+    """Reads the ledger of one schedule in steps, each of which goes no further than it is asked for."""
+
+    def __init__(self, store: ScheduleStore, sid: int, lives: list[LiveRun]) -> None:
+        self._store = store
+        self._sid = sid
+        self._lives = {live.run_for: live for live in lives if live.kind == "scheduled"}
+
+    async def step(
+        self, known: Timing | None, epoch: Epoch, low: int, high: int, limit: int
+    ) -> tuple[list[_Told], int]:
+        """Up to `limit` occurrences in (low, high], and how far they have been told."""
+        if known is None:
+            return await self._as_written(epoch, low, high, limit)
+        due = list(islice(_fires(known, low, high), limit))
+        if not due:
+            return [], high
+        told = await self._looked_up(due)
+        # days that were pruned have no rows, and hold no more of others than of this one: on to what is next
+        return (told, due[-1]) if told else await self._as_written(epoch, low, high, limit)
+
+    async def _looked_up(self, due: list[int]) -> list[_Told]:
+        """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
+        runs = {run.run_for: run for run in await self._store.runs_for(self._sid, due)}
+        spans = deque(await self._store.next_spans(self._sid, due[0] - 1, due[-1], len(due) + 1))
+        told: list[_Told] = []
+        for at in due:
+            while spans and spans[0].to_at < at:
+                spans.popleft()
+            if at in runs:
+                told.append(_of_run(runs[at]))
+            elif at in self._lives:
+                told.append(_of_live(self._lives[at]))
+            elif spans and spans[0].from_at <= at:
+                told.append((at, Occurrence(moment(at), spans[0].verdict, spans[0].reason)))
+        return told
+
+    async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Told], int]:
+        """What the ledger holds, in order."""
+        runs = [_of_run(run) for run in await self._store.next_runs(self._sid, low, high, limit)]
+        ended = {at for at, _ in runs}
+        alive = sorted(at for at in self._lives if low < at <= high and at not in ended)
+        passed = (
+            told
+            for span in await self._store.next_spans(self._sid, low, high, limit)
+            for told in _of_span(span, epoch, low, high)
+        )
+        every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when)
+        told = list(islice(every, limit))
+        return told, told[-1][0] if len(told) == limit else high
+
+    async def with_attempts(self, found: list[_Told]) -> list[_Told]:
+        """The same, each run with its recorded attempts."""
+        fired = [at for at, occurrence in found if occurrence.verdict == "fired"]
+        tried: dict[int, list[StoredAttempt]] = {}
+        for attempt in await self._store.attempts(self._sid, fired[0], fired[-1]) if fired else ():
+            if attempt.kind == "scheduled":
+                tried.setdefault(attempt.run_for, []).append(attempt)
+        return [
+            (at, replace(occurrence, tried=attempt_records(tried[at])) if at in tried else occurrence)
+            for at, occurrence in found
+        ]
 
 
 def _when(told: _Told) -> int:
     return told[0]
 
 
-def _of_run(run: Run, tried: dict[int, list[StoredAttempt]]) -> _Told:
+def _of_run(run: Run) -> _Told:
     return run.run_for, Occurrence(
         moment(run.run_for), "fired", state=run.outcome, attempts=run.attempts, started_at=moment(run.started_at),
-        ended_at=moment(run.ended_at), tried=attempt_records(tried.get(run.run_for, [])),
+        ended_at=moment(run.ended_at),
     )  # fmt: skip
 
 
-def _of_live(live: LiveRun, tried: dict[int, list[StoredAttempt]]) -> _Told:
+def _of_live(live: LiveRun) -> _Told:
     return live.run_for, Occurrence(
         moment(live.run_for), "fired", state=live.state, attempts=live.attempt,
         started_at=None if live.started_at is None else moment(live.started_at),
-        tried=attempt_records(tried.get(live.run_for, [])),
     )  # fmt: skip
 
 
@@ -92,11 +187,12 @@ def instants(span: Span, epoch: Epoch, after: int) -> Iterator[int]:
         skipped = max(0, (after - span.from_at) // every + 1)
         yield from range(span.from_at + skipped * every, span.to_at + 1, every)
         return
-    definition = msgspec.json.encode(terms.definition).decode()
-    columns = ScheduleColumns("", terms.type, epoch.spec, epoch.timezone, None, terms.catch_up, None, definition)
-    timing = timing_of(columns, None)
-    at = timing.following(max(after, span.from_at - 1))
-    while at is not None and at <= span.to_at:
+    yield from _fires(_timing(epoch, terms), max(after, span.from_at - 1), span.to_at)
+
+
+def _fires(timing: Timing, after: int, upto: int) -> Iterator[int]:
+    at = timing.following(after)
+    while at is not None and at <= upto:
         yield at
         at = timing.following(at)
 
@@ -105,10 +201,8 @@ def _pending(stored: StoredSchedule, after: int, upto: int) -> Iterator[_Told]:
     if not stored.enabled:
         return
     timing = timing_of(stored.columns, stored.anchor_at)
-    at = timing.following(max(after, stored.cursor_at))
-    while at is not None and at <= upto:
+    for at in _fires(timing, max(after, stored.cursor_at), upto):
         yield at, Occurrence(moment(at), "pending")
-        at = timing.following(at)
 
 
 def upcoming(stored: StoredSchedule, now: int, count: int) -> list[Upcoming]:

@@ -19,7 +19,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast, get_args
 
@@ -33,7 +32,7 @@ from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, Asked, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import AT_ONCE, Asked, DurableSchedule, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import SystemClock
 from noonbell.errors import (
@@ -50,6 +49,7 @@ from noonbell.schedules.fields import Changes, Fields
 from noonbell.schedules.history import RunHistory
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.occurrences import decided, upcoming
+from noonbell.schedules.pace import batches
 from noonbell.schedules.records import (
     Audited,
     Occurrence,
@@ -70,7 +70,6 @@ logger = logging.getLogger("noonbell.schedules")
 
 Progress = Callable[[int, int], None]
 
-_BATCH: Final = 5_000
 _BREATH: Final = 500
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = moment(0)
@@ -159,6 +158,7 @@ class Schedules(RunHistory):
 
     @property
     def running(self) -> bool:
+        """Whether an engine looks after the lane here; not so while another has taken it."""
         return self._lane.engine is not None
 
     @property
@@ -176,16 +176,22 @@ class Schedules(RunHistory):
         await self._lane.start()
 
     async def stop(self) -> None:
-        """Begin nothing new, wait for what runs, and let go of the lane."""
+        """Begin nothing new, wait for what runs, and let go of the lane.
+
+        The lane is kept until then, also where a caller stops waiting; a further call waits for the same stop.
+        """
         await self._lane.stop()
 
     def _wake(self, at: int | None) -> None:
         if self._lane.engine is not None and at is not None:
             self._lane.engine.wake(at)
 
-    @property
-    def _up_since(self) -> int | None:
-        return None if self._lane.engine is None else self._lane.engine.up_since
+    async def _lanes_up(self) -> Mapping[str, int]:
+        """Since when which lanes are up, wherever their engines run."""
+        found = await self._store.lanes_up()
+        if self._lane.engine is not None:  # ours knows of the sleep of the machine, too
+            found[self._lane.name] = self._lane.engine.up_since
+        return found
 
     # --- creating -------------------------------------------------------------------------------------------------
 
@@ -216,12 +222,11 @@ class Schedules(RunHistory):
         self._require_allowed(made)
         await self._require_quiet_hours(made)
         await self._warn_of_secrets(new.columns.definition for new in made)
-        for first in range(0, len(made), _BATCH):
-            batch = made[first : first + _BATCH]
+        async for batch, done in batches(made, self._clock):
             await self._store.create_schedules(batch, now, self._actor)
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if progress is not None:
-                progress(first + len(batch), len(made))
+                progress(done, len(made))
         return [new.schedule_id for new in made]
 
     def _creator(self, now: int) -> changes.Creator:
@@ -276,14 +281,19 @@ class Schedules(RunHistory):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Occurrence]:
-        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise."""
-        stored = await self._find(schedule_id)
+        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise.
+
+        A deleted schedule keeps its own.
+        """
+        existing = await self._store.find_schedules([schedule_id])
+        stored = existing[0] if existing else None
+        sid = (await self._history(schedule_id)).sid if stored is None else stored.sid
         now, size = self._clock.now(), page_size(limit)
         upto = now if end is None else _instant(end)
         after = (upto - timedelta(days=1) // _MICROSECOND if start is None else _instant(start)) - 1
         if cursor is not None:
             after = max(after, _cursor(cursor))
-        found = list(islice(await decided(self._store, stored, after, upto, now), size + 1))
+        found = await decided(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
         items = [occurrence for _, occurrence in found[:size]]
         return Page(items, str(found[size - 1][0]) if len(found) > size else None)
 
@@ -304,11 +314,10 @@ class Schedules(RunHistory):
         self, schedule_ids: Sequence[str], fields: Changes, *, progress: Progress | None = None
     ) -> None:
         """Change the same fields of many, in batches, each whole or not at all."""
-        for first in range(0, len(schedule_ids), _BATCH):
-            batch = schedule_ids[first : first + _BATCH]
+        async for batch, done in batches(schedule_ids, self._clock):
             await self._change(batch, fields)
             if progress is not None:
-                progress(first + len(batch), len(schedule_ids))
+                progress(done, len(schedule_ids))
 
     async def pause(self, schedule_id: str) -> Schedule:
         """Let it rest: until it is resumed it has no occurrences. What was due before is still decided."""
@@ -322,7 +331,8 @@ class Schedules(RunHistory):
         if isinstance(policy_id, str) and not await self._store.quiet_hours(policy_id):
             reason = "names no quiet hours; create them first with create_quiet_hours"
             raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
-        change = changes.Change(fields, self._clock.now(), self._up_since, self._actor)
+        up = await self._lanes_up()
+        change = changes.Change(fields, self._clock.now(), up, self._actor)
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
@@ -359,40 +369,49 @@ class Schedules(RunHistory):
         chosen = uuid.uuid4().hex if policy_id is None else policy_id
         if await self._store.quiet_hours(chosen):
             raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
-        return await self._put_quiet_hours(chosen, name, windows, "created")
+        return await self._put_quiet_hours(chosen, name, windows)
 
     async def update_quiet_hours(
         self, policy_id: str, *, name: str | None = None, windows: Sequence[Mapping[str, Any]] | None = None
     ) -> QuietHoursRecord:
         """Change quiet hours; every schedule that refers to them goes on in a new epoch."""
-        before = await self.get_quiet_hours(policy_id)
+        before = await self._quiet_hours(policy_id)
+        kept = quiet_hours_record(before)
         return await self._put_quiet_hours(
-            policy_id, before.name if name is None else name, before.windows if windows is None else windows, "updated"
+            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows, before
         )
 
     async def get_quiet_hours(self, policy_id: str) -> QuietHoursRecord:
+        return quiet_hours_record(await self._quiet_hours(policy_id))
+
+    async def _quiet_hours(self, policy_id: str) -> QuietHoursPolicy:
         found = await self._store.quiet_hours(policy_id)
         if not found:
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
-        return quiet_hours_record(found[0])
+        return found[0]
 
     async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
         return [quiet_hours_record(policy) for policy in await self._store.quiet_hours()]
 
     async def delete_quiet_hours(self, policy_id: str) -> None:
         """Delete quiet hours that no schedule refers to."""
-        audit = AuditEvent(self._clock.now(), "quiet_hours.deleted", policy_id, self._actor, "{}")
+        before = await self._quiet_hours(policy_id)
+        audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
         if not await self._store.drop_quiet_hours(policy_id, audit):
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
 
     async def _put_quiet_hours(
-        self, policy_id: str, name: str, windows: Sequence[Mapping[str, Any]], event: str
+        self,
+        policy_id: str,
+        name: str,
+        windows: Sequence[Mapping[str, Any]],
+        before: QuietHoursPolicy | None = None,
     ) -> QuietHoursRecord:
         document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
-        now = self._clock.now()
+        up, now = await self._lanes_up(), self._clock.now()
         policy = QuietHoursPolicy(policy_id, name, document, now, now)
-        change = changes.Change({}, now, self._up_since, self._actor)
-        audit = AuditEvent(now, f"quiet_hours.{event}", policy_id, self._actor, document)
+        change = changes.Change({}, now, up, self._actor)
+        audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
         await self._store.put_quiet_hours(policy, audit, change.reopen)
         self._wake(change.wake_at)
         return await self.get_quiet_hours(policy_id)
@@ -427,8 +446,8 @@ class Schedules(RunHistory):
     async def dead_letters(
         self, schedule_id: str | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[Undelivered]:
-        """A page of the messages that could not be delivered, oldest first."""
-        sid = None if schedule_id is None else (await self._find(schedule_id)).sid
+        """A page of the messages that could not be delivered, oldest first; those of a deleted schedule, too."""
+        sid = None if schedule_id is None else (await self._history(schedule_id)).sid
         size = page_size(limit)
         found = await self._store.dead_letters(sid, _cursor(cursor), size + 1)
         items = [undelivered(letter) for letter in found[:size]]
@@ -436,21 +455,16 @@ class Schedules(RunHistory):
 
     async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
         """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
-        revived = await self._store.revive_dead_letters(_numbers(numbers), self._clock.now())
-        await self._tell_letters("message.revived", numbers, revived)
+        now = self._clock.now()
+        tell = changes.letters_told(now, self._actor, "message.revived")
+        revived = await self._store.revive_dead_letters(_numbers(numbers), now, tell)
         self._actions.wake()
         return revived
 
     async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
         """Forget them; returns how many there were."""
-        dropped = await self._store.drop_dead_letters(_numbers(numbers))
-        await self._tell_letters("message.dropped", numbers, dropped)
-        return dropped
-
-    async def _tell_letters(self, event: str, numbers: Sequence[int], found: int) -> None:
-        if found:
-            detail = _encode({"numbers": list(numbers), "found": found}).decode()
-            await self._store.tell([AuditEvent(self._clock.now(), event, "dead_letters", self._actor, detail)])
+        tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped")
+        return await self._store.drop_dead_letters(_numbers(numbers), tell)
 
 
 def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:

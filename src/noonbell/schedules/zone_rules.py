@@ -11,7 +11,7 @@ gone from the disk. `check` compares them with the zone data of this host, as it
 - older rules than those remembered: this host must not undo what another has done. The zone is `outdated` here, and
   the engine leaves its schedules alone until the host has newer zone data.
 
-Intervals have no civil time, and are left as they are.
+Intervals have no civil time, and are left as they are. The zones of quiet hours are watched as well: see `quiet_move`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import replace
 
 from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, StoredSchedule, Turn
-from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, timing_of
+from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, quiet_zones, timing_of
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
 from noonbell.schedules.occurrences import written_terms
+from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.timing import Bounded, OneShotTiming, Timing, cron_timing, jitter_us, parse_one_shot, rules_hash
 from noonbell.timing.moved import YEAR, Moved, differing, moved_fires
 
@@ -134,6 +136,7 @@ class ZoneWatch:
         `holding` is taken while a zone changes: nothing must be decided by new rules in an old epoch.
         """
         changed, outdated = [], set()
+        await self._learn()
         for timezone, text in sorted((await self._store.zone_rules()).items()):
             before = Rules.read(text)
             found = zone_data(timezone)
@@ -166,6 +169,14 @@ class ZoneWatch:
         self.outdated = frozenset(outdated)
         return changed
 
+    async def _learn(self) -> None:
+        """Remember the rules of zones that quiet hours were written in before their zones were watched."""
+        used = {zone for policy in await self._store.quiet_hours() for zone in quiet_zones(policy.document)}
+        for timezone in used - (await self._store.zone_rules()).keys():
+            if (found := zone_data(timezone)) is not None:
+                rules = Rules(_hash_of(timezone, found[0]), found[1], found[0])
+                await self._store.put_zone_rules({timezone: rules.written()})
+
     async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
         _refresh(timezone, after.data)
         move = Move(timezone, before, after, self._clock.now())
@@ -180,12 +191,34 @@ class ZoneWatch:
             except ScheduleNotFoundError:
                 continue  # one was deleted meanwhile: read the page again
             after_sid = page[-1].sid
+        silenced = 0
+        for policy in await self._store.quiet_hours():
+            if timezone in quiet_zones(policy.document):
+                silenced += await self._change_quiet(policy.policy_id, move.rules)
         await self._store.put_zone_rules({timezone: after.written()})
         logger.warning(
             "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
-            "in the coming year",
-            timezone, before.version or "unknown", after.version, move.concerned, move.moving,
+            "in the coming year; so do the quiet hours of %d others",
+            timezone, before.version or "unknown", after.version, move.concerned, move.moving, silenced,
         )  # fmt: skip
+
+    async def _change_quiet(self, policy_id: str, rules: NewRules) -> int:
+        """Take quiet hours and their schedules over to new rules; returns how many schedules that were."""
+        while policies := await self._store.quiet_hours(policy_id):
+            (policy,) = policies
+            if not await self._store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
+                return 0
+            told = await self._store.audit(AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE)
+            if any(msgspec.json.decode(event.detail)["zone_hash"] == rules.zone_hash for _, event in told):
+                return 0  # by an attempt that was cut off afterwards
+            now = max(self._clock.now(), policy.updated_at)
+            move = QuietMove(policy, rules, now)
+            try:
+                await self._store.put_quiet_hours(replace(policy, updated_at=now), move.told(), move)
+            except QuietHoursHaveChangedError:
+                continue
+            return move.concerned
+        return 0
 
     async def _is_waiting(self, stored: StoredSchedule, zone_hash: str) -> bool:
         """Whether it has not been brought up to these rules yet, by an attempt that was cut off."""
@@ -207,6 +240,9 @@ class Move:
         self._now = now
         self._stretches = [] if self._old is None else differing(self._old, self._new, now, now + YEAR)
         self._moved: dict[tuple[str, str, str], Moved] = {}
+        self.rules = NewRules(
+            timezone, self._old, self._new, (before.version, after.version), after.zone_hash, self._stretches
+        )
 
     def prepare(self, columns: ScheduleColumns) -> Moved | None:
         """What moves of a schedule; None where the old rules are not known any more."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
     Asked,
     Attempt,
@@ -40,7 +41,7 @@ from noonbell.store.memory_documents import DocumentsInMemory
 from noonbell.store.memory_history import HistoryInMemory
 from noonbell.store.memory_outbox import OutboxInMemory
 from noonbell.store.memory_pruning import PruningInMemory
-from noonbell.store.memory_tables import NO_HISTORY, MemoryData, MemoryHold, Row, Transaction, between, in_order, order
+from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
 
 __all__ = ["MemoryData", "MemoryStore"]
 
@@ -91,6 +92,18 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
         hold = self.data.held[name] = MemoryHold(self.data.held, name, holder)
         self._holds.append(hold)
         return hold
+
+    async def holder(self, name: str) -> str | None:
+        held = self.data.held.get(name)
+        return None if held is None else held.holder
+
+    async def lanes_up(self) -> dict[str, int]:
+        found = {}
+        for name, held in self.data.held.items():
+            begun = up_since(await self.lifecycle(name), held.holder)
+            if name.startswith(LANE) and begun is not None:
+                found[name.removeprefix(LANE)] = begun
+        return found
 
     # --- declaring ------------------------------------------------------------------------------------------------
 
@@ -244,7 +257,8 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
                 live = self._mine(start, owner)
                 if live is None:
                     continue
-                tx.update(start.sid, next_run_at=now if start.following is None else start.following)
+                row, following = self.data.schedules[start.sid], now if start.following is None else start.following
+                tx.update(start.sid, next_run_at=following if row["epoch"] == start.epoch else row["cursor_at"])
                 if live.kind == "manual" and live.fence == 1:
                     # it never began nor was it queued, and the one who asked is still there to ask again
                     tx.delete_live(live)
@@ -300,8 +314,8 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
         memory_outbox.append(tx, self.data, settlement.messages, ended_at)
         row = self.data.schedules.get(sid)
         if row is not None:
-            # an edit during the run has opened another epoch: what follows then is for the next look to say
-            following = start.following if row["epoch"] == start.epoch else ended_at
+            # an edit during the run has opened another epoch: what follows then is for a look to say, and at once
+            following = start.following if row["epoch"] == start.epoch else row["cursor_at"]
             ended = {"last_success_at" if outcome == "succeeded" else "last_failure_at": ended_at}
             tx.update(sid, next_run_at=following, **ended)
 
@@ -353,7 +367,7 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
 
     def _schedules(self, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
         return [
-            row | self.data.ended.get(row["sid"], NO_HISTORY)
+            row | self.data.beside(row["sid"])
             for row in in_order(self._tables().schedules)
             if managed_by in {None, row["managed_by"]} and (removed or row["removed_at"] is None)
         ]

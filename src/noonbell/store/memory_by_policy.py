@@ -25,7 +25,7 @@ from noonbell.core.records import (
     StoredSchedule,
     Turn,
 )
-from noonbell.core.turns import definition_of, snapshot
+from noonbell.core.turns import definition_of, quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import (
     NO_QUIET_CHANGES,
@@ -114,7 +114,7 @@ class DurableInMemory:
             sid, 1, new.cursor_at, None, columns.spec, columns.timezone, new.zone_hash, new.policies, new.enabled
         )
         tx.insert(self.data.epochs[sid], 1, epoch)
-        self._know_rules(tx, epoch)
+        self._know_rules(tx, {epoch.timezone: epoch.zone_hash})
 
     async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
         with self._transaction() as tx:
@@ -155,16 +155,16 @@ class DurableInMemory:
             tx.update(sid, removed_at=at, updated_at=at)
             return
         tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
-        self._know_rules(tx, made.epoch)
+        self._know_rules(tx, {made.epoch.timezone: made.epoch.zone_hash})
         written = {name: getattr(made.columns, name) for name in _WRITTEN}
         tx.update(sid, epoch=made.epoch.epoch, updated_at=at, **written)
         tx.put(self.data.durable, sid, self.data.durable[sid] | {"definition": made.columns.definition})
 
     # --- zone rules -----------------------------------------------------------------------------------------------
 
-    def _know_rules(self, tx: Transaction, epoch: Epoch) -> None:
-        if epoch.timezone not in self.data.zone_rules:
-            tx.put(self.data.zone_rules, epoch.timezone, epoch.zone_hash)
+    def _know_rules(self, tx: Transaction, rules: Mapping[str, str]) -> None:
+        for timezone in rules.keys() - self.data.zone_rules.keys():
+            tx.put(self.data.zone_rules, timezone, rules[timezone])
 
     async def zone_rules(self) -> dict[str, str]:
         return dict(self._tables().zone_rules)
@@ -341,7 +341,7 @@ class DurableInMemory:
                 tx.end_together(final, at)
                 tx.end_together(given_up, at)
                 if final or given_up:
-                    tx.update(sid, next_run_at=at)
+                    tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"])
             memory_outbox.free(tx, self.data, lane)
         return queued
 
@@ -364,6 +364,7 @@ class DurableInMemory:
         before = self.data.quiet_hours.get(policy.policy_id)
         kept = policy if before is None else replace(policy, created_at=before.created_at)
         tx.put(self.data.quiet_hours, policy.policy_id, kept)
+        self._know_rules(tx, quiet_rules(policy.document))
         self._tell(tx, [audit])
 
     def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 
 from noonbell.core.history import RunKey, mended
-from noonbell.core.records import History, Kind, Outcome, Run
+from noonbell.core.records import History, Kind, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.memory_tables import NO_HISTORY, MemoryData, Transaction
 
@@ -43,6 +43,20 @@ class HistoryInMemory:
             PastRun(rows[run.sid]["schedule_id"], rows[run.sid]["name"], copy(run))
             for _, run in nlargest(limit, older, key=lambda pair: pair[0])
         ]
+
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        runs = self._tables().runs.get(sid, {})
+        return [copy(runs[at, "scheduled"]) for at in instants if (at, "scheduled") in runs]
+
+    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        runs = self._tables().runs.get(sid, {}).values()
+        wanted = (run for run in runs if run.kind == "scheduled" and after < run.run_for <= upto)
+        return [copy(run) for run in nsmallest(limit, wanted, key=lambda run: run.run_for)]
+
+    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        spans = self._tables().spans.get(sid, {}).values()
+        wanted = (span for span in spans if span.from_at <= upto and span.to_at > after)
+        return [copy(span) for span in nsmallest(limit, wanted, key=lambda span: span.from_at)]
 
 
 def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) -> list[Run]:

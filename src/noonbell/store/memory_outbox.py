@@ -12,8 +12,8 @@ from copy import copy
 from itertools import islice
 from typing import Final
 
-from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
-from noonbell.ports import StreamClaim
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
+from noonbell.ports import StreamClaim, TellNumbers
 from noonbell.store.memory_tables import MemoryData, Row, Transaction, lane_key
 
 # How many messages of one stream are claimed together; the rest comes with the next claim.
@@ -27,7 +27,8 @@ def append(tx: Transaction, data: MemoryData, messages: Sequence[OutboxMessage],
         tx.put(data.counters, "outbox", number)
         tx.insert(data.outbox[message.sid], number, copy(message))
         if message.sid not in data.streams:
-            _put(tx, data, message.sid, {"lane": message.lane, "wake_at": now, "owner": None, "attempt": 0})
+            stream = {"lane": message.lane, "wake_at": now, "owner": None, "attempt": 0, "error": None}
+            _put(tx, data, message.sid, stream)
 
 
 def free(tx: Transaction, data: MemoryData, lane: str) -> None:
@@ -80,6 +81,7 @@ class OutboxInMemory:
         if dead is not None and dead in messages:
             letter = DeadLetter(dead, messages[dead], delivery.at, tried + 1, delivery.error or "")
             tx.insert(self.data.dead_letters, dead, letter)
+            tx.tell([] if delivery.audit is None else [delivery.audit])
         done = max(delivery.delivered or 0, dead or 0)
         for number in [number for number in messages if number <= done]:
             tx.delete(messages, number)
@@ -92,7 +94,18 @@ class OutboxInMemory:
         elif delivery.wake_at is not None:
             tried += 1
         wake_at = delivery.at if delivery.wake_at is None else delivery.wake_at
-        _put(tx, self.data, sid, stream | {"owner": None, "wake_at": wake_at, "attempt": tried})
+        error = delivery.error or None if dead is None and delivery.wake_at is not None else None
+        _put(tx, self.data, sid, stream | {"owner": None, "wake_at": wake_at, "attempt": tried, "error": error})
+
+    async def sending(self, sid: int, message_id: str) -> Sending | None:
+        tables = self._tables()
+        for ahead, (_, message) in enumerate(sorted(tables.outbox[sid].items())):
+            if message.message_id == message_id:
+                stream = tables.streams[sid]
+                return Sending(
+                    copy(message), ahead, stream["attempt"], stream["wake_at"], stream["owner"], stream["error"]
+                )
+        return None
 
     async def owned_streams(self, owner: str) -> list[int]:
         return sorted(sid for sid, stream in self._tables().streams.items() if stream["owner"] == owner)
@@ -104,7 +117,7 @@ class OutboxInMemory:
         found = (copy(letter) for number, letter in letters if number > after and sid in (None, letter.message.sid))
         return list(islice(found, limit))
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         with self._transaction() as tx:
             found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
             for number in found:
@@ -113,11 +126,13 @@ class OutboxInMemory:
                 stream = self.data.streams[message.sid]
                 _put(tx, self.data, message.sid, stream | {"wake_at": min(stream["wake_at"], at)})
                 tx.delete(self.data.dead_letters, number)
+            tx.tell([tell(found)] if found and tell is not None else [])
         return len(found)
 
-    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
         with self._transaction() as tx:
-            found = [number for number in set(numbers) if number in self.data.dead_letters]
+            found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
             for number in found:
                 tx.delete(self.data.dead_letters, number)
+            tx.tell([tell(found)] if found and tell is not None else [])
         return len(found)

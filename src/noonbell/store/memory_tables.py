@@ -126,6 +126,11 @@ class MemoryData:
         """A schedule has at most one live run of its own; beside it there may be a manual one."""
         return next((live for live in self.live.get(sid, {}).values() if live.kind == "scheduled"), None)
 
+    def beside(self, sid: int) -> Row:
+        """The columns of a schedule that are kept in other tables than its row."""
+        durable = self.durable.get(sid, {})
+        return self.ended.get(sid, NO_HISTORY) | {name: durable.get(name) for name in ("anchor_at", "backlog_left")}
+
     def page(
         self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
     ) -> list[tuple[Any, ...]]:
@@ -137,7 +142,7 @@ class MemoryData:
             rows = ((number, *_values(event, shape.columns[1:])) for number, event in self.lifecycle.items())
         elif table == "schedules":
             rows = (
-                _with_history(row, self.ended.get(sid, NO_HISTORY), shape.columns)
+                _with_history(row, self.beside(sid), shape.columns)
                 for sid, row in self.schedules.items()
                 if _within(above_sid, sid, upto_sid)
             )

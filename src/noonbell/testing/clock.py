@@ -4,10 +4,11 @@
 `advance` goes from one waiter to the next, in order, and lets the event loop run dry after each. Nothing ever sleeps,
 so a test of a year takes as long as the work that falls due in it.
 
-Three ways to move, as on a real machine:
+Four ways to move, as on a real machine:
 
 - `advance`: time passes. Wall clock and elapsed time go on together.
 - `jump`: the machine was suspended. Both leap at once; waits that are overdue end then, and all see the new time.
+- `stall`: code has kept the event loop to itself for so long. As `jump`, but the machine was awake.
 - `step`: somebody set the wall clock, forward or back. No time has elapsed. A wait for a wall time is a timer on
   elapsed time, as on a real machine: after a step forward it ends late, after a step back it ends early.
 
@@ -56,6 +57,7 @@ class ManualClock:
     def __init__(self, start: datetime | int) -> None:
         self._wall = microseconds(start)
         self._elapsed = 0
+        self._slept = 0
         self._order = 0
         self._timers: list[tuple[int, int, asyncio.AbstractEventLoop, Callable[[], object]]] = []
 
@@ -76,6 +78,10 @@ class ManualClock:
     def elapsed(self) -> float:
         """Seconds since the clock was made; steps do not count."""
         return self._elapsed / _SECOND
+
+    def slept(self) -> float:
+        """Seconds of all jumps."""
+        return self._slept / _SECOND
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         """Return when the time that is left until then has elapsed or `wakeup` is set, whichever is first."""
@@ -115,8 +121,15 @@ class ManualClock:
         if delta < timedelta(0):
             raise ValueError(f"a machine does not sleep for {delta}")
         await self.settle()
+        self._slept += delta // _MICROSECOND
         self._move(delta // _MICROSECOND)
         await self.settle()
+
+    def stall(self, delta: timedelta) -> None:
+        """Nothing else could run for so long; what is overdue wakes when the caller lets the loop go on."""
+        if delta < timedelta(0):
+            raise ValueError(f"nothing takes {delta}")
+        self._move(delta // _MICROSECOND)
 
     def step(self, delta: timedelta) -> None:
         """Set the wall clock forward or back, without time passing."""

@@ -113,6 +113,9 @@ class FaultyStore:
     async def hold(self, name: str, holder: str) -> Hold:
         return await self.inner.hold(name, holder)
 
+    async def holder(self, name: str) -> str | None:
+        return await self._read(lambda: self.inner.holder(name))
+
     # --- writing --------------------------------------------------------------------------------------------------
 
     async def declare(self, declaration: Declaration) -> list[int]:

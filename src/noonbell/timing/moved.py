@@ -1,4 +1,4 @@
-"""Which fires move when a zone gets other rules. Pure.
+"""Which fires move when a zone gets other rules, and which quiet hours. Pure.
 
 Only stretches in which the two zones differ are walked, and no further than a limit: a schedule that fires at the same
 instants under both, as every minute does, has nothing to tell however often it fires.
@@ -6,14 +6,15 @@ instants under both, as every minute does, has nothing to tell however often it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice, pairwise, zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from noonbell.cron import zone_of
 from noonbell.timing.protocol import SECOND, Timing
+from noonbell.timing.quiet_hours import QuietHours
 
 YEAR: Final = 366 * 86_400 * SECOND
 # A clock change moves civil times by hours at most; a day each way holds all that belongs to a stretch.
@@ -64,6 +65,28 @@ def _fires(timing: Timing, after: int, upto: int) -> Iterator[int]:
     while fire is not None and fire <= upto:
         yield fire
         fire = timing.following(fire)
+
+
+class Silence(NamedTuple):
+    """A stretch [from_at, to_at) that is quiet now and was not, or the other way round."""
+
+    from_at: int
+    to_at: int
+    quiet: bool
+
+
+def moved_silence(before: QuietHours, after: QuietHours, stretches: Iterable[tuple[int, int]]) -> list[Silence]:
+    """What is quiet under one and not under the other, in these stretches of time."""
+    found: list[Silence] = []
+    for start, end in stretches:
+        at = start
+        while at < end:
+            old, new = before.phase(at), after.phase(at)
+            until = min(old.until, new.until, end)
+            if old.quiet != new.quiet:
+                found.append(Silence(at, until, new.quiet))
+            at = until
+    return found
 
 
 def differing(before: tzinfo, after: tzinfo, start: int, end: int) -> list[tuple[int, int]]:

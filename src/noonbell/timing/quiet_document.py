@@ -43,7 +43,9 @@ def _read_window(window: Any, path: str) -> Window:
     dates = _listed(window.get("dates", []), f"{path}.dates")
     for index, weekday in enumerate(weekdays):
         if not isinstance(weekday, int):  # it may not even fit into a set
-            raise QuietHoursInvalidError(f"{path}.weekdays[{index}]", weekday, "must be a number from 0 to 6")
+            raise QuietHoursInvalidError(
+                f"{path}.weekdays[{index}]", weekday, "must be a number from 0 (Sunday) to 6 (Saturday)"
+            )
     try:
         return Window(
             weekdays=frozenset(weekdays),

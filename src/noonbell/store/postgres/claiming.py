@@ -206,12 +206,13 @@ async def hand_back(db: Connection, starts: Sequence[Start], owner: str, now: in
     await db.execute(
         f"""
         WITH mine AS (
-            SELECT b.* FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[])
-                AS b (sid, kind, run_for, fence, following)
+            SELECT b.* FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $8::int8[])
+                AS b (sid, kind, run_for, fence, following, epoch)
             JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
                 AND l.owner = $6
         ), waking AS (
-            UPDATE schedules s SET next_run_at = m.following FROM mine m WHERE s.sid = m.sid
+            UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = m.epoch THEN m.following ELSE s.cursor_at END
+            FROM mine m WHERE s.sid = m.sid
         ), forgotten AS (
             -- a manual run that never began nor was queued: the one who asked is still there to ask again
             DELETE FROM runs_live l USING mine m WHERE {_SAME} AND l.kind = 'manual' AND l.fence = 1
@@ -221,6 +222,7 @@ async def hand_back(db: Connection, starts: Sequence[Start], owner: str, now: in
         """,
         [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts], [s.fence for s in starts],
         [now if s.following is None else s.following for s in starts], owner, now,
+        [s.epoch for s in starts],
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from noonbell.core.records import (
     DurableSchedule,
     OutboxMessage,
     QuietHoursPolicy,
+    Sending,
     StoredSchedule,
 )
 from noonbell.ports import (
@@ -29,6 +30,7 @@ from noonbell.ports import (
     ScheduleFilter,
     StreamClaim,
     TakeTurn,
+    TellNumbers,
 )
 from noonbell.store.postgres import asking, auditing, by_policy, editing, outbox, pruning, stored
 from noonbell.store.postgres.connection import Connection, Connections
@@ -145,17 +147,21 @@ class DurableOnPostgres:
         async with self._accounting(owner) as db:
             return await outbox.owned(db, owner)
 
+    async def sending(self, sid: int, message_id: str) -> Sending | None:
+        async with self._connections.reading() as db:
+            return await outbox.sending(db, sid, message_id)
+
     async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
         async with self._connections.reading() as db:
             return await outbox.dead_letters(db, sid, after, limit)
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         async with self._connections.writing() as db:
-            return await outbox.revive(db, numbers, at)
+            return await outbox.revive(db, numbers, at, tell)
 
-    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
+    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
         async with self._connections.writing() as db:
-            return await outbox.drop(db, numbers)
+            return await outbox.drop(db, numbers, tell)
 
     # --- pruning --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
-from noonbell.core.turns import snapshot
+from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.postgres import auditing, ending, stored, turns
@@ -205,6 +205,7 @@ async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
         "DO UPDATE SET name = excluded.name, document = excluded.document, updated_at = excluded.updated_at",
         policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at,
     )  # fmt: skip
+    await _know_zones(db, quiet_rules(policy.document))
 
 
 async def drop_quiet_hours(db: Connection, policy_id: str, audit: AuditEvent) -> bool:

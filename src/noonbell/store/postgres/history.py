@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import History, Outcome, Run
+from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.postgres.connection import Connection, Connections
 
@@ -71,6 +71,34 @@ class HistoryOnPostgres:
         async with self._connections.reading() as db:
             rows = await db.fetch(sql, *bindings)
         return [PastRun(row[0], row[1], Run(*tuple(row)[2:])) for row in rows]
+
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        # LATERAL with LIMIT: each is one look-up in its own day
+        sql = (
+            f"SELECT {_RUN} FROM unnest($2::int8[]) WITH ORDINALITY b (at, place) CROSS JOIN LATERAL ("
+            "SELECT * FROM runs WHERE run_for = b.at AND sid = $1 AND kind = 'scheduled' LIMIT 1) r ORDER BY b.place"
+        )
+        return [Run(*row) for row in await self._rows(sql, sid, list(instants))]
+
+    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        sql = (
+            f"SELECT {_RUN} FROM runs r WHERE r.run_for > $2 AND r.run_for <= $3 AND r.sid = $1 "
+            "AND r.kind = 'scheduled' ORDER BY r.run_for LIMIT $4"
+        )
+        return [Run(*row) for row in await self._rows(sql, sid, after, upto, limit)]
+
+    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        # spans lie one behind the other, so of those that begin before the stretch only the last can reach into it
+        sql = (
+            "SELECT sid, from_at, to_at, n, verdict, reason, epoch FROM spans WHERE sid = $1 AND from_at >= coalesce("
+            "(SELECT max(from_at) FROM spans WHERE sid = $1 AND from_at <= $2), $2) "
+            "AND from_at <= $3 AND to_at > $2 ORDER BY from_at LIMIT $4"
+        )
+        return [Span(*row) for row in await self._rows(sql, sid, after, upto, limit)]
+
+    async def _rows(self, sql: str, *bindings: Any) -> list[Any]:
+        async with self._connections.reading() as db:
+            return list(await db.fetch(sql, *bindings))
 
 
 async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
 
-from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
+from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.store.postgres.connection import Connection, translated
 
 if TYPE_CHECKING:
@@ -96,9 +96,13 @@ async def answer(future: Future[T]) -> T:
 
 
 async def still_held(db: Connection, leases: Sequence[Lease], where: str, longest_seconds: float) -> None:
-    """Make sure that these leases last, up to the end of the transaction; StoreUnavailableError where one does not.
+    """Make sure that these leases last, up to the end of the transaction.
 
     The transaction may take so long at most, where the server can see to that.
+
+    Raises:
+        HoldLostError: another has taken one of the names, or had it meanwhile.
+        StoreUnavailableError: one has run out, and may be renewed yet.
     """
     if not leases:
         return
@@ -107,7 +111,10 @@ async def still_held(db: Connection, leases: Sequence[Lease], where: str, longes
     lost = [lease.name for lease in leases if lease.token not in held]
     if lost:
         names = ", ".join(f'"{name}"' for name in lost)
-        raise StoreUnavailableError(f"The store {where} refused: the lease was lost on {names}; nothing was written")
+        tokens = [lease.token for lease in leases]
+        ours = await db.fetch("SELECT token FROM instances WHERE token = ANY($1::text[])", tokens)
+        kind = StoreUnavailableError if len(ours) == len(tokens) else HoldLostError
+        raise kind(f"The store {where} refused: the lease was lost on {names}; nothing was written")
 
 
 class LeaseKeeper:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
-from noonbell.ports import StreamClaim
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
+from noonbell.ports import StreamClaim, TellNumbers
+from noonbell.store.postgres import auditing
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
 from noonbell.store.postgres.connection import Connection, storable
 
@@ -132,15 +133,29 @@ async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
     await db.execute(
         "UPDATE outbox_streams t SET owner = NULL, wake_at = coalesce(b.wake_at, b.at), attempt = "
         "CASE WHEN b.delivered IS NULL AND b.dead IS NULL THEN t.attempt ELSE 0 END "
-        "+ CASE WHEN b.dead IS NULL AND b.wake_at IS NOT NULL THEN 1 ELSE 0 END "
+        "+ CASE WHEN b.dead IS NULL AND b.wake_at IS NOT NULL THEN 1 ELSE 0 END, "
+        "error = CASE WHEN b.dead IS NULL AND b.wake_at IS NOT NULL THEN nullif(b.error, '') END "
         f"FROM {_BATCH} WHERE t.sid = b.sid",
         *batch,
     )
+    # last, as everywhere: whoever appends to the audit waits for nothing afterwards
+    await auditing.append(db, [d.audit for d in done if d.dead is not None and d.audit is not None])
 
 
 async def owned(db: Connection, owner: str) -> list[int]:
     """The sids of the streams that `owner` has claimed."""
     return [row[0] for row in await db.fetch("SELECT sid FROM outbox_streams WHERE owner = $1 ORDER BY sid", owner)]
+
+
+async def sending(db: Connection, sid: int, message_id: str) -> Sending | None:
+    sql = (
+        "SELECT (SELECT count(*) FROM outbox i WHERE i.sid = o.sid AND i.id < o.id), s.attempt, s.wake_at, s.owner, "
+        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at FROM outbox o "
+        "JOIN outbox_streams s ON s.sid = o.sid WHERE o.sid = $1 AND o.message_id = $2 ORDER BY o.id LIMIT 1"
+    )
+    for ahead, attempt, wake_at, owner, error, *parts in await db.fetch(sql, sid, message_id):
+        return Sending(OutboxMessage(*parts), ahead, attempt, wake_at, owner, error)
+    return None
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -158,7 +173,7 @@ async def dead_letters(db: Connection, sid: int | None, after: int, limit: int) 
     ]
 
 
-async def revive(db: Connection, numbers: Sequence[int], at: int) -> int:
+async def revive(db: Connection, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
     rows = await db.fetch(
         f"SELECT id, {_COLUMNS} FROM dead_letters WHERE id = ANY($1::int8[]) ORDER BY id FOR UPDATE", list(set(numbers))
     )
@@ -168,9 +183,12 @@ async def revive(db: Connection, numbers: Sequence[int], at: int) -> int:
         "UPDATE outbox_streams SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND wake_at > $2",
         sorted({m.sid for m in messages}), at,
     )  # fmt: skip
-    return await drop(db, [row[0] for row in rows])
+    return await drop(db, [row[0] for row in rows], tell)
 
 
-async def drop(db: Connection, numbers: Sequence[int]) -> int:
+async def drop(db: Connection, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
     rows = await db.fetch("DELETE FROM dead_letters WHERE id = ANY($1::int8[]) RETURNING id", list(set(numbers)))
-    return len(rows)
+    found = sorted(row[0] for row in rows)
+    if found and tell is not None:
+        await auditing.append(db, [tell(found)])
+    return len(found)

@@ -54,8 +54,8 @@ _SETTLE = f"""
         UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
         WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
     ), scheduled AS (
-        -- an edit during the run has opened another epoch: what follows then is for the next look to say
-        UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = f.epoch THEN f.following ELSE f.ended_at END,
+        -- an edit during the run has opened another epoch: what follows then is for a look to say, and at once
+        UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = f.epoch THEN f.following ELSE s.cursor_at END,
             last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
             last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END,
             last_ended_for = CASE WHEN f.wake_at IS NULL THEN f.run_for ELSE s.last_ended_for END,
@@ -105,7 +105,7 @@ async def _give_up(db: Connection, settlement: Settlement) -> list[Settlement]:
         "DELETE FROM runs_live WHERE sid = $1 AND kind = $2 AND run_for = $3 AND fence = $4 AND owner = $5",
         start.sid, start.kind, start.run_for, start.fence, settlement.owner,
     )  # fmt: skip
-    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = $1", start.sid, settlement.ended_at)
+    await db.execute("UPDATE schedules SET next_run_at = cursor_at WHERE sid = $1", start.sid)
     return [settlement]
 
 

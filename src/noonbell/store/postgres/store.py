@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
+from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -127,6 +128,24 @@ class PostgresStore(DurableOnPostgres, HistoryOnPostgres, DocumentsOnPostgres):
             raise
         lease = self._leases[name] = Lease(name, token, self._release)
         return lease
+
+    async def holder(self, name: str) -> str | None:
+        sql = "SELECT holder FROM instances WHERE name = $1 AND expires_at > clock_timestamp()"
+        await self._released()
+        found = await self._read(sql, name)
+        return found[0][0] if found else None
+
+    async def lanes_up(self) -> dict[str, int]:
+        sql = (
+            "SELECT l.managed_by, l.at, l.instance, l.event, l.detail, i.holder FROM instances i "
+            "CROSS JOIN LATERAL (SELECT * FROM lifecycle WHERE managed_by = i.name AND event <> 'stop-start' "
+            "ORDER BY managed_by DESC, id DESC LIMIT 1) l WHERE i.expires_at > clock_timestamp() "
+            "AND starts_with(i.name, $1)"
+        )
+        await self._released()
+        found = [(LifecycleEvent(*row[:5]), row[5]) for row in await self._read(sql, LANE)]
+        since = {event.managed_by: up_since([event], holder) for event, holder in found}
+        return {name.removeprefix(LANE): at for name, at in since.items() if at is not None}
 
     @property
     def clock_offset_us(self) -> int:

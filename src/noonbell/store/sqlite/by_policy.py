@@ -140,5 +140,5 @@ def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at
         keys = _encode(rows).decode()
         ending.end_keys(db, keys, outcome, at)
         db.execute(
-            "UPDATE schedules SET next_run_at = ?2 WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))", (keys, at)
+            "UPDATE schedules SET next_run_at = cursor_at WHERE sid IN (SELECT value ->> 0 FROM json_each(?))", (keys,)
         )

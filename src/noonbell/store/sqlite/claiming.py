@@ -182,14 +182,14 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
 
 
 def hand_back(db: apsw.Connection, starts: Sequence[Start], owner: str, now: int) -> None:
-    rows = [(s.sid, s.kind, s.run_for, s.fence, now if s.following is None else s.following) for s in starts]
+    rows = [(s.sid, s.kind, s.run_for, s.fence, now if s.following is None else s.following, s.epoch) for s in starts]
     mine = (
         "runs_live.sid = b.value ->> 0 AND runs_live.kind = b.value ->> 1 AND runs_live.run_for = b.value ->> 2 "
         "AND runs_live.fence = b.value ->> 3 AND runs_live.owner = ?2"
     )
     db.execute(
-        "UPDATE schedules SET next_run_at = b.value ->> 4 FROM json_each(?1) b JOIN runs_live "
-        f"ON {mine} WHERE schedules.sid = b.value ->> 0",
+        "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.value ->> 5, b.value ->> 4, cursor_at) "
+        f"FROM json_each(?1) b JOIN runs_live ON {mine} WHERE schedules.sid = b.value ->> 0",
         (_encode(rows), owner),
     )
     # a manual run that never began nor was queued is forgotten: the one who asked is still there to ask again

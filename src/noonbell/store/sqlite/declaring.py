@@ -22,7 +22,7 @@ _SCHEDULE = (
     "sid", "schedule_id", "name", "enabled", "type", "spec", "next_run_at", "last_run_at", "timezone",
     "quiet_hours_policy_id", "catch_up_policy", "payload", "created_at", "updated_at", "managed_by", "team", "epoch",
     "cursor_at", "retry_delay_us", "last_attempt_at", "last_success_at", "last_failure_at", "removed_at",
-    "last_ended_for", "last_ended_manual", "ended_runs", "succeeded_runs",
+    "last_ended_for", "last_ended_manual", "ended_runs", "succeeded_runs", "anchor_at", "backlog_left",
 )  # fmt: skip
 _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at", "attempt_at", "crashes", "cause")
 

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
-from noonbell.core.turns import snapshot
+from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.sqlite import auditing, ending, rows, stored, turns
@@ -140,7 +140,7 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
 
 
 def _know_rules(db: apsw.Connection, rules: dict[str, str]) -> None:
-    """Remember the rules of zones that no schedule has used before; of the others, `put_zone_rules` tells anew."""
+    """Remember the rules of zones that nothing has used before; of the others, `put_zone_rules` tells anew."""
     sql = "INSERT INTO zone_rules SELECT key, value FROM json_each(?) WHERE true ON CONFLICT (timezone) DO NOTHING"
     db.execute(sql, (_encode(rules),))
 
@@ -190,6 +190,7 @@ def _put_policy(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent
         "DO UPDATE SET name = ?2, document = ?3, updated_at = ?5",
         (policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at),
     )
+    _know_rules(db, quiet_rules(policy.document))
     auditing.append(db, [audit])
 
 

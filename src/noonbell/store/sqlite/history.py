@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import History, Outcome, Run
+from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.sqlite.connection import Connection
 
@@ -48,6 +49,32 @@ class HistoryOnSqlite:
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         return await self._connection.run(lambda db: _latest(db, before, limit, outcome), write=False)
+
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        sql = (
+            f"SELECT {_RUN} FROM json_each(?2) b CROSS JOIN runs r ON r.run_for = b.value AND r.sid = ?1 "
+            "AND r.kind = 'scheduled' ORDER BY b.key"
+        )
+        return [Run(*row) for row in await self._rows(sql, (sid, _encode(list(instants)).decode()))]
+
+    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        sql = (
+            f"SELECT {_RUN} FROM runs r WHERE r.run_for > ?2 AND r.run_for <= ?3 AND r.sid = ?1 "
+            "AND r.kind = 'scheduled' ORDER BY r.run_for LIMIT ?4"
+        )
+        return [Run(*row) for row in await self._rows(sql, (sid, after, upto, limit))]
+
+    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        # spans lie one behind the other, so of those that begin before the stretch only the last can reach into it
+        sql = (
+            "SELECT * FROM spans WHERE sid = ?1 AND from_at >= coalesce("
+            "(SELECT max(from_at) FROM spans WHERE sid = ?1 AND from_at <= ?2), ?2) "
+            "AND from_at <= ?3 AND to_at > ?2 ORDER BY from_at LIMIT ?4"
+        )
+        return [Span(*row) for row in await self._rows(sql, (sid, after, upto, limit))]
+
+    async def _rows(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return await self._connection.run(lambda db: db.execute(sql, bindings).fetchall(), write=False)
 
 
 def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:

@@ -12,12 +12,18 @@ import hashlib
 import logging
 import os
 import re
+import time
 import weakref
 from pathlib import Path
+from typing import Final
 
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
 
 logger = logging.getLogger("noonbell.store")
+
+_UNKNOWN: Final = "an unknown process"
+_LOOKS: Final = 5
+_LOOK_SECONDS: Final = 0.002
 
 # A forked child shares the lock through its copy of the descriptor, and would keep a dead parent's name taken.
 _held: weakref.WeakSet[FileHold] = weakref.WeakSet()
@@ -56,6 +62,27 @@ class FileHold:
             os.close(descriptor)
 
 
+def holder_of(database: Path, name: str) -> str | None:
+    """Who has locked the name, None where nobody has.
+
+    The question is a shared lock, which is given back at once; `take` knows that one may be in its way for a moment.
+    """
+    try:
+        descriptor = os.open(lock_path(database, name), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return _UNKNOWN  # nobody can tell, so it counts as held
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.read(descriptor, 1000).decode("utf-8", "replace") or _UNKNOWN
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def take(database: Path, name: str, holder: str) -> FileHold:
     """Lock the name for `holder`, or raise SchedulerInUseError."""
     path = lock_path(database, name)
@@ -64,11 +91,11 @@ def take(database: Path, name: str, holder: str) -> FileHold:
     except OSError as error:
         raise StoreUnavailableError(f"The lock file {path} cannot be opened: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder.encode(), 0)
     except BlockingIOError:
-        held_by = os.read(descriptor, 1000).decode("utf-8", "replace") or "an unknown process"
+        held_by = os.read(descriptor, 1000).decode("utf-8", "replace") or _UNKNOWN
         os.close(descriptor)
         raise SchedulerInUseError(name, held_by) from None
     except OSError as error:
@@ -77,6 +104,18 @@ def take(database: Path, name: str, holder: str) -> FileHold:
     hold = FileHold(descriptor)
     _held.add(hold)
     return hold
+
+
+def _lock(descriptor: int) -> None:
+    """Lock it; a few times over, because whoever only asks who holds a name shares the lock for some microseconds."""
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def lock_path(database: Path, name: str) -> Path:

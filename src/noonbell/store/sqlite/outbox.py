@@ -16,9 +16,9 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Stream
-from noonbell.ports import StreamClaim
-from noonbell.store.sqlite import rows
+from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
+from noonbell.ports import StreamClaim, TellNumbers
+from noonbell.store.sqlite import auditing, rows
 from noonbell.store.sqlite.connection import Connection
 
 # How many messages of one stream are claimed together; the rest comes with the next claim.
@@ -47,14 +47,17 @@ class OutboxOnSqlite:
         sql = "SELECT sid FROM outbox_streams WHERE owner = ? ORDER BY sid"
         return await self._connection.run(lambda db: [row[0] for row in db.execute(sql, (owner,))], write=False)
 
+    async def sending(self, sid: int, message_id: str) -> Sending | None:
+        return await self._connection.run(lambda db: sending(db, sid, message_id), write=False)
+
     async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
         return await self._connection.run(lambda db: dead_letters(db, sid, after, limit), write=False)
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int) -> int:
-        return await self._connection.run(lambda db: revive(db, numbers, at))
+    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+        return await self._connection.run(lambda db: revive(db, numbers, at, tell))
 
-    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
-        return await self._connection.run(lambda db: drop(db, numbers))
+    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+        return await self._connection.run(lambda db: drop(db, numbers, tell))
 
 
 def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> None:
@@ -119,6 +122,7 @@ def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
         "JOIN outbox_streams s ON s.sid = o.sid",
         told,
     )
+    auditing.append(db, [d.audit for d in deliveries if d.sid in mine and d.dead is not None and d.audit is not None])
     db.execute(
         "DELETE FROM outbox WHERE id IN (SELECT o.id FROM json_each(?) b CROSS JOIN outbox o ON o.sid = b.value ->> 0 "
         "AND o.id <= max(coalesce(b.value ->> 2, 0), coalesce(b.value ->> 3, 0)))",
@@ -132,9 +136,22 @@ def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
     db.execute(
         "UPDATE outbox_streams SET owner = NULL, wake_at = coalesce(b.value ->> 4, b.value ->> 1), "
         "attempt = iif(b.value ->> 2 IS NULL AND b.value ->> 3 IS NULL, attempt, 0) "
-        "+ (b.value ->> 3 IS NULL AND b.value ->> 4 IS NOT NULL) FROM json_each(?) b WHERE sid = b.value ->> 0",
+        "+ (b.value ->> 3 IS NULL AND b.value ->> 4 IS NOT NULL), "
+        "error = iif(b.value ->> 3 IS NULL AND b.value ->> 4 IS NOT NULL, nullif(b.value ->> 5, ''), NULL) "
+        "FROM json_each(?) b WHERE sid = b.value ->> 0",
         told,
     )
+
+
+def sending(db: apsw.Connection, sid: int, message_id: str) -> Sending | None:
+    sql = (
+        "SELECT (SELECT count(*) FROM outbox i WHERE i.sid = o.sid AND i.id < o.id), s.attempt, s.wake_at, s.owner, "
+        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at FROM outbox o "
+        "JOIN outbox_streams s ON s.sid = o.sid WHERE o.sid = ? AND o.message_id = ? ORDER BY o.id LIMIT 1"
+    )
+    for ahead, attempt, wake_at, owner, error, *parts in db.execute(sql, (sid, message_id)):
+        return Sending(OutboxMessage(*parts), ahead, attempt, wake_at, owner, error)
+    return None
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -152,7 +169,7 @@ def dead_letters(db: apsw.Connection, sid: int | None, after: int, limit: int) -
     ]
 
 
-def revive(db: apsw.Connection, numbers: Sequence[int], at: int) -> int:
+def revive(db: apsw.Connection, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
     told = _encode(list(numbers)).decode()
     chosen = "FROM dead_letters WHERE id IN (SELECT value FROM json_each(?1))"
     db.execute(f"INSERT INTO outbox ({_COLUMNS}) SELECT {_COLUMNS} {chosen} ORDER BY id", (told,))
@@ -161,10 +178,14 @@ def revive(db: apsw.Connection, numbers: Sequence[int], at: int) -> int:
         "ON CONFLICT (sid) DO UPDATE SET wake_at = min(wake_at, excluded.wake_at)",
         (told, at),
     )
-    return drop(db, numbers)
+    return drop(db, numbers, tell)
 
 
-def drop(db: apsw.Connection, numbers: Sequence[int]) -> int:
+def drop(db: apsw.Connection, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
     told = _encode(list(numbers)).decode()
-    db.execute("DELETE FROM dead_letters WHERE id IN (SELECT value FROM json_each(?))", (told,))
-    return db.changes()
+    sql = "DELETE FROM dead_letters WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
+    gone: list[tuple[Any, ...]] = db.execute(sql, (told,)).fetchall()
+    found = sorted(row[0] for row in gone)
+    if found and tell is not None:
+        auditing.append(db, [tell(found)])
+    return len(found)

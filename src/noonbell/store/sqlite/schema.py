@@ -191,7 +191,8 @@ MIGRATIONS: Final = (
         lane NOT NULL,
         wake_at NOT NULL,
         owner,
-        attempt NOT NULL DEFAULT 0
+        attempt NOT NULL DEFAULT 0,
+        error
     );
     CREATE INDEX idx_outbox_streams_wake ON outbox_streams (lane, wake_at) WHERE owner IS NULL;
 

@@ -90,7 +90,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
     start = settlement.start
     key = (start.sid, start.kind, start.run_for, start.fence, settlement.owner)
     db.execute("DELETE FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?)", key)
-    db.execute("UPDATE schedules SET next_run_at = ?2 WHERE sid = ?1", (start.sid, settlement.ended_at))
+    db.execute("UPDATE schedules SET next_run_at = cursor_at WHERE sid = ?", (start.sid,))
     return [settlement]
 
 
@@ -116,9 +116,9 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
         "WHERE b.wake_at IS NOT NULL AND runs_live.sid = b.sid AND runs_live.kind = b.kind "
         "AND runs_live.run_for = b.run_for"
     )
-    # an edit during the run has opened another epoch: what follows then is for the next look to say
+    # an edit during the run has opened another epoch: what follows then is for a look to say, and at once
     db.execute(
-        "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.epoch, b.following, b.ended_at), "
+        "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.epoch, b.following, cursor_at), "
         "last_success_at = iif(b.outcome = 'succeeded', b.ended_at, last_success_at), "
         "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at), "
         "last_ended_for = iif(b.wake_at IS NULL, b.run_for, last_ended_for), "

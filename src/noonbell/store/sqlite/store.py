@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -24,7 +25,7 @@ from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.documents import DocumentsOnSqlite
 from noonbell.store.sqlite.durable import DurableOnSqlite
 from noonbell.store.sqlite.history import HistoryOnSqlite
-from noonbell.store.sqlite.hold import FileHold, take
+from noonbell.store.sqlite.hold import FileHold, holder_of, take
 from noonbell.store.sqlite.outbox import OutboxOnSqlite
 
 
@@ -59,6 +60,19 @@ class SqliteStore(DurableOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnS
         hold = take(self.path, name, holder)
         self._holds.append(hold)
         return hold
+
+    async def holder(self, name: str) -> str | None:
+        return holder_of(self.path, name)
+
+    async def lanes_up(self) -> dict[str, int]:
+        sql = (
+            "SELECT managed_by, at, instance, event, detail FROM lifecycle l WHERE substr(managed_by, 1, 5) = ? "
+            "AND event = 'init-ok' AND NOT EXISTS (SELECT 1 FROM lifecycle later WHERE later.id > l.id "
+            "AND later.managed_by = l.managed_by AND later.event <> 'stop-start')"
+        )
+        started = [LifecycleEvent(*row) for row in await self._read(sql, (LANE,))]
+        since = {event.managed_by: up_since([event], await self.holder(event.managed_by)) for event in started}
+        return {name.removeprefix(LANE): at for name, at in since.items() if at is not None}
 
     # --- declaring ------------------------------------------------------------------------------------------------
 

@@ -126,6 +126,23 @@ class LastingCases(StorageCases):
                 hold.release()
             await again.close()
 
+    async def test_a_name_tells_its_holder_and_stays_free_to_take(self) -> None:
+        async with self.opened() as store:
+            assert await store.holder("nightly") is None
+            hold = await store.hold("nightly", "process 7")
+            assert await store.holder("nightly") == "process 7"
+            assert await store.holder("Nightly") is None
+            hold.release()
+            assert await store.holder("nightly") is None
+            await store.hold("nightly", "process 8")
+            store.kill()
+            await self.holder_dies()
+            again = await self.reopen(store)
+            await again.open()
+            assert await again.holder("nightly") is None
+            (await again.hold("nightly", "process 9")).release()
+            await again.close()
+
     async def test_a_hold_released_twice_leaves_the_next_holder_alone(self) -> None:
         async with self.opened() as store:
             old = await store.hold("nightly", "first")

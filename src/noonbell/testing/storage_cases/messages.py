@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from noonbell.core.records import (
+    AuditEvent,
     Definition,
     Delivery,
     DurableSchedule,
@@ -20,7 +21,7 @@ from noonbell.core.records import (
     StoredSchedule,
     Turn,
 )
-from noonbell.ports import ScheduleStore, StreamClaim
+from noonbell.ports import AuditFilter, ScheduleStore, StreamClaim
 from noonbell.testing.storage_cases.base import ME, SECOND, T0, StorageCases
 
 LANE = "post"
@@ -196,6 +197,30 @@ class MessageCases(StorageCases):
             (stream,) = (await store.claim_streams(LANE, OTHER_ME, T0 + SECOND, 10)).streams
             assert (stream.sid, stream.attempt) == (1, 1)
 
+    async def test_a_message_can_be_followed_until_it_has_left(self) -> None:
+        async with self.post("a") as store:
+            await send(store, T0, a="12")
+            first, second = "a:scheduled:1", "a:scheduled:2"
+            waiting = await store.sending(1, second)
+            assert waiting is not None
+            assert (waiting.message.message_id, waiting.message.created_at) == (second, T0)
+            assert (waiting.ahead, waiting.attempt, waiting.owner, waiting.error) == (1, 0, None, None)
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            under_way = await store.sending(1, first)
+            assert under_way is not None
+            assert (under_way.ahead, under_way.owner) == (0, ME)
+            await store.settle_streams([Delivery(1, ME, T0, None, wake_at=T0 + SECOND, error="no")])
+            failed = await store.sending(1, first)
+            assert failed is not None
+            assert (failed.attempt, failed.wake_at, failed.owner, failed.error) == (1, T0 + SECOND, None, "no")
+            await store.claim_streams(LANE, ME, T0 + SECOND, 10)
+            await store.settle_streams([Delivery(1, ME, T0 + SECOND, stream.messages[0][0])])
+            assert await store.sending(1, first) is None
+            left = await store.sending(1, second)
+            assert left is not None
+            assert (left.ahead, left.attempt, left.error) == (0, 0, None)
+            assert await store.sending(2, second) is None
+
     async def test_the_dead_are_kept_and_the_stream_goes_on(self) -> None:
         async with self.post("a", "b") as store:
             await send(store, T0, a="123", b="x")
@@ -245,6 +270,30 @@ class MessageCases(StorageCases):
             claim = await store.claim_streams(LANE, ME, T0 + SECOND, 10)
             assert told(claim) == {1: "231"}
             assert claim.streams[0].messages[-1][0] > claim.streams[0].messages[0][0]
+
+    async def test_what_becomes_of_dead_letters_is_told_with_it(self) -> None:
+        def tell(numbers: list[int]) -> AuditEvent:
+            return AuditEvent(T0, "message.revived", "dead_letters", "suite", msgspec.json.encode(numbers).decode())
+
+        async with self.post("a") as store:
+            await send(store, T0, a="12")
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            first, second = (number for number, _ in stream.messages)
+            dead = [AuditEvent(T0, "message.dead", "a", "engine", f"{number}") for number in (first, second)]
+            # what is not the owner's is not told
+            await store.settle_streams([Delivery(1, OTHER_ME, T0, None, dead=first, error="no", audit=dead[1])])
+            await store.settle_streams([Delivery(1, ME, T0, None, dead=first, error="no", audit=dead[0])])
+            assert [event for _, event in await store.audit(AuditFilter(event="message.dead"), 0, 10)] == dead[:1]
+            assert await store.revive_dead_letters([10**9], T0, tell) == 0
+            assert await store.drop_dead_letters([10**9], tell) == 0
+            assert await store.audit(AuditFilter(event="message.revived"), 0, 10) == []
+            assert await store.revive_dead_letters([10**9, first, first], T0, tell) == 1
+            (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+            await store.settle_streams([Delivery(1, ME, T0, None, dead=second, error="no", audit=dead[1])])
+            assert await store.drop_dead_letters([second, 10**9], tell) == 1
+            found = await store.audit(AuditFilter(event="message.revived"), 0, 10)
+            assert [event for _, event in found] == [tell([first]), tell([second])]
+            assert [event for _, event in await store.audit(AuditFilter(event="message.dead"), 0, 10)] == dead
 
     async def test_the_only_message_is_revived_into_a_new_stream(self) -> None:
         async with self.post("a") as store:

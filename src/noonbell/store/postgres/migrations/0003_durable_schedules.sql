@@ -76,7 +76,8 @@ CREATE TABLE outbox_streams (
     lane text COLLATE "C" NOT NULL,
     wake_at int8 NOT NULL,
     owner text COLLATE "C",
-    attempt int8 NOT NULL DEFAULT 0
+    attempt int8 NOT NULL DEFAULT 0,
+    error text
 );
 CREATE INDEX idx_outbox_streams_wake ON outbox_streams (lane, wake_at) WHERE owner IS NULL;
 

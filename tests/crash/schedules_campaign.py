@@ -1,0 +1,231 @@
+"""Put a database of durable schedules through deaths and failures; then judge.
+
+A campaign is one database, one journal and many lives, each a process of its own (see `schedules_victim`). The last one
+is left alone: every schedule is paused, and when nothing executes or waits any more it is stopped properly. Every wait
+has a limit: what does not happen in time is a finding, not a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from noonbell.engine import SystemClock
+from noonbell.ledger import verify_store
+from noonbell.ports import ScheduleStore
+from noonbell.store.postgres import PostgresStore
+from noonbell.store.sqlite import SqliteStore
+from tests.crash.schedules_judge import DAY, MINUTE, PATIENCE, judge, read, read_ledger
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+LIFE_SECONDS: Final = 40.0
+RANDOM_SECONDS: Final = 1.5
+# How often a life comes to a point before it dies there, at most; some are passed many times a second.
+_PASSES: Final = {"in-callback": 30, "in-delivery": 12, "before-prune-commit": 1, "after-prune-commit": 1}
+
+
+@dataclass
+class Outcome:
+    """What came of a campaign."""
+
+    kills: int = 0
+    lives: int = 0
+    starts: int = 0
+    interrupted: int = 0
+    repeated: int = 0
+    messages: int = 0
+    brought_again: int = 0
+    edits: int = 0
+    runs: int = 0
+    spans: int = 0
+    pruned_days: int = 0
+    crashes_recorded: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """One database that is put through many deaths."""
+
+    def __init__(self, address: str, folder: Path, seed: int) -> None:
+        """`address` is the path of an SQLite file or the address of a PostgreSQL database."""
+        self.outcome = Outcome()
+        self.is_judged = False
+        self.address = address
+        self._journal = folder / "journal"
+        self._errors = folder / "errors"
+        self._chosen = random.Random(seed)
+        self._origin = SystemClock().elapsed()
+        self._leap = 0
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def life(
+        self, point: str = "none", nth: int = 0, *, address: str | None = None
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A process that is alive, and gone afterwards whatever happens."""
+        self.outcome.lives += 1
+        arguments = [self._journal, self.outcome.lives, self._origin, self._leap, point, nth]
+        with self._errors.open("a") as errors:
+            victim = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.crash.schedules_victim", address or self.address, *map(str, arguments),
+                cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+        try:
+            await self.hear(victim, "alive")
+            yield victim
+        finally:
+            if victim.returncode is None:
+                victim.kill()
+            await victim.wait()
+
+    async def hear(self, victim: asyncio.subprocess.Process, word: str) -> None:
+        assert victim.stdout is not None
+        async with asyncio.timeout(LIFE_SECONDS):
+            said = (await victim.stdout.readline()).decode().strip()
+        assert said == word, f'a life said "{said}" and not "{word}"; {self._last_errors()}'
+
+    async def tell(self, victim: asyncio.subprocess.Process, word: str, answer: str) -> None:
+        assert victim.stdin is not None
+        victim.stdin.write(f"{word}\n".encode())
+        await victim.stdin.drain()
+        await self.hear(victim, answer)
+
+    async def die_at(self, point: str) -> None:
+        """A life that ends at the point, some way into it."""
+        if "prune" in point:
+            self._leap += 2 * DAY  # there is a day to prune, and much was missed
+        async with self.life(point, self._chosen.randint(1, _PASSES.get(point, 4))) as victim:
+            try:
+                async with asyncio.timeout(LIFE_SECONDS):
+                    await victim.wait()
+            except TimeoutError:
+                self.outcome.wrong.append(f"{point} was not reached in {LIFE_SECONDS:g} s")
+                return
+        self._count_death(victim.returncode)
+
+    async def die_at_random(self) -> None:
+        async with self.life() as victim:
+            await asyncio.sleep(self._chosen.uniform(0, RANDOM_SECONDS))
+            victim.send_signal(signal.SIGKILL)
+        self._count_death(victim.returncode)
+
+    async def live_for(self, seconds: float) -> None:
+        """A life without trouble."""
+        async with self.life() as victim:
+            await self.hear(victim, "up")
+            await asyncio.sleep(seconds)
+            await self.stop(victim)
+
+    async def stop(self, victim: asyncio.subprocess.Process) -> None:
+        await self.tell(victim, "stop", "stopped")
+        async with asyncio.timeout(LIFE_SECONDS):
+            status = await victim.wait()
+        if status:
+            self.outcome.wrong.append(f"a life that was told to stop ended with status {status}")
+
+    def _count_death(self, status: int | None) -> None:
+        if status == -signal.SIGKILL:
+            self.outcome.kills += 1
+        else:
+            self.outcome.wrong.append(f"a life ended with status {status} and not by SIGKILL")
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def judged(self) -> Outcome:
+        """One more life, which brings everything to its end."""
+        async with self.life() as victim:
+            await self.hear(victim, "up")
+            await asyncio.sleep(1)
+            await self.finish(victim)
+        return self.outcome
+
+    async def finish(self, victim: asyncio.subprocess.Process) -> None:
+        """Bring everything to its end in this life, and judge."""
+        await self.tell(victim, "finish", "finished")
+        async with self.looking() as store:
+            await self._await_rest(store)
+        await self.stop(victim)
+        async with self.looking() as store:
+            await self._judge(store)
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[ScheduleStore]:
+        store = _store(self.address)
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def runs(self) -> int:
+        """How many runs have ended by now."""
+        async with self.looking() as store:
+            return len(await store.read_ledger("runs", None, 1_000_000))
+
+    def _last_errors(self) -> str:
+        return self._errors.read_text()[-2000:] or "it left no word of an error"
+
+    def log(self) -> str:
+        """What the lives have logged."""
+        return Path(f"{self._journal}.log").read_text()
+
+    async def _await_rest(self, store: ScheduleStore) -> None:
+        async def at_rest() -> bool:
+            return not await store.read_ledger("live", None, 1) and not await _count(store, "outbox")
+
+        if not await happens(at_rest):
+            self.outcome.wrong.append("runs or messages do not come to an end")
+
+    async def _judge(self, store: ScheduleStore) -> None:
+        self.is_judged = True
+        outcome = self.outcome
+        story = read([json.loads(line) for line in self._journal.read_text().splitlines()])
+        ledger = await read_ledger(store)
+        outcome.wrong.extend(judge(story, ledger, patience=PATIENCE if outcome.lives > 1 else 2 * MINUTE))
+        for table in ("outbox", "dead_letters"):
+            if left := await _count(store, table):
+                outcome.wrong.append(f"{left} rows are left in {table}")
+        report = await verify_store(store)
+        outcome.wrong.extend(problem.text for problem in report.problems)
+        outcome.starts = sum(map(len, story.tries.values()))
+        outcome.interrupted, outcome.repeated = story.interrupted, story.repeated
+        outcome.messages = sum(map(len, story.arrivals.values()))
+        outcome.brought_again = story.brought_again
+        outcome.edits = len(story.acknowledged)
+        outcome.runs, outcome.spans = report.runs, report.spans
+        outcome.pruned_days = sum(map(len, ledger.pruned.values()))
+        outcome.crashes_recorded = ledger.crashes
+        if ledger.crashes > outcome.kills:
+            outcome.wrong.append(f"{ledger.crashes} crashes are recorded, and there were {outcome.kills}")
+
+
+async def happens(found: Callable[[], Awaitable[bool]], seconds: float = LIFE_SECONDS) -> bool:
+    """Whether it comes true in time."""
+    until = SystemClock().elapsed() + seconds
+    while SystemClock().elapsed() < until:
+        if await found():
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def _store(address: str) -> ScheduleStore:
+    if "://" in address:
+        return PostgresStore(address, pool_size=1, read_only=True)
+    return SqliteStore(address, read_only=True)
+
+
+async def _count(store: Any, table: str) -> int:
+    """Of a table that is not part of the ledger proper."""
+    sql = f"SELECT count(*) FROM {table}"  # noqa: S608 - the names are ours
+    rows = await (store._read(sql) if isinstance(store, PostgresStore) else store._read(sql, ()))
+    return int(rows[0][0])

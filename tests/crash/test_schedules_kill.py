@@ -1,0 +1,35 @@
+"""A few real deaths of durable schedules by SIGKILL; `python -m tests.faults.schedules_crashes` has the many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.schedules_campaign import Campaign
+from tests.crash.schedules_victim import POINTS
+from tests.store.postgres_server import PostgresServer
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_nothing_is_lost_or_unexplained_after_deaths(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path
+) -> None:
+    address = str(tmp_path / "schedules.db")
+    if kind == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        address = await server.new_database()
+    campaign = Campaign(address, tmp_path, seed=21)
+    await campaign.live_for(1.5)
+    for point in POINTS:
+        await campaign.die_at(point)
+    await campaign.die_at_random()
+    outcome = await campaign.judged()
+
+    assert outcome.wrong == []
+    assert outcome.kills == len(POINTS) + 1
+    assert outcome.interrupted > 0
+    assert outcome.repeated > 0
+    assert outcome.brought_again > 0
+    assert outcome.pruned_days > 0
+    assert outcome.edits > 0

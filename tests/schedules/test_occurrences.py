@@ -1,0 +1,193 @@
+"""Occurrences page by page: all of them, each once, and no more of the ledger is read than a page needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.schedules import Occurrence
+from noonbell.store.memory import MemoryStore
+from tests.schedules.conftest import NOON, World
+
+START = NOON - timedelta(days=1)
+READS = ("runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "live", "past_runs", "read_ledger")
+
+
+async def paged(world: World, key: str, limit: int, **bounds: datetime) -> list[Occurrence]:
+    found: list[Occurrence] = []
+    cursor: str | None = None
+    while True:
+        page = await world.schedules.occurrences(key, cursor=cursor, limit=limit, **({"start": START} | bounds))
+        assert len(page.items) <= limit
+        found.extend(page.items)
+        if page.next_cursor is None:
+            return found
+        assert len(page.items) == limit
+        cursor = page.next_cursor
+
+
+async def eventful(world: World) -> list[str]:
+    """Schedules of every kind with fired, skipped, coalesced, missed and pending occurrences, retries and edits."""
+    window = {"weekdays": list(range(7)), "from": "12:20", "to": "12:35", "timezone": "UTC"}
+    calm = (await world.schedules.create_quiet_hours("calm", [window])).policy_id
+    keys = [
+        await world.create(name="cron", retry={"attempts": 2, "delay_seconds": 5}),
+        await world.create(name="quiet", quiet_hours_policy_id=calm),
+        await world.create(name="interval", type="interval", spec="45"),
+        await world.create(name="quiet interval", type="interval", spec="75", quiet_hours_policy_id=calm),
+        await world.create(name="capped", catch_up_policy="run_all_capped", catch_up_cap=3),
+        await world.create(name="once", type="one_shot", spec="2026-03-04T12:07"),
+        await world.create(name="skipping", overlap="skip"),
+    ]
+    await world.schedules.start()
+    world.failures = 3
+    await world.minutes(6)
+    world.duration = timedelta(seconds=90)
+    await world.minutes(6)
+    world.duration = timedelta(0)
+    await world.minutes(4)
+    await world.schedules.pause(keys[0])
+    await world.minutes(5)
+    await world.schedules.resume(keys[0])
+    await world.schedules.update(keys[2], spec="50")
+    await world.schedules.stop()
+    await world.minutes(30)
+    await world.schedules.start()
+    await world.minutes(5)
+    await world.schedules.stop()
+    await world.minutes(3)
+    return keys
+
+
+async def test_pages_of_any_size_tell_the_same(world: World) -> None:
+    for key in await eventful(world):
+        whole = await paged(world, key, 1000)
+        assert whole
+        assert [one.scheduled_for for one in whole] == sorted({one.scheduled_for for one in whole}), "each once"
+        for limit in (1, 2, 7):
+            assert await paged(world, key, limit) == whole
+        first, last = whole[len(whole) // 3].scheduled_for, whole[2 * len(whole) // 3].scheduled_for
+        within = [one for one in whole if first <= one.scheduled_for <= last]
+        assert await paged(world, key, 3, start=first, end=last) == within
+
+
+async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
+    now = round(world.clock.now())
+    for key in await eventful(world):
+        (stored,) = await world.store.find_schedules([key])
+        told = await paged(world, key, 10)
+        runs = {run.run_for: run for run in await world.store.runs(stored.sid, 0, 1 << 60, "scheduled")}
+        fired = {round(one.scheduled_for.timestamp() * 1_000_000): one for one in told if one.verdict == "fired"}
+        assert set(fired) == set(runs) | {live.run_for for live in stored.lives}
+        spans = await world.store.spans(stored.sid, 0, 1 << 60)
+        assert sum(one.verdict in ("skipped", "missed", "coalesced") for one in told) == sum(span.n for span in spans)
+        for at, run in runs.items():
+            tried = [one for one in await world.store.attempts(stored.sid, at, at) if one.kind == "scheduled"]
+            assert (fired[at].state, len(fired[at].tried)) == (run.outcome, len(tried))
+        assert all(round(one.scheduled_for.timestamp() * 1_000_000) > now for one in told)
+
+
+class Counting:
+    """Counts the rows that a store gives out."""
+
+    def __init__(self, inner: Any) -> None:
+        self.rows = 0
+        for name in READS:
+            setattr(inner, name, self._counted(getattr(inner, name)))
+
+    def _counted(self, verb: Callable[..., Awaitable[list[Any]]]) -> Callable[..., Awaitable[list[Any]]]:
+        async def read(*args: Any, **named: Any) -> list[Any]:
+            found = await verb(*args, **named)
+            self.rows += len(found)
+            return found
+
+        return read
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "interval", "spec": "60"}], ids=["cron", "interval"])
+async def test_a_page_reads_what_it_gives(world: World, kind: dict[str, Any]) -> None:
+    key = await world.create(overlap="skip", **kind)
+    await world.schedules.start()
+    await world.minutes(30)
+    world.duration = timedelta(seconds=90)  # from now on every second one is skipped: as many spans as runs
+    await world.minutes(30)
+    counting = Counting(world.store)
+    for start in (NOON, NOON + timedelta(minutes=15), NOON + timedelta(minutes=40)):
+        counting.rows = 0
+        page = await world.schedules.occurrences(key, start=start, limit=10)
+        assert len(page.items) == 10
+        assert counting.rows <= 40
+
+
+async def test_the_runs_of_other_schedules_are_not_looked_at(world: World) -> None:
+    key = await world.create(spec="*/10 * * * *")
+    await world.create(name="busy")
+    await world.schedules.start()
+    await world.minutes(35)
+    scanned = 0
+
+    async def scan(*_args: Any) -> list[Any]:
+        nonlocal scanned
+        scanned += 1
+        return []
+
+    for name in ("runs", "next_runs", "latest_runs", "read_ledger"):
+        setattr(world.store, name, scan)
+    assert [f"{one.scheduled_for:%M}" for one in await paged(world, key, 2)] == ["10", "20", "30"]
+    assert scanned == 0
+
+
+async def test_days_that_were_pruned_are_left_out(world: World) -> None:
+    key = await world.create(spec="*/15 * * * *")
+    await world.schedules.start()
+    await world.minutes(30)
+    await world.schedules.stop()
+    await world.minutes(60 * 11)
+    await world.schedules.start()
+    await world.minutes(50)
+    whole = await paged(world, key, 100)
+    midnight = datetime(2026, 3, 5, tzinfo=UTC)
+    while await world.store.prune_day(round(midnight.timestamp() * 1_000_000)) is not None:
+        pass
+    kept = [one for one in whole if one.scheduled_for >= midnight]
+    assert 0 < len(kept) < len(whole)
+    assert await paged(world, key, 5) == kept
+    assert await paged(world, key, 1000) == kept
+
+
+async def test_a_deleted_schedule_keeps_its_history(world: World) -> None:
+    key = await world.create(name="gone", overlap="skip")
+    await world.schedules.start()
+    await world.minutes(10)
+    before = await paged(world, key, 4)
+    await world.schedules.delete(key)
+    await world.minutes(10)
+    assert await paged(world, key, 4) == before
+    assert [one.event for one in (await world.schedules.audit(subject=key)).items][-1] == "schedule.deleted"
+    assert (await world.schedules.dead_letters(key)).items == []
+    assert len((await world.schedules.runs(key)).items) == len(before)
+    with pytest.raises(ScheduleNotFoundError):
+        await world.schedules.get(key)
+    with pytest.raises(ScheduleNotFoundError):
+        await world.schedules.occurrences("never there")
+
+
+async def test_years_of_minutes_are_not_walked_through() -> None:
+    """A page near the end of ten years does not enumerate what lies before it."""
+    store = MemoryStore()
+    world = World(lambda: store, NOON)
+    await world.schedules.open()
+    key = await world.create(catch_up_policy="skip")
+    await world.clock.advance(timedelta(days=3650))
+    await world.schedules.start()
+    await world.minutes(1)
+    end = world.clock.now()
+    start = datetime.fromtimestamp(end / 1_000_000, UTC) - timedelta(minutes=20)
+    page = await asyncio.wait_for(world.schedules.occurrences(key, start=start, limit=5), 5)
+    assert [one.verdict for one in page.items] == ["missed"] * 5
+    await world.schedules.stop()

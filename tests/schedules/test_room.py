@@ -1,0 +1,160 @@
+"""No more is claimed than can run: what waits for a thread, or for others to end, stays due."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from noonbell.actions.results import Prepared
+from noonbell.core.records import Start, StoredSchedule
+from noonbell.engine import engine as loop
+from noonbell.engine.lane import LaneWork
+from noonbell.engine.work import Room
+from noonbell.ledger import verify_store
+from noonbell.schedules import Call, Schedules
+from noonbell.store.sqlite import SqliteStore
+from tests.schedules.conftest import World
+
+
+async def _nothing() -> None:
+    pass
+
+
+def work_of(world: World, plain: Collection[str]) -> LaneWork:
+    def prepare(stored: StoredSchedule, start: Start) -> Prepared:
+        del start
+        return Prepared(_nothing, is_async=stored.columns.name not in plain)
+
+    def needs_thread(stored: StoredSchedule) -> bool:
+        return stored.columns.name in plain
+
+    return LaneWork(world.store, lane="default", owner="me", prepare=prepare, needs_thread=needs_thread)
+
+
+async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: World) -> None:
+    plain = [f"plain-{n}" for n in range(10)]
+    for name in [*plain, "async-1", "async-2"]:
+        await world.create(name=name)
+    await world.minutes(1)
+    work, now = work_of(world, plain), world.clock.now()
+
+    async def claim(room: Room) -> list[str]:
+        jobs, claimed = await work.claim(now, now, room)
+        assert not claimed.full
+        assert claimed.next_wake_at is not None
+        assert claimed.next_wake_at > now, "what is left due is no reason to look at once"
+        return sorted(job.name for job in jobs)
+
+    first = await claim(Room(100, 4))
+    assert len(first) == 6
+    assert first[:2] == ["async-1", "async-2"], "what needs no thread goes past those that wait for one"
+    assert (await verify_store(world.store)).problems == []
+    assert await claim(Room(100, 0)) == []
+    jobs, _ = await work.claim(now, now, Room(100, 6))
+    assert sorted([*first[2:], *(job.name for job in jobs)]) == plain, "each once"
+    assert (await verify_store(world.store)).problems == []
+
+
+async def test_no_more_runs_are_claimed_than_there_is_room_for(world: World) -> None:
+    for n in range(5):
+        await world.create(name=f"n-{n}")
+    await world.minutes(1)
+    work, now = work_of(world, ()), world.clock.now()
+    batches = [await work.claim(now, now, Room(2, 0)) for _ in range(3)]
+    assert [len(jobs) for jobs, _ in batches] == [2, 2, 1]
+    assert [claimed.full for _, claimed in batches] == [True, True, False]
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+async def until(found: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await found():  # noqa: ASYNC110 - threads and a database are waited for
+            await asyncio.sleep(0.01)
+
+
+async def create(schedules: Schedules, callback: str, count: int) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=0.3)
+    action = {"kind": "callback", "name": callback}
+    await schedules.create_many(
+        [
+            {"type": "one_shot", "spec": at.isoformat(), "name": f"{callback}-{n}", "action": action}
+            for n in range(count)
+        ]
+    )
+
+
+async def test_the_loop_claims_a_few_more_plain_functions_than_it_has_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "THREAD_SLOTS", 2)
+    monkeypatch.setattr(loop, "THREADS_AHEAD", 1)
+    free, begun, quick = threading.Event(), list[str](), list[str]()
+
+    def slow(call: Call) -> None:
+        begun.append(call.name)
+        free.wait(20)
+
+    async def swift(call: Call) -> None:
+        quick.append(call.name)
+
+    store = SqliteStore(tmp_path / "room.db")
+    async with Schedules(store, callbacks={"slow": slow, "swift": swift}) as schedules:
+        await create(schedules, "slow", 6)
+        await create(schedules, "swift", 3)
+        await schedules.start()
+
+        async def swift_ones_ran() -> bool:
+            return len(quick) == 3 and len(begun) == 2
+
+        await until(swift_ones_ran)
+        live = await store.read_ledger("live", None, 100)
+        assert len(live) == 3, "two run, one waits, and three are still due"
+        free.set()
+
+        async def all_ran() -> bool:
+            return len(await store.read_ledger("runs", None, 100)) == 9
+
+        await until(all_ran)
+        assert sorted(begun) == [f"slow-{n}" for n in range(6)]
+        await schedules.stop()
+        assert (await verify_store(store)).problems == []
+    await store.close()
+
+
+async def test_the_loop_has_only_so_many_runs_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MOST_IN_HAND", 3)
+    free, under_way, most = asyncio.Event(), 0, 0
+
+    async def work(call: Call) -> None:
+        nonlocal under_way, most
+        del call
+        under_way += 1
+        most = max(most, under_way)
+        await free.wait()
+        under_way -= 1
+
+    store = SqliteStore(tmp_path / "room.db")
+    async with Schedules(store, callbacks={"work": work}) as schedules:
+        await create(schedules, "work", 10)
+        await schedules.start()
+
+        async def full() -> bool:
+            return under_way == 3
+
+        await until(full)
+        free.set()
+
+        async def all_ran() -> bool:
+            return len(await store.read_ledger("runs", None, 100)) == 10
+
+        await until(all_ran)
+        await schedules.stop()
+    assert most == 3
+    await store.close()
