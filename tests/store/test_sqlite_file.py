@@ -285,7 +285,8 @@ async def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
     due = [detail for detail, verb in plans if verb == "claim" and "idx_schedules_next_run" in detail]
     assert len(due) == 2, "the due schedules, and the earliest that is not due yet"
     assert any("idx_runs_live_wake" in detail for detail, verb in plans if verb == "claim retries")
-    assert not any("TEMP B-TREE FOR ORDER BY" in detail for detail, _ in plans)
+    # the few runs that gave way are put in their order; nothing else is sorted
+    assert {verb for detail, verb in plans if "TEMP B-TREE FOR ORDER BY" in detail} == {"claim preempting"}
 
 
 async def test_a_claim_of_one_does_not_read_the_schedules_that_are_not_due(path: Path) -> None:
