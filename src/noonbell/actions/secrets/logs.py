@@ -21,6 +21,7 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 # By name, since a module may be imported, and its logger used, after the filter was put in place.
 OWN_LOGGERS: Final = (
     "noonbell",
+    "noonbell.actions",
     "noonbell.delivery",
     "noonbell.engine",
     "noonbell.http",
