@@ -17,13 +17,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from noonbell.engine import SystemClock
-from noonbell.ledger import verify_store
+from noonbell.ledger import account, verify_store
 from noonbell.ports import ScheduleStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.crash.schedules_judge import DAY, MINUTE, PATIENCE, judge, read, read_ledger
+from tests.crash.schedules_victim import SPEED
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 LIFE_SECONDS: Final = 40.0
@@ -194,7 +196,10 @@ class Campaign:
         for table in ("outbox", "dead_letters"):
             if left := await _count(store, table):
                 outcome.wrong.append(f"{left} rows are left in {table}")
-        report = await verify_store(store)
+        # Verify grants a second to clocks that differ, and so to a look that goes by a reading from before its rows.
+        # Here a second of the machine is a minute of the clock; the judge sees overlaps by the journal, to the line.
+        with mock.patch.object(account, "_SKEW", SPEED * account._SKEW):
+            report = await verify_store(store)
         outcome.wrong.extend(problem.text for problem in report.problems)
         outcome.starts = sum(map(len, story.tries.values()))
         outcome.interrupted, outcome.repeated = story.interrupted, story.repeated

@@ -7,6 +7,7 @@ returns what does not fit, as sentences:
    in the journal, and its last attempt is the one that is recorded.
 2. A start that was cut off, or whose end was lost, is repeated under the same run id in another life, and recorded as
    of unknown outcome. Nothing else is repeated but by a retry. At most once, and asked for by a person, mean one start.
+   Within a life the runs of a schedule do not overlap, unless it allows that.
 3. Every run that sends a message has arrived; first arrivals are in order; one life never brings a message twice.
 4. For each cron schedule the minutes are walked: every occurrence has one verdict, and one that its policies allow.
    Nothing is missed while a life was up.
@@ -102,6 +103,7 @@ class Story:
     acknowledged: set[int] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
+    executing: dict[tuple[int, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # by life and schedule
     up: list[tuple[int, int]] = field(default_factory=list)  # stretches in which a life is known to have been up
     wrong: list[str] = field(default_factory=list)
 
@@ -149,9 +151,14 @@ def read(journal: Iterable[Line]) -> Story:
 def _read_try(story: Story, line: Line) -> None:
     tries = story.tries[line["run"]]
     known = [one for one in tries if one.attempt == line["attempt"]]
+    executing = story.executing[line["life"], line["run"].rsplit(":", 2)[0]]
     if line["what"] == "end":
         known[0].end = line["ok"]
+        executing.discard(line["run"])
         return
+    if executing and not line["run"].startswith("allow:"):
+        story.wrong.append(f"{line['run']} started in life {line['life']} while {min(executing)} was executing")
+    executing.add(line["run"])
     if known:
         story.wrong.append(f"attempt {line['attempt']} of {line['run']} started twice")
     tries.append(Try(line["attempt"], line["life"]))

@@ -96,6 +96,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a repeat in one life": (lambda told, _: told[11].update(life=1), "was repeated in the same life"),
     "an attempt starts twice": (lambda told, _: told.insert(2, told[1]), "started twice"),
     "a crash is not recorded": (lambda _, kept: kept.attempts.clear(), "was cut off, but is recorded as None"),
+    "runs overlap": (lambda told, _: told.insert(13, told.pop(12)), "was executing"),
     "a message never comes": (lambda told, _: told.__delitem__(3), "has not arrived"),
     "messages out of order": (lambda told, _: told.insert(1, told.pop(8)), f"arrived before {run('send-0', 1)}"),
     "a message comes twice": (lambda told, _: told.insert(4, told[3]), "or twice"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell import planning
+from noonbell.core.records import LifecycleEvent
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleFileInvalidError
 from noonbell.ledger import verify_store
 from noonbell.planning import Plan, apply, loads, plan
@@ -245,6 +246,37 @@ async def test_quiet_hours_belong_to_the_file(store: ScheduleStore) -> None:
         "quiet_hours.updated",
         "quiet_hours.deleted",
     ]
+    told = [json.loads(event.detail) for _, event in await store.audit(AuditFilter("file:billing:nights"), 0, 10)]
+    assert [one["windows"][0]["from"] for one in (told[0], told[1]["before"], told[1]["after"], told[2])] == [
+        "22:00", "22:00", "20:00", "20:00",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('at = "2026-11-15T15:00"', 'at = "2026-11-15T15:00"\ntimezone = "Asia/Tokyo"', "6:12"),
+        ('cron = "0 * * * *"', 'cron = "0 * * * *"\nend_at = "2020-01-01T00:00"', "6:10"),
+    ],
+)
+async def test_a_change_that_leaves_nothing_to_come_is_a_problem_of_its_field(
+    store: ScheduleStore, before: str, after: str, told: str
+) -> None:
+    await applied(store, f"[schedules.a]\n{before}\n")
+    with pytest.raises(ScheduleFileInvalidError) as refused:
+        await plan(store, toml(f"[schedules.a]\n{after}\n"), now=NOW)
+    (problem,) = refused.value.problems
+    assert f"{problem.line}:{problem.column}" == told
+
+
+async def test_applying_knows_that_the_engine_is_up(store: ScheduleStore) -> None:
+    await applied(store, '[schedules.a]\ncron = "* * * * *"\n')
+    await store.record(LifecycleEvent("lane:default", NOW, "one-1", "init-ok"))
+    hold = await store.hold("lane:default", "process 1 (instance one-1)")
+    await applied(store, '[schedules.a]\ncron = "*/2 * * * *"\n', NOW + 600_000_000)
+    hold.release()
+    (span,) = await store.spans(1, NOW, NOW + DAY)
+    assert (span.verdict, span.reason) == ("coalesced", "one run for all that was due")
 
 
 async def test_quiet_hours_that_others_use(store: ScheduleStore) -> None:

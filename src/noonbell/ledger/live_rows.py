@@ -94,8 +94,8 @@ def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[
     if next_run_at == expected:
         return
     if last_epoch["epoch"] != 1 and next_run_at is not None:
-        # after an edit it may look once to find its new rhythm: at the end of a run of the epoch before, or early
-        if next_run_at in (row["last_success_at"], row["last_failure_at"]):
+        # after an edit it may look once to find its new rhythm: at once where a run of the epoch before ended, or early
+        if next_run_at == cursor:
             return
         if cursor == last_epoch["from_at"] and is_instant(next_run_at) and expected and next_run_at <= expected:
             return

@@ -100,8 +100,7 @@ class OutboxInMemory:
     async def sending(self, sid: int, message_id: str) -> Sending | None:
         tables = self._tables()
         for ahead, (_, message) in enumerate(sorted(tables.outbox[sid].items())):
-            if message.message_id == message_id:
-                stream = tables.streams[sid]
+            if message.message_id == message_id and (stream := tables.streams.get(sid)) is not None:
                 return Sending(
                     copy(message), ahead, stream["attempt"], stream["wake_at"], stream["owner"], stream["error"]
                 )
