@@ -133,6 +133,12 @@ async def test_postgres_that_loses_connections_backends_and_itself(postgres: Pos
     assert campaign.outcome.crashes_recorded == 0
 
 
+async def stands_still(pid: int) -> bool:
+    """Whether the process is stopped by a signal; it comes to that when no transaction is open."""
+    state = await asyncio.to_thread(Path(f"/proc/{pid}/stat").read_text)
+    return state.rpartition(")")[2].split()[0] == "T"
+
+
 async def test_an_engine_whose_lane_was_taken_writes_nothing_more(postgres: PostgresServer, tmp_path: Path) -> None:
     campaign = Campaign(await postgres.new_database(), tmp_path, seed=34)
     async with campaign.life() as first:
@@ -140,6 +146,7 @@ async def test_an_engine_whose_lane_was_taken_writes_nothing_more(postgres: Post
         await asyncio.sleep(1)
         assert first.stdin is not None
         first.stdin.write(b"freeze\n")  # for longer than its lease
+        assert await happens(lambda: stands_still(first.pid))
         async with campaign.life() as second:
             await campaign.hear(second, "up")
             await asyncio.sleep(0.5)
