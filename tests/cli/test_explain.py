@@ -42,8 +42,11 @@ def test_the_data() -> None:
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {
         "expression": "0,30 9 * 2 *",
+        "kind": "cron",
+        "spec": "0,30 9 * 2 *",
         "posix": "0,30 9 * 2 *",
         "description": "At 09:00 and 09:30 every day in February",
+        "notes": [],
         "fields": {
             "minute": [0, 30],
             "hour": [9],

@@ -58,8 +58,11 @@ def test_the_data() -> None:
     surprise = found.pop("surprises")
     assert found == {
         "expression": "30 2 * * *",
+        "kind": "cron",
+        "spec": "30 2 * * *",
         "posix": "30 2 * * *",
         "description": "At 02:30 every day",
+        "notes": [],
         "zone": "America/New_York",
         "dst": "literal",
         "from": "2026-10-31T16:00:30-04:00",

@@ -30,7 +30,7 @@ SENTENCES = {
     "0 0 31 * *": "At 00:00 on day 31 of the month",
     "0 0 1,15 * 1": "At 00:00 on day 1 and 15 of the month, or on any Monday",
     "0 0 1 1,7 1": "At 00:00 on day 1 of the month, or on any Monday, only in January and July",
-    "0 12 14 2 *": "At 12:00 on 14 February",
+    "0 12 14 2 *": "At 12:00 on 14 February every year",
     "0 0 29 2 *": "At 00:00 on 29 February (leap years only)",
     "0 0 1-7 1,4,7,10 *": "At 00:00 on day 1 to 7 of January, April, July and October",
     "0 0 * 6-8 *": "At 00:00 every day from June to August",

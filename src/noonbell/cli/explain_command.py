@@ -1,19 +1,20 @@
-"""`noonbell explain`: what an expression means, field by field."""
+"""`noonbell explain`: what an expression or a phrase means, field by field."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from noonbell.cli import reading as readings
 from noonbell.cli.complaints import SpeakingCommand
-from noonbell.cli.instants import find_zone, offset_text, span_text
+from noonbell.cli.instants import offset_text, span_text
 from noonbell.cron import FIELD_NAMES, CronExpression, DstPolicy
-from noonbell.errors import CronCalculationError
+from noonbell.language.preview import coming
 
 _DAY_RULES: Final = {
     (False, False): ("every day", ""),
@@ -29,28 +30,23 @@ _DAY_RULES: Final = {
 def command(now: datetime, expression: str, tz: str | None, dst: DstPolicy, *, as_json: bool) -> None:
     """Say in English when EXPRESSION fires, field by field, with the clock changes that bend it in the coming year.
 
+    EXPRESSION is cron or English; of English it is shown what was understood.
+
     \b
     noonbell explain '0 0 1,15 * 1'
+    noonbell explain 'every weekday at 9am in Kyiv'
     noonbell explain '0 0 12 ? * MON-FRI' --tz Europe/Berlin
     """  # noqa: D301 - click wants the character itself
-    reading = readings.read(expression, as_json=as_json)
-    zone = find_zone(tz, as_json=as_json)
-    here = now.astimezone(zone)
-    parsed = reading.expression
-    surprises = readings.coming_surprises(reading, here, zone, dst)
-    coming = _next(parsed, here, dst)
-    rule, rule_sentence = _DAY_RULES[parsed.day_restricted, parsed.weekday_restricted]
+    reading = readings.read(expression, tz, now, as_json=as_json)
+    here = now.astimezone(reading.zone)
+    found = coming(reading.understood, here, 1, dst)
+    surprises = readings.coming_surprises(reading, here, dst)
     if as_json:
         data = {
-            "expression": expression,
-            "posix": parsed.text,
-            "description": reading.description,
-            "fields": {name: sorted(values) for name, values in _fields(parsed).items()},
-            "day_rule": rule,
-            "minimum_spacing_seconds": int(parsed.minimum_spacing().total_seconds()),
-            "zone": str(zone),
+            **reading.data,
+            **_cron_data(reading.expression),
             "dst": dst,
-            "next": coming.isoformat() if coming else None,
+            "next": found[0].isoformat() if found else None,
             "surprises": [readings.surprise_data(surprise) for surprise in surprises],
         }
         click.echo(json.dumps(data, ensure_ascii=False))
@@ -58,28 +54,38 @@ def command(now: datetime, expression: str, tz: str | None, dst: DstPolicy, *, a
     console = readings.terminal()
     readings.print_head(console, reading)
     console.print()
-    for name, text in zip(FIELD_NAMES, parsed.text.split(), strict=True):
-        console.print(Text.assemble((f"  {name:9}", "dim"), (text, "cyan")))
-    console.print()
-    if rule_sentence:
-        console.print(Text(f"  {rule_sentence}", "yellow"))
-    console.print(Text.assemble(("  closest  ", "dim"), f"{span_text(parsed.minimum_spacing())} apart"))
-    if coming:
+    if reading.expression is not None:
+        _print_fields(console, reading.expression)
+    for at in found:
+        clock = f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}"
         console.print(
             Text.assemble(
                 ("  next     ", "dim"),
-                (f"{coming:%a} {coming.date()} {coming:%H:%M}", "bold green"),
-                f" {offset_text(coming)}, in {span_text(coming - now)} ({zone})",
+                (f"{at:%a} {at.date()} {clock}", "bold green"),
+                f" {offset_text(at)}, in {span_text(at - now)} ({reading.zone})",
             )
         )
     readings.print_surprises(console, surprises)
 
 
-def _next(expression: CronExpression, after: datetime, dst: DstPolicy) -> datetime | None:
-    try:
-        return expression.next(after, dst=dst)
-    except CronCalculationError:
-        return None
+def _cron_data(expression: CronExpression | None) -> dict[str, Any]:
+    if expression is None:
+        return {"fields": None, "day_rule": None, "minimum_spacing_seconds": None}
+    return {
+        "fields": {name: sorted(values) for name, values in _fields(expression).items()},
+        "day_rule": _DAY_RULES[expression.day_restricted, expression.weekday_restricted][0],
+        "minimum_spacing_seconds": int(expression.minimum_spacing().total_seconds()),
+    }
+
+
+def _print_fields(console: Console, expression: CronExpression) -> None:
+    for name, text in zip(FIELD_NAMES, expression.text.split(), strict=True):
+        console.print(Text.assemble((f"  {name:9}", "dim"), (text, "cyan")))
+    console.print()
+    rule_sentence = _DAY_RULES[expression.day_restricted, expression.weekday_restricted][1]
+    if rule_sentence:
+        console.print(Text(f"  {rule_sentence}", "yellow"))
+    console.print(Text.assemble(("  closest  ", "dim"), f"{span_text(expression.minimum_spacing())} apart"))
 
 
 def _fields(expression: CronExpression) -> dict[str, frozenset[int]]:

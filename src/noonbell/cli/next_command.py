@@ -1,4 +1,4 @@
-"""`noonbell next`: the coming occurrences of an expression."""
+"""`noonbell next`: the coming occurrences of an expression or a phrase."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.text import Text
 
 from noonbell.cli import reading as readings
 from noonbell.cli.complaints import Complaint, SpeakingCommand
-from noonbell.cli.instants import Start, find_start, find_zone, offset_text, span_text
-from noonbell.cron import CronExpression, DstPolicy
-from noonbell.errors import CronCalculationError
+from noonbell.cli.instants import Start, find_start, offset_text, span_text
+from noonbell.cron import DstPolicy
+from noonbell.language.preview import coming
 
 
 @click.command("next", cls=SpeakingCommand)
@@ -27,25 +27,25 @@ def command(
 ) -> None:
     """List the coming occurrences of EXPRESSION, and the clock changes that bend it in the year after.
 
+    EXPRESSION is cron or English. An interval is counted from the time of --from.
+
     \b
+    noonbell next 'every weekday at 9am in Kyiv'
     noonbell next '30 1 * * *' --tz America/New_York
     noonbell next '*/15 9-17 * * mon-fri' --count 20
     noonbell next @daily --from 2027-03-13 --json
     """  # noqa: D301 - click wants the character itself
-    reading = readings.read(expression, as_json=as_json)
-    zone = find_zone(tz, as_json=as_json)
-    start = find_start(from_, zone, now, as_json=as_json)
-    occurrences = _occurrences(reading.expression, start.after, count, dst)
+    reading = readings.read(expression, tz, now, as_json=as_json)
+    start = find_start(from_, reading.zone, now, as_json=as_json)
+    occurrences = coming(reading.understood, start.after, count, dst)
     if not occurrences:
-        message = f'"{reading.expression.text}" never fires after {start.at.isoformat()}: the calendar ends in 9999'
+        why = "it comes once" if reading.understood.kind == "one_shot" else "the calendar ends in 9999"
+        message = f'"{reading.understood.spec}" never fires after {start.at.isoformat()}: {why}'
         raise Complaint(message, {"expression": expression, "from": start.at.isoformat()}, as_json=as_json)
-    surprises = readings.coming_surprises(reading, start.at, zone, dst)
+    surprises = readings.coming_surprises(reading, start.at, dst)
     if as_json:
         data = {
-            "expression": expression,
-            "posix": reading.expression.text,
-            "description": reading.description,
-            "zone": str(zone),
+            **reading.data,
             "dst": dst,
             "from": start.at.isoformat(),
             "remark": start.remark,
@@ -56,22 +56,11 @@ def command(
         return
     console = readings.terminal()
     readings.print_head(console, reading)
-    _print_occurrences(console, str(zone), start, occurrences, complete=len(occurrences) == count)
+    complete = len(occurrences) == count or reading.understood.kind == "one_shot"
+    _print_occurrences(console, str(reading.zone), start, occurrences, complete=complete)
     if surprises:
         console.print()
         readings.print_surprises(console, surprises)
-
-
-def _occurrences(expression: CronExpression, after: datetime, count: int, dst: DstPolicy) -> list[datetime]:
-    """Fewer than asked for only where the calendar ends."""
-    found: list[datetime] = []
-    try:
-        while len(found) < count:
-            after = expression.next(after, dst=dst)
-            found.append(after)
-    except CronCalculationError:
-        pass
-    return found
 
 
 def _data(at: datetime) -> dict[str, Any]:
@@ -92,7 +81,7 @@ def _print_occurrences(
         console.print(
             Text.assemble(
                 (f"  {at:%a} {at.date()} ", "default"),
-                (f"{at:%H:%M}", "bold green"),
+                (f"{at:%H:%M:%S}" if any(other.second for other in occurrences) else f"{at:%H:%M}", "bold green"),
                 (f"  {offset_text(at):11}", "dim"),
                 (f"  {span} later" if start.given else f"  in {span}", "default"),
                 ("  (the second time)" if at.fold else "", "yellow"),

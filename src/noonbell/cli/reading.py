@@ -1,53 +1,84 @@
-"""An expression as it was typed, read in any dialect; and what both commands tell about it."""
+"""An expression as it was typed, in English or any dialect of cron; and what both commands tell about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Final, TypeVar
-from zoneinfo import available_timezones
+from datetime import datetime, tzinfo
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo, available_timezones
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from noonbell.cli.complaints import about_expression, printable
-from noonbell.cron import CronExpression, DstPolicy, parse, translate
-from noonbell.errors import InvalidCronExpressionError
-from noonbell.language import Surprise, describe, dst_surprises
+from noonbell.cli.complaints import Complaint, about_expression, about_language, printable
+from noonbell.cli.instants import find_zone
+from noonbell.cron import CronExpression, DstPolicy
+from noonbell.errors import InvalidCronExpressionError, LanguageError
+from noonbell.language import Surprise, Understood, parse
+from noonbell.language.preview import coming_surprises as surprises_of
 
-_LOOK_AHEAD: Final = timedelta(days=366)
-_CALENDAR_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was typed, and the POSIX expression that it means."""
+    """What was typed, what it means, and in which zone. `expression` is there for cron alone."""
 
     typed: str
-    expression: CronExpression
-    description: str
+    understood: Understood
+    expression: CronExpression | None
+    zone: tzinfo
+
+    @property
+    def description(self) -> str:
+        return self.understood.description
 
     @property
     def translated(self) -> bool:
-        return self.typed.split() != self.expression.text.split()
+        return self.typed.split() != self.understood.spec.split()
+
+    @property
+    def spec_text(self) -> str:
+        if self.understood.kind == "interval":
+            return f"an interval of {self.understood.spec} s"
+        return self.understood.spec
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What both commands say first in JSON."""
+        return {
+            "expression": self.typed,
+            "kind": self.understood.kind,
+            "spec": self.understood.spec,
+            "posix": self.understood.spec if self.understood.kind == "cron" else None,
+            "description": self.description,
+            "notes": list(self.understood.notes),
+            "zone": self.understood.timezone,
+        }
 
 
-def read(typed: str, *, as_json: bool) -> Reading:
+def read(typed: str, tz: str | None, now: datetime, *, as_json: bool) -> Reading:
+    """Read in the zone that the text names, else in that of --tz, else in the host's."""
+    given = find_zone(tz, as_json=as_json)
     try:
-        expression = parse(translate(typed))
+        understood = parse(typed, now=now, timezone=given)
     except InvalidCronExpressionError as error:
         raise about_expression(error, as_json=as_json) from error
-    return Reading(typed, expression, describe(expression))
+    except LanguageError as error:
+        raise about_language(error, as_json=as_json) from error
+    zone = ZoneInfo(understood.timezone) if understood.zone_named else given
+    if tz is not None and str(zone) != str(given):
+        message = f'The text names the time zone {zone}, and --tz says "{tz}"; give one of them'
+        facts = {"option": "--tz", "value": tz, "zone": str(zone)}
+        raise Complaint(message, facts, as_json=as_json)
+    return Reading(typed, understood, understood.expression, zone)
 
 
-def coming_surprises(reading: Reading, start: datetime, zone: tzinfo, dst: DstPolicy) -> list[Surprise]:
+def coming_surprises(reading: Reading, start: datetime, dst: DstPolicy) -> tuple[Surprise, ...]:
     """Those of the year after `start`, or of what is left of the calendar."""
-    since = start.astimezone(UTC)
-    end = since + _LOOK_AHEAD if since < _CALENDAR_END - _LOOK_AHEAD else _CALENDAR_END
-    return dst_surprises(reading.expression, zone, since, end, dst=dst)
+    return () if reading.expression is None else surprises_of(reading.expression, start, reading.zone, dst)
 
 
 def options(function: _Function) -> _Function:
@@ -62,7 +93,10 @@ def options(function: _Function) -> _Function:
             help="At clock changes: follow the clock to the letter, or fire repeated and skipped times once.",
         ),
         click.option(
-            "--tz", metavar="ZONE", shell_complete=_complete_zone, help="IANA time zone. Default: the host's."
+            "--tz",
+            metavar="ZONE",
+            shell_complete=_complete_zone,
+            help="IANA time zone. Default: that of the text, else the host's.",
         ),
         click.argument("expression"),
     ):
@@ -85,11 +119,13 @@ def terminal() -> Console:
 def print_head(console: Console, reading: Reading) -> None:
     console.print(Text.assemble((printable(reading.typed.strip()), "bold cyan")))
     if reading.translated:
-        console.print(Text.assemble(("  read as ", "dim"), (reading.expression.text, "cyan")))
+        console.print(Text.assemble(("  read as ", "dim"), (reading.spec_text, "cyan")))
     console.print(Text(f"  {reading.description}"))
+    for note in reading.understood.notes:
+        console.print(Text(f"  ({printable(note)})", "dim"))
 
 
-def print_surprises(console: Console, surprises: list[Surprise]) -> None:
+def print_surprises(console: Console, surprises: Sequence[Surprise]) -> None:
     for surprise in surprises:
         style = "dim" if surprise.kind == "remark" else "yellow"
         console.print(Text(f"  ! {surprise.sentence}", style))

@@ -4,7 +4,7 @@ The sentence is exact: two expressions with the same sentence fire at the same m
 days and months, each said in the shortest form that fits. POSIX's rule that a day *or* a weekday is enough is always
 spelt out, because it is what people do not expect.
 
-Not here: reading English, which is the other direction.
+Each sentence can be read again by `noonbell.language.parse`, and then means the same minutes.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ def _on_dates(days: frozenset[int], months: frozenset[int], month_names: str) ->
     if len(days) > 1 or len(months) > 1:
         return f" on {_numbered(days)} of {month_names}"
     (day,) = days
-    return f" on {day} {month_names}" + (" (leap years only)" if (day, month_names) == (29, "February") else "")
+    # a date alone would be one day of one year; how often it comes is always said
+    return f" on {day} {month_names}" + (
+        " (leap years only)" if (day, month_names) == (29, "February") else " every year"
+    )
 
 
 def _numbered(days: Iterable[int]) -> str:
