@@ -58,7 +58,7 @@ async def handles(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     dsn = ""
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
-        dsn = await server.new_schema()
+        dsn = await server.new_ledger()
 
     async def make() -> Handle:
         store: Handle

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from noonbell.actions.secrets.keys import new_ring
+from noonbell.actions.secrets.secrets import Secrets
 from noonbell.errors import MonitorInvalidError, MonitorNotFoundError, NoonbellError, PingUnknownError
 from noonbell.monitors import Monitor, Monitors
 from noonbell.monitors.monitors import LONGEST_BODY
@@ -145,6 +147,24 @@ async def test_secrets_are_hidden_before_the_body_is_cut(store: Handle, clock: M
     (ping,) = await monitors.pings(made.monitor_id)
     assert ping.body.endswith("x***")
     assert ping.cut
+
+
+async def test_the_secrets_of_the_team_are_hidden_also_where_nobody_has_used_them_yet(
+    store: Handle, clock: ManualClock
+) -> None:
+    ring = new_ring()
+    await Secrets(store, ring, clock).put("red", "KEY", "opens+every/door")
+    await Secrets(store, ring, clock).put("blue", "KEY", "opens another one")
+    # as after a restart: nothing has asked for a secret in this process
+    monitors = Monitors(store, clock, secrets=Secrets(store, ring, clock))
+    made = await hourly(monitors, team="red")
+    said = "plain opens+every/door, quoted opens%2Bevery%2Fdoor, packed b3BlbnMrZXZlcnkvZG9vcg=="
+    await monitors.ping(made.token, "start", run="opens+every/door")
+    await monitors.ping(made.token, body=said, run="opens+every/door")
+    ping, start = await monitors.pings(made.monitor_id)
+    assert ping.body == "plain ***, quoted ***, packed ***"
+    assert (ping.run, start.run) == ("***", "***")
+    assert ping.ran_for is not None
 
 
 async def test_only_the_last_pings_and_flips_are_kept(store: Handle, clock: ManualClock, monitors: Monitors) -> None:

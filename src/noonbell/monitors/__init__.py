@@ -3,6 +3,7 @@
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
 from noonbell.monitors.asgi import PingApp
 from noonbell.monitors.monitors import Monitors
+from noonbell.monitors.rates import PingLimits
 from noonbell.monitors.records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
 from noonbell.monitors.watch import Watch
 
@@ -17,5 +18,6 @@ __all__ = [
     "OpenRun",
     "Ping",
     "PingApp",
+    "PingLimits",
     "Watch",
 ]

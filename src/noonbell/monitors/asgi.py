@@ -8,15 +8,16 @@
                         …?run=<name>              of the run of this name
 
 The body of a POST is kept, up to a length; what is beyond it is read and forgotten, so that a talkative job is not told
-that its ping failed. Beyond LONGEST_READ the ping counts all the same, and the connection is closed. Answers are plain
-text: 200, or 400, 404, 405, 408, 503 with a sentence that says what is wrong. Nothing but the token is needed, and
-nothing but "OK" is given away.
+that its ping failed. Beyond LONGEST_READ the ping counts all the same, and the connection is closed. More pings than
+`rates` takes are turned away before their body is read. Answers are plain text: 200, or 400, 404, 405, 408, 429, 503
+with a sentence that says what is wrong. Nothing but the token is needed, and nothing but "OK" is given away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from urllib.parse import parse_qs
 
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, PingUnknownError, StoreError, describe_error
 from noonbell.monitors.monitors import LONGEST_BODY, Monitors
+from noonbell.monitors.rates import PingLimits, PingRates
 from noonbell.monitors.state import PingKind
 
 Scope = MutableMapping[str, Any]
@@ -57,8 +59,11 @@ class _Body(NamedTuple):
 class PingApp:
     """Takes pings for some monitors. Lifespan events are answered and WebSockets are closed."""
 
-    def __init__(self, monitors: Monitors, *, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, monitors: Monitors, *, limits: PingLimits | None = None, read_seconds: float = READ_SECONDS
+    ) -> None:
         self._monitors = monitors
+        self._rates = PingRates(PingLimits() if limits is None else limits, monitors.elapsed)
         self._read_seconds = read_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,16 +85,29 @@ class PingApp:
             allowed = (b"allow", ", ".join(_METHODS).encode())
             await _answer(scope, send, _Answer(405, "A ping is a GET, POST or HEAD", (allowed,)))
             return
+        answer = await self._judged(asked[1], asked[2], scope, receive)
+        if answer is not None:
+            await _answer(scope, send, answer)
+
+    async def _judged(self, token: str, said: str | None, scope: Scope, receive: Receive) -> _Answer | None:
+        """The answer to a ping; None where the job hung up before its ping was whole."""
+        wait = self._rates.wait(token)
+        if wait:
+            later = (b"retry-after", str(math.ceil(wait)).encode())
+            return _Answer(429, "There are too many pings; this one was not counted", (later, *_CLOSE))
+        if not self._rates.enter():
+            return _Answer(503, "Too many pings are being read now; send it again", (_RETRY_AFTER, *_CLOSE))
         try:
             async with asyncio.timeout(self._read_seconds):
                 body = await _read(receive)
         except TimeoutError:
-            await _answer(scope, send, _Answer(408, "The body did not come in time; the ping was not counted", _CLOSE))
-            return
+            return _Answer(408, "The body did not come in time; the ping was not counted", _CLOSE)
+        finally:
+            self._rates.leave()
         if body is None:
-            return  # the job hung up before its ping was whole
-        answer = await self._take(asked[1], asked[2], scope, body.kept)
-        await _answer(scope, send, answer if body.whole else answer._replace(headers=(*answer.headers, *_CLOSE)))
+            return None
+        answer = await self._take(token, said, scope, body.kept)
+        return answer if body.whole else answer._replace(headers=(*answer.headers, *_CLOSE))
 
     async def _take(self, token: str, said: str | None, scope: Scope, body: bytes) -> _Answer:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
@@ -100,12 +118,14 @@ class PingApp:
                 token, kinds.get(said or ""), body=body, exit_code=exit_code, run=query.get("run", [""])[-1]
             )
         except PingUnknownError as error:
+            self._rates.forget(token)
             return _Answer(404, str(error))
         except MonitorInvalidError as error:
             return _Answer(400, str(error))
         except (StoreError, DocumentConflictError) as error:
             logger.error("A ping could not be stored: %s", describe_error(error))  # noqa: TRY400 - the store has said all there is
             return _Answer(503, "The ping could not be stored now; send it again", (_RETRY_AFTER,))
+        self._rates.note(token)
         return _Answer(200, "OK")
 
 

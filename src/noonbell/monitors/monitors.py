@@ -15,11 +15,13 @@ import codecs
 import secrets
 import uuid
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import Final, Unpack
 
 import msgspec
 
+from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
@@ -80,8 +82,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class Monitors:
     """The monitors of one store.
 
-    `mask` is given a team and a text before the text is stored, and hides what is secret in it. `on_due` is called
-    when a change made something due soon: a `Watch` in the same process has it as `wake`.
+    With `secrets`, those of a monitor's team are hidden in what its pings say before that is stored. `mask` is another
+    way to do so: it is given a team and a text. `on_due` is called when a change made something due soon: a `Watch` in
+    the same process has it as `wake`.
     """
 
     def __init__(
@@ -90,16 +93,24 @@ class Monitors:
         clock: Clock,
         *,
         actor: str = "api",
+        secrets: Secrets | None = None,
         mask: Callable[[str, str], str] | None = None,
         on_due: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._actor = actor
+        self._secrets = secrets
         self._mask = mask
         self._on_due = on_due
         self._editor = Editor(store)
         self._watched_from = clock.now()
+
+    def acting(self, actor: str) -> Monitors:
+        """The same monitors, for somebody else: the audit names him."""
+        view = copy(self)
+        vars(view).update(_actor=actor)
+        return view
 
     # --- creating and reading -------------------------------------------------------------------------------------
 
@@ -113,7 +124,7 @@ class Monitors:
             written.name, written.tags, written.rhythm, State("new", now), secrets.token_urlsafe(24), uuid.uuid4().hex
         )
         write = DocumentWrite(MONITOR, chosen, team, msgspec.json.encode(body).decode(), expected=0)
-        told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm})
+        told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
         try:
             document, _ = await self._store.put_documents([write, token_write(body.token, chosen, team)], now, [told])
         except DocumentConflictError as error:
@@ -179,7 +190,7 @@ class Monitors:
             edit = with_change(before, Change(state, flips), noticed_at=now, actor=self._actor)
             after = msgspec.structs.replace(edit.body, name=written.name, tags=written.tags, rhythm=written.rhythm)
             detail = {"changed": sorted(fields), "name": written.name, "rhythm": written.rhythm}
-            told = audit("updated", before.document.id, now, self._actor, detail)
+            told = audit("updated", before.document.id, now, self._actor, detail, team=before.document.team)
             return Edit(after, edit.beside, (told, *edit.audits))
 
         _, after = await self._editor.edit(monitor_id, now, step)
@@ -216,7 +227,7 @@ class Monitors:
         def step(before: Stored) -> Edit:
             body = msgspec.structs.replace(before.body, token=token)
             write = token_write(token, before.document.id, before.document.team)
-            told = audit("token_renewed", before.document.id, now, self._actor, {})
+            told = audit("token_renewed", before.document.id, now, self._actor, {}, team=before.document.team)
             return Edit(body, (write,), (told,))
 
         before, after = await self._editor.edit(monitor_id, now, step)
@@ -228,7 +239,8 @@ class Monitors:
         """Delete it with its pings and flips; the audit stays."""
         found = await self._find(monitor_id)
         now, body = self._clock.now(), found.body
-        told = audit("deleted", monitor_id, now, self._actor, {"name": body.name, "status": body.state.status})
+        facts = {"name": body.name, "status": body.state.status}
+        told = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
         if not await self._store.drop_documents(MONITOR, [monitor_id], [told]):
             raise MonitorNotFoundError(monitor_id)
         # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
@@ -237,6 +249,10 @@ class Monitors:
             await self._store.drop_documents(kind, slot_ids(kind, body.key, count))
 
     # --- pings ----------------------------------------------------------------------------------------------------
+
+    def elapsed(self) -> float:
+        """Seconds on a clock that is never set, for whoever counts pings by time."""
+        return self._clock.elapsed()
 
     async def ping(
         self,
@@ -253,16 +269,19 @@ class Monitors:
         Of a body the first LONGEST_BODY bytes are kept. Raises PingUnknownError where no monitor has the token.
         """
         now = self._clock.now()
-        heard = Heard(now, checked.ping_kind(kind, exit_code), checked.run_name(run), exit_code)
+        meant, named = checked.ping_kind(kind, exit_code), checked.run_name(run)
         raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
-        monitor_id = await self._owner(token)
+        monitor_id, team = await self._owner(token)
+        if self._secrets is not None and (raw or named):
+            await self._secrets.resolve(team, ())  # afterwards its masker knows them all
+        heard = Heard(now, meant, self._hidden(team, named), exit_code)
+        text, cut = self._kept_text(team, raw)
 
         def step(before: Stored) -> Edit:
             if not secrets.compare_digest(before.body.token.encode(), token.encode()):
                 raise PingUnknownError
             change = pinged(before.body.rhythm, before.body.state, heard, self._watched_from)
             edit = with_change(before, change, noticed_at=now, actor=PING_ACTOR)
-            text, cut = self._kept_text(before.document.team, raw)
             ran_for = _ran_for(before.body.state.running, heard)
             kept = KeptPing(before.body.pings, now, heard.kind, exit_code, heard.run, ran_for, text, cut)
             return with_ping(before, edit, kept)
@@ -274,23 +293,27 @@ class Monitors:
         self._wake(after, now)
         return record(after)
 
-    async def _owner(self, token: str) -> str:
+    async def _owner(self, token: str) -> tuple[str, str]:
+        """The monitor that a token is for, and its team."""
         try:
             found = await self._store.get_documents(TOKEN, [token_id(token)])
         except UnicodeEncodeError:
             raise PingUnknownError from None
         if not found:
             raise PingUnknownError
-        return token_owner(found[0])
+        return token_owner(found[0]), found[0].team
+
+    def _hidden(self, team: str, text: str) -> str:
+        if self._secrets is not None:
+            text = self._secrets.masker(team).text(text)
+        return text if self._mask is None else self._mask(team, text)
 
     def _kept_text(self, team: str, raw: bytes) -> tuple[str, bool]:
         """The text of a body that is kept, and whether there was more. Bytes that are no UTF-8 become U+FFFD.
 
         It is masked before it is cut: of a secret that was cut in two no part would be found.
         """
-        text = raw.decode("utf-8", "replace")
-        if self._mask is not None:
-            text = self._mask(team, text)
+        text = self._hidden(team, raw.decode("utf-8", "replace"))
         encoded = text.encode()
         if len(encoded) <= LONGEST_BODY:
             return text, len(raw) > LONGEST_BODY

@@ -161,7 +161,7 @@ def with_change(before: Stored, change: Change, *, noticed_at: int, actor: str) 
         number = body.flips + place
         text = _encode(KeptFlip(number, flip)).decode()
         beside.append(DocumentWrite(FLIP, _slot(FLIP, body.key, number), document.team, text))
-        audits.append(_flip_audit(document.id, flip, noticed_at, actor))
+        audits.append(_flip_audit(document, flip, noticed_at, actor))
         event = alert_event(flip)
         if event is not None and place in telling:
             unsent.append(Unsent(number, event, flip))
@@ -178,11 +178,11 @@ def with_ping(before: Stored, edit: Edit, ping: KeptPing) -> Edit:
     return Edit(body, (*edit.beside, write), edit.audits)
 
 
-def audit(event: str, monitor_id: str, at: int, actor: str, detail: Any) -> AuditEvent:
-    return AuditEvent(at, f"monitor.{event}", monitor_id, actor, _encode(detail).decode())
+def audit(event: str, monitor_id: str, at: int, actor: str, detail: Any, *, team: str) -> AuditEvent:
+    return AuditEvent(at, f"monitor.{event}", monitor_id, actor, _encode(detail).decode(), team)
 
 
-def _flip_audit(monitor_id: str, flip: Flip, noticed_at: int, actor: str) -> AuditEvent:
+def _flip_audit(document: Document, flip: Flip, noticed_at: int, actor: str) -> AuditEvent:
     event = "resumed" if flip.was == "paused" else flip.status
     detail = {
         "from": flip.was,
@@ -191,7 +191,7 @@ def _flip_audit(monitor_id: str, flip: Flip, noticed_at: int, actor: str) -> Aud
         "reason": flip.reason,
         "lasted_seconds": flip.lasted_us / SECOND,
     }
-    return audit(event, monitor_id, noticed_at, actor, detail)
+    return audit(event, document.id, noticed_at, actor, detail, team=document.team)
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noonbell import Schedules
 from noonbell.actions.http.definition import check_http
-from noonbell.actions.http.json_path import NOTHING, look_up, parse_path
+from noonbell.actions.http.json_path import NOTHING, look_up, parse_path, value_at
 from noonbell.errors import ScheduleInvalidError
 from noonbell.store.memory import MemoryStore
 
@@ -142,7 +146,43 @@ async def test_a_schedule_refuses_what_an_http_action_cannot_use() -> None:
     ],
 )
 def test_paths_lead_to_one_value_or_none(path: str, found: Any) -> None:
-    assert look_up({"a": {"b": [1, None]}, "c d": 2}, parse_path(path)) == found
+    whole = {"a": {"b": [1, None]}, "c d": 2}
+    assert look_up(whole, parse_path(path)) == found
+    assert value_at(msgspec.json.encode(whole), parse_path(path)) == found
+
+
+KEYS = ["a", "b", "", "a key", "ä", "wanted", "passed_0"]
+STEPS = st.sampled_from(KEYS) | st.integers(-3, 4) | st.just(120)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES, st.lists(STEPS, max_size=4))
+def test_a_text_is_read_only_where_the_path_leads_and_with_the_same_end(value: Any, steps: list[str | int]) -> None:
+    text = msgspec.json.encode(value)
+    assert value_at(text, tuple(steps)) == look_up(value, tuple(steps))
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"a": 1} x', b'{"a": 1, "b": tru}', b"[" * 100_000, b'{"a": 1}]'])
+def test_what_is_no_json_is_told_wherever_the_fault_lies(text: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, RecursionError)):
+        value_at(text, ("a",))
+
+
+def test_what_the_path_does_not_lead_to_takes_no_memory() -> None:
+    text = b'{"junk": [' + b"[]," * 300_000 + b'[]], "state": {"name": "ready"}}'
+    tracemalloc.start()
+    try:
+        assert value_at(text, ("state", "name")) == "ready"
+        assert value_at(text, ("junk", 3)) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(text)
 
 
 @pytest.mark.parametrize("path", ["", "a", "$.", "$a", "$[x]", '$["a]', "$.a b", "$[1", "$.*", "$" + ".a" * 300])

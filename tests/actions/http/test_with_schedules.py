@@ -94,6 +94,22 @@ async def test_a_job_is_sent_when_it_is_due_and_its_attempt_is_kept(world: World
     assert site.asked[0].headers["Noonbell-Scheduled-For"] == "2026-03-04T12:01:00Z"
 
 
+async def test_what_was_sent_and_answered_goes_with_its_day(world: World) -> None:
+    async with serving(answering("x" * 5_000)) as site, world.on(site) as schedules:
+        made = await schedules.create(action={"kind": "http", "url": site.url()}, **AT_12_01)
+        await schedules.start()
+        await world.seconds(30)
+        await site.until(1)
+        await world.recorded(schedules, made.schedule_id)
+        assert [one.detail is not None for one in await world.attempts(made.schedule_id)] == [True]
+        await schedules.stop()
+        day_after = world.clock.now() + 2 * 86_400_000_000
+        while await world.store.prune_day(day_after) is not None:
+            pass
+        assert await world.attempts(made.schedule_id) == []
+        assert (await schedules.statistics(made.schedule_id)).all_runs == 1
+
+
 async def test_a_retry_is_a_stored_instant_that_survives_a_restart(world: World) -> None:
     async with serving(in_turn(answering("no", 500), answering("yes"))) as site:
         async with world.on(site) as first:

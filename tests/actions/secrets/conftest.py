@@ -24,7 +24,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         made = SqliteStore(tmp_path / "app.db")
     else:
         server = cast("PostgresServer", request.getfixturevalue("postgres"))
-        made = PostgresStore(await server.new_schema(), pool_size=4)
+        made = PostgresStore(await server.new_ledger(), pool_size=4)
     await made.open()
     yield made
     await made.close()

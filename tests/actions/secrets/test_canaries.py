@@ -1,7 +1,9 @@
 """No secret, in any encoding, reaches a log, a record, an error, an export or what a command prints.
 
 Fresh canaries go out in HTTP jobs to a server that repeats them in every way it can, in commands that print them, in
-callbacks that raise them and in targets that complain with them. Then everything that was written down is searched.
+callbacks that raise them, in targets that complain with them and in what jobs elsewhere say to their monitors. Then
+everything that was written down or sent to somebody else is searched: logs, the database, what the interfaces show,
+notices. The same life without masking shows that the search would find them in each of these places.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ import logging
 import secrets as random
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import asyncpg
@@ -26,10 +28,14 @@ from noonbell import Schedules
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets import DEFAULT_TEAM, KeyRing, Secrets
 from noonbell.actions.secrets.keys import create_key_file, new_ring
+from noonbell.actions.secrets.masking import Masker
 from noonbell.cli.program import program
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError
+from noonbell.monitors import Monitors
+from noonbell.monitors.monitors import LONGEST_BODY
 from noonbell.notify.channels import Channels
+from noonbell.ports import DocumentStore
 from noonbell.schedules import Call
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -83,21 +89,27 @@ class Life:
         self.values = canaries()
         self.parrot = Parrot([form for value in self.values.values() for form in encoded(value) if "\n" not in form])
         self.ids: dict[str, str] = {}
+        self.inbox = Parrot(["fine"])  # where notices go
         self.ear: Ear | None = None
         self.shown: list[str] = []
+        self.history: list[str] = []
+        self.pings: list[str] = []
+        self.monitor_id = ""
+        self.still_masked = False
 
     async def run(self) -> None:
         with listening() as self.ear:
-            async with self.parrot.serving() as parrot:
+            async with self.parrot.serving() as parrot, self.inbox.serving():
                 self.values["HOOK"] = f"http://127.0.0.1:{parrot.port}/fail/{random.token_urlsafe(24)}"
                 await self._run(parrot.port)
 
     async def _run(self, port: int) -> None:
-        egress = Egress(EgressPolicy(allow=(f"127.0.0.1:{port}",)))
+        egress = Egress(EgressPolicy(allow=(f"127.0.0.1:{port}", f"127.0.0.1:{self.inbox.port}")))
         async with Schedules(self.url, secrets=self.ring, egress=egress, commands=True) as schedules:
             for name, value in self.values.items():
                 await schedules.secrets.put(DEFAULT_TEAM, name, value)
             self._register(schedules)
+            await self._subscribe(schedules)
             actions = http_jobs(port)
             env = {"KEY": "${secrets.AWKWARD}"}
             argv = [sys.executable, "-c", PRINT]
@@ -110,17 +122,39 @@ class Life:
             await schedules.start()
             # a value that is known here but not any more the secret's: it was sent, so it may still come back
             old = self.values["TOKEN"]
-            for schedule_id in self.ids.values():
-                await schedules.trigger(schedule_id)
+            runs = [await schedules.trigger(schedule_id) for schedule_id in self.ids.values()]
             await until(lambda: self._ended(schedules))
             self.values["NEWER"] = random.token_urlsafe(30)
             await schedules.secrets.put(DEFAULT_TEAM, "TOKEN", self.values["NEWER"])
-            assert old not in schedules.secrets.mask(f"still {old}")
+            self.still_masked = old not in schedules.secrets.mask(f"still {old}")
             for name in ("echo", "fail"):
                 await schedules.trigger(self.ids[name])
             await until(lambda: self._ended(schedules, 2))
+            await self._ping(schedules)
+            await until(lambda: self._told(len(self.ids) + 2))  # a notice for every run
             await schedules.stop()
-            await self._look(schedules)
+            await self._look(schedules, runs)
+
+    async def _subscribe(self, schedules: Schedules) -> None:
+        config = {"url": f"http://127.0.0.1:{self.inbox.port}/echo"}
+        await schedules.channels.create(
+            name="inbox", kind="webhook", config=config, channel_id="inbox", most_per_minute=None
+        )
+        on = ["failed", "succeeded", "recovered"]
+        await schedules.rules.create(name="all", on=on, channels=["inbox"], window_seconds=0)
+
+    async def _ping(self, schedules: Schedules) -> None:
+        """A job elsewhere says everything that it knows."""
+        monitors = Monitors(cast("DocumentStore", schedules._store), SystemClock(), secrets=schedules.secrets)
+        made = await monitors.create(name="elsewhere", type="interval", spec="3600")
+        self.monitor_id = made.monitor_id
+        await monitors.ping(made.token, "fail", body="\n".join(self.parrot.songs), run=self.values["AWKWARD"])
+        await monitors.ping(made.token, "log", body="x" * (LONGEST_BODY - 20) + self.values["AWKWARD"])
+        self.pings += [repr(await monitors.pings(made.monitor_id)), repr(await monitors.flips(made.monitor_id))]
+        self.pings.append(repr(await monitors.get(made.monitor_id)))
+
+    async def _told(self, count: int) -> bool:
+        return len(self.inbox.heard) >= count
 
     def _register(self, schedules: Schedules) -> None:
         async def raises(call: Call) -> None:
@@ -140,8 +174,15 @@ class Life:
         metrics = schedules.metrics or {}
         return int(metrics["succeeded"]) + int(metrics["failed"]) >= len(self.ids) + more
 
-    async def _look(self, schedules: Schedules) -> None:
+    async def _look(self, schedules: Schedules, runs: list[str]) -> None:
         """What the interface shows."""
+        for run_id in runs:
+            run = await schedules.run(run_id)
+            assert run.tried
+            self.history.append(repr(run))
+        for schedule_id in self.ids.values():
+            self.history.append(repr((await schedules.runs(schedule_id)).items))
+            self.history.append(repr(await schedules.statistics(schedule_id)))
         shown: list[Any] = [(await schedules.audit(limit=1000)).items, await schedules.secrets.list(DEFAULT_TEAM)]
         start = datetime(2000, 1, 1, tzinfo=UTC)
         for schedule_id in self.ids.values():
@@ -151,12 +192,28 @@ class Life:
 
     # --- what must hold -------------------------------------------------------------------------------------------
 
+    def found(self, search: Search) -> dict[str, list[str]]:
+        """What is found, by where it was said."""
+        assert self.ear is not None
+        places: dict[str, Sequence[str | bytes]] = {
+            "log": self.ear.lines,
+            "interface": self.shown,
+            "history": self.history,
+            "monitor": self.pings,
+            "notice": self.inbox.heard,
+        }
+        return {
+            place: [hit for one in dict.fromkeys(said) for hit in search.hits(place, one)]
+            for place, said in places.items()
+        }
+
     def search(self) -> Search:
         # of a URL only the path is secret
         return Search([value.rsplit("/", 1)[1] if name == "HOOK" else value for name, value in self.values.items()])
 
     def check_that_it_can_fail(self, search: Search) -> None:
         """The canaries were sent, and the search finds them where they were."""
+        assert self.still_masked, "a value that was replaced is masked on"
         heard = b"\n".join(self.parrot.heard)
         assert len({hit.split(": ")[1].split("…")[0] for hit in search.hits("heard", heard)}) == len(self.values)
         for mode in MODES:
@@ -206,9 +263,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
     asyncio.run(life.run())
     search = life.search()
     life.check_that_it_can_fail(search)
-    assert life.ear is not None
-    found = [hit for line in life.ear.lines for hit in search.hits("log", line)]
-    found += [hit for one in life.shown for hit in search.hits("interface", one)]
+    found = [hit for hits in life.found(search).values() for hit in hits]
     found += search.hits("file", whole(tmp_path))
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     tables = [row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -226,15 +281,26 @@ def test_on_sqlite(tmp_path: Path) -> None:
     assert found == []
 
 
+def test_without_masking_every_place_would_show_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Masker, "spans", lambda *_: [])
+    for name in ("text", "data", "value"):
+        monkeypatch.setattr(Masker, name, lambda _, value, **__: value)
+    life = Life(f"sqlite:///{tmp_path / 'app.db'}", ring_in(tmp_path))
+    asyncio.run(life.run())
+    assert not life.still_masked
+    found = life.found(life.search())
+    # schedules, the audit and the list of secrets hold none to begin with
+    assert {place for place, hits in found.items() if hits} >= {"log", "history", "monitor", "notice"}
+    assert life.search().hits("file", whole(tmp_path))
+
+
 def test_on_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
     url = asyncio.run(postgres.new_schema())
     life = Life(url, ring_in(tmp_path))
     asyncio.run(life.run())
     search = life.search()
     life.check_that_it_can_fail(search)
-    assert life.ear is not None
-    found = [hit for line in life.ear.lines for hit in search.hits("log", line)]
-    found += [hit for one in life.shown for hit in search.hits("interface", one)]
+    found = [hit for hits in life.found(search).values() for hit in hits]
     rows = asyncio.run(dump(url))
     assert len(rows["documents"]) >= len(life.values) - 1
     for table, found_rows in rows.items():

@@ -329,6 +329,8 @@ async def _taken(
 def _bounded_headers(response: aiohttp.ClientResponse | Answer, target: Target) -> tuple[tuple[str, str], ...]:
     if response.status == 101:
         raise EgressFailedError("protocol", target.where, "it switched to another protocol, which nobody asked for")
+    if response.status < 100:
+        raise EgressFailedError("protocol", target.where, "its answer is no HTTP: a status is 100 or more")
     if sum([len(name) + len(value) for name, value in response.raw_headers]) > _HEADERS_TOGETHER:
         raise EgressFailedError("too-large", target.where, f"its headers are larger than {_HEADERS_TOGETHER} bytes")
     return tuple(

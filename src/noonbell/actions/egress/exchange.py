@@ -18,7 +18,7 @@ BODY_LIMIT: Final = 1_048_576
 MOST_REDIRECTS: Final = 5
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", re.ASCII)
-_NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _LONGEST_VALUE: Final = 8_190
 
 # The client's own: whoever could set them could make one request look like two, or speak to another host than the URL
@@ -115,7 +115,8 @@ def _check_header(name: str, value: str) -> None:
     # what is printable holds no control character; that is quickly found out
     if len(value) > _LONGEST_VALUE or (not value.isprintable() and _NOT_IN_A_VALUE.search(value)):
         raise EgressRefusedError(
-            "the request", f"the value of header {name} holds a control character, or more than {_LONGEST_VALUE} others"
+            "the request",
+            f"the value of header {name} holds a control character, half a character, or more than {_LONGEST_VALUE}",
         )
 
 

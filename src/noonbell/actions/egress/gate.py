@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from noonbell.actions.egress.addresses import Address
+from noonbell.actions.egress.asking import Askers
 from noonbell.actions.egress.failures import failure_of
 from noonbell.actions.egress.hosts import Host, read_host, read_port
 from noonbell.actions.egress.policy import EgressPolicy
@@ -43,6 +44,8 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host name and port to the texts of its addresses; raises OSError where there is none."""
 
 _MOST_ADDRESSES: Final = 64
+# As many as there are requests under way by default; a name server that answers nobody holds up those who ask it.
+_askers: Final = Askers(256)
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -63,8 +66,10 @@ current_passage: ContextVar[Passage | None] = ContextVar("noonbell_egress_passag
 
 async def look_up(host: str, port: int) -> Sequence[str]:
     """Ask the system's resolver. The only place of the package that does."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_ADDRCONFIG
+    found = await _askers.ask(
+        lambda: socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_ADDRCONFIG
+        )
     )
     return [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
 

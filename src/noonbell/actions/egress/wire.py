@@ -5,8 +5,10 @@ task to write a body that is in memory already. That is most of its time. The po
 and makes sockets through the gate, and the parser are aiohttp's; what is written here is the request: its head, from
 parts that were checked, and its body, in one piece.
 
-A request is sent once. Where anything goes wrong the connection is closed; it goes back to the pool only when the whole
-answer was read. Requests by way of a proxy go through a session.
+A request is sent once. Where anything goes wrong the connection is cut, with whatever of the request the other side has
+not taken: to wait until it is taken would be to wait for as long as the other side likes. It goes back to the pool only
+when the whole answer was read, and is used again only if nothing came on it since: an answer that came unasked is not
+the next one's. Requests by way of a proxy go through a session.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import ssl as tls
 from functools import lru_cache
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 import aiohttp
 import yarl
@@ -51,7 +54,7 @@ class Answer(NamedTuple):
         self.connection.release()
 
     def close(self) -> None:
-        self.connection.close()
+        _cut(self.connection)
 
 
 class Wire:
@@ -61,6 +64,7 @@ class Wire:
         self._session = session
         self._limits = limits
         self._way = lru_cache(maxsize=1024)(self._new_way)
+        self._used: WeakSet[ResponseHandler] = WeakSet()  # connections that have had an answer
 
     async def send(
         self,
@@ -74,11 +78,12 @@ class Wire:
     ) -> Answer:
         """Send a request; the answer's headers have come. Raises what a session raises."""
         way = self._way(url.origin(), ssl)
-        connection = await self._connect(way, limits)
+        connection = await self._quiet(way, limits)
         try:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+            self._used.add(protocol)
             protocol.set_response_params(
                 skip_payload=method == "HEAD",
                 read_until_eof=True,
@@ -91,9 +96,18 @@ class Wire:
             transport.write(head + body if body else head)
             message, content = await self._answer(protocol, way)
         except BaseException:
-            connection.close()
+            _cut(connection)
             raise
         return Answer(message.code, message.raw_headers, message.headers, content, connection)
+
+    async def _quiet(self, way: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout) -> aiohttp.connector.Connection:
+        """A new connection, or one of the pool on which nothing has come since its last answer."""
+        while True:
+            connection = await self._connect(way, limits)
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._used or not protocol.should_close:
+                return connection
+            _cut(connection)  # each time there is one less in the pool, so this comes to an end
 
     async def _connect(self, way: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout) -> aiohttp.connector.Connection:
         connector = self._session.connector
@@ -124,6 +138,14 @@ class Wire:
     def _new_way(self, origin: yarl.URL, ssl: tls.SSLContext | bool) -> aiohttp.ClientRequest:  # noqa: FBT001 - aiohttp's own kind of value
         """What the pool has to know of a request: where it goes, and with which TLS."""
         return aiohttp.ClientRequest("GET", origin, session=self._session, ssl=ssl, loop=asyncio.get_running_loop())
+
+
+def _cut(connection: aiohttp.connector.Connection) -> None:
+    """End a connection now. A plain close waits until all that was written has been taken, be it for ever."""
+    protocol = connection.protocol
+    if protocol is not None:
+        protocol.abort()
+    connection.close()
 
 
 def _head(method: str, url: yarl.URL, headers: tuple[tuple[str, str], ...], body: bytes | None) -> bytes:

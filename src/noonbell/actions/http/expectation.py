@@ -18,7 +18,7 @@ import msgspec
 
 from noonbell.actions.checking import encodable
 from noonbell.actions.egress import Incoming
-from noonbell.actions.http.json_path import NOTHING, Step, look_up, parse_path
+from noonbell.actions.http.json_path import NOTHING, Step, parse_path, value_at
 from noonbell.errors import ScheduleInvalidError
 
 USUAL_STATUSES: Final = ((200, 299),)
@@ -52,10 +52,9 @@ class Expectation(msgspec.Struct, frozen=True):
         if self.path is None:
             return None
         try:
-            whole = msgspec.json.decode(answer.body)
+            found = value_at(answer.body, self.path)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return f"its body is no JSON{_as_far(answer)}"
-        found = look_up(whole, self.path)
         where = self.written_path
         if found is NOTHING:
             return f"its body has nothing at {where}" if self.exists else None

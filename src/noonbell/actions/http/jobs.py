@@ -12,6 +12,7 @@ or `secret`. With `retry_after_us` the other side has said when to come back.
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,6 @@ from noonbell.actions.http.retry_after import retry_after_us
 from noonbell.actions.http.slots import HttpLimits, HttpSlots
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.secrets.masking import Masker
-from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.signatures import Signer
 from noonbell.core.detail import pack
 from noonbell.core.records import Start, StoredSchedule
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from noonbell.actions.secrets.secrets import Secrets
 
 _NO_MASKER: Final = Masker(())
+_WRITING_AT_ONCE: Final = 2
 
 
 def team_of(stored: StoredSchedule) -> str:
     """The team whose secrets a schedule may use."""
-    del stored  # all schedules belong to one team so far
-    return DEFAULT_TEAM
+    return stored.team
 
 
 class HttpJobs:
@@ -57,6 +57,7 @@ class HttpJobs:
         self._egress = Egress() if egress is None else egress
         self._secrets = secrets
         self._client: HttpClient | None = None
+        self._writers: ThreadPoolExecutor | None = None
 
     def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
         return Prepared(partial(self._run, stored, start), is_async=True)
@@ -68,6 +69,9 @@ class HttpJobs:
     async def close(self) -> None:
         """Close all connections; the next request opens them again."""
         self.slots.reopen()
+        writers, self._writers = self._writers, None
+        if writers is not None:
+            writers.shutdown(wait=False)
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -120,7 +124,7 @@ class HttpJobs:
         if complaint is not None:
             complaint = complaint[0], masker.text(complaint[1])
         facts = Facts(start, job.method, job.written_url, filled, request, answer, complaint, seconds)
-        detail = await _written(facts, masker)
+        detail = await self._written(facts, masker)
         if complaint is None:
             return Finished(detail=detail)
         asked = None if answer is None else retry_after_us(answer.status, answer.headers, self._clock.now())
@@ -131,7 +135,21 @@ class HttpJobs:
         masker = self._masker(team)
         told = masker.text(reason)
         facts = Facts(start, job.method, job.written_url, None, None, None, (kind, told), 0.0)
-        return HttpJobFailedError(kind, told, await _written(facts, masker))
+        return HttpJobFailedError(kind, told, await self._written(facts, masker))
+
+    async def _written(self, facts: Facts, masker: Masker) -> bytes:
+        """The detail, ready to be kept.
+
+        Large bodies take milliseconds to mask, which others should not wait for, and several times their size
+        meanwhile: so it is done beside the event loop, and for a few at a time. The threads are for nothing else, since
+        each that has once done this keeps some of the memory for the next time.
+        """
+        if facts.size < LARGE:
+            return pack(record(facts, masker))
+        if self._writers is None:
+            self._writers = ThreadPoolExecutor(_WRITING_AT_ONCE, thread_name_prefix="noonbell-records")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writers, lambda: pack(record(facts, masker)))
 
     def _masker(self, team: str) -> Masker:
         return _NO_MASKER if self._secrets is None else self._secrets.masker(team)
@@ -145,10 +163,3 @@ class HttpJobs:
                     "client", "this program", "aiohttp is not installed; pip install noonbell[server]"
                 ) from None
         return self._client
-
-
-async def _written(facts: Facts, masker: Masker) -> bytes:
-    """The detail, ready to be kept. Large bodies take milliseconds to mask, which others should not wait for."""
-    if facts.size < LARGE:
-        return pack(record(facts, masker))
-    return await asyncio.to_thread(lambda: pack(record(facts, masker)))

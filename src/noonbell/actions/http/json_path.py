@@ -7,15 +7,23 @@
 
 No wildcards, filters, slices or functions: a path leads to one value or to none. Looking it up takes one step for each
 of its parts.
+
+A text of a megabyte may stand for a hundred thousand values, which take twenty times its size. So a text is not read
+whole: `value_at` passes over what the path does not lead through, and reads what it leads to.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 LONGEST_PATH: Final = 500
+# Beyond this place in a list, or counted from its end, the list is read whole.
+_MOST_PASSED: Final = 100
 _KEY: Final = re.compile(r"\.([A-Za-z0-9_-]+)", re.ASCII)
 _NUMBER: Final = re.compile(r"\[(-?[0-9]{1,9})\]", re.ASCII)
 _QUOTED: Final = re.compile(r'\[("(?:[^"\\]|\\.)*")\]')
@@ -77,3 +85,36 @@ def look_up(value: Any, steps: tuple[Step, ...]) -> Any:
                 return NOTHING
             value = value[step]
     return value
+
+
+def value_at(text: bytes, steps: tuple[Step, ...]) -> Any:
+    """The value at a path in a JSON text, or NOTHING.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the text is no JSON, or one without measure.
+    """
+    rest: bytes | msgspec.Raw = msgspec.json.decode(text, type=msgspec.Raw)  # is it JSON at all?
+    for at, step in enumerate(steps):
+        if isinstance(step, int) and not 0 <= step < _MOST_PASSED:
+            return look_up(msgspec.json.decode(rest), steps[at:])
+        try:
+            inner: msgspec.Raw = getattr(msgspec.json.decode(rest, type=_only(step)), _WANTED)
+        except msgspec.ValidationError:
+            return NOTHING  # not an object, or not a list
+        if not memoryview(inner):
+            return NOTHING
+        rest = inner
+    return msgspec.json.decode(rest)
+
+
+_WANTED: Final = "wanted"
+
+
+@lru_cache(maxsize=1024)
+def _only(step: Step) -> type[msgspec.Struct]:
+    """A type that takes one value of an object or a list as it stands, and passes over the others."""
+    wanted = (_WANTED, msgspec.Raw, msgspec.Raw())
+    if isinstance(step, str):
+        return msgspec.defstruct("Object", [wanted], rename={_WANTED: step})
+    before = [(f"passed_{place}", msgspec.Raw, msgspec.Raw()) for place in range(step)]
+    return msgspec.defstruct("List", [*before, wanted], array_like=True)

@@ -16,7 +16,6 @@ not, as are user and password of a URL.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -112,12 +111,12 @@ def _hidden(value: str) -> str:
     return f"{scheme} {MASK}" if space and scheme.lower() in {"basic", "bearer"} else MASK
 
 
-def _body(body: bytes, masker: Masker, *, cut: bool = False) -> str | dict[str, str]:
+def _body(body: bytes, masker: Masker, *, cut: bool = False) -> str | dict[str, bytes]:
     shown = masker.data(body, cut=cut) if masker else body
     try:
         return (_whole_signs(shown) if cut else shown).decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(shown).decode()}
+        return {"base64": shown}  # bytes are written so where the whole becomes JSON
 
 
 def _whole_signs(data: bytes) -> bytes:
