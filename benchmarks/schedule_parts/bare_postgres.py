@@ -23,8 +23,8 @@ _CLAIM = f"""
     SELECT sid, 'scheduled', next_run_at, 1, $2, 'running', 1, $1, $1, epoch, 'cron' {_DUE}
 """
 _ADVANCE = """
-    UPDATE schedules s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = NULL, last_run_at = $1,
-        last_attempt_at = $1
+    UPDATE schedules s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + $3,
+        last_run_at = $1, last_attempt_at = $1
     FROM runs_live l WHERE l.sid = s.sid AND l.owner = $2
 """
 _RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
@@ -33,16 +33,17 @@ _END = f"""
     SELECT run_for, sid, kind, 'succeeded', attempt, started_at, $1, owner, epoch FROM runs_live
     WHERE owner = $2
 """  # noqa: S608 - constants of this module
-_PUT_BACK = """
-    UPDATE schedules s SET next_run_at = last_run_for + $3, last_success_at = $1 FROM runs_live l
+_SUCCEEDED = """
+    UPDATE schedules s SET last_success_at = $1 FROM runs_live l
     WHERE l.sid = s.sid AND l.owner = $2
 """
 # One statement that locks the batch and writes all four tables.
 _SEND = f"""
     WITH due AS MATERIALIZED (SELECT s.* {_DUE}),
     sent AS (
-        INSERT INTO outbox (sid, lane, message_id, target, body, created_at)
-        SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', $4::text || schedule_id, $1 FROM due
+        INSERT INTO outbox (sid, lane, message_id, target, body, created_at, team)
+        SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', $4::text || schedule_id, $1, team
+        FROM due
     ),
     streams AS (INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, $1 FROM due),
     ended AS (
@@ -88,8 +89,8 @@ class BarePostgres:
                     above, "0" * 32, POLICIES,
                 )  # fmt: skip
                 await self._db.execute(
-                    "INSERT INTO audit_events (at, event, subject, actor, detail) SELECT created_at, "
-                    "'schedule.created', schedule_id, 'bare', $2 FROM schedules WHERE sid > $1",
+                    "INSERT INTO audit_events (at, event, subject, actor, detail, team) SELECT created_at, "
+                    "'schedule.created', schedule_id, 'bare', $2, team FROM schedules WHERE sid > $1",
                     above, DETAIL,
                 )  # fmt: skip
         return count
@@ -108,12 +109,12 @@ class BarePostgres:
         while True:
             async with self._db.transaction():
                 count = _rows(await self._db.execute(_CLAIM, now, CALLBACKS, BATCH))
-                await self._db.execute(_ADVANCE, now, CALLBACKS)
+                await self._db.execute(_ADVANCE, now, CALLBACKS, DAY)
             if count == 0:
                 return fired
             async with self._db.transaction():
                 await self._db.execute(_END, now, CALLBACKS)
-                await self._db.execute(_PUT_BACK, now, CALLBACKS, DAY)
+                await self._db.execute(_SUCCEEDED, now, CALLBACKS)
                 await self._db.execute("DELETE FROM runs_live WHERE owner = $1", CALLBACKS)
             fired += count
 

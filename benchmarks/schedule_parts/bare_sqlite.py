@@ -21,8 +21,8 @@ _CLAIM = f"""
     SELECT sid, 'scheduled', next_run_at, 1, ?2, 'running', 1, ?1, ?1, epoch, 'cron' {_DUE}
 """
 _ADVANCE = """
-    UPDATE schedules SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = NULL, last_run_at = ?1,
-        last_attempt_at = ?1
+    UPDATE schedules SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + ?3,
+        last_run_at = ?1, last_attempt_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
 _RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
@@ -30,13 +30,13 @@ _END = f"""
     INSERT INTO runs ({_RUN})
     SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live WHERE owner = ?2
 """  # noqa: S608 - constants of this module
-_PUT_BACK = """
-    UPDATE schedules SET next_run_at = last_run_for + ?3, last_success_at = ?1
+_SUCCEEDED = """
+    UPDATE schedules SET last_success_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
 _SEND = f"""
-    INSERT INTO outbox (sid, lane, message_id, target, body, created_at)
-    SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1 {_DUE}
+    INSERT INTO outbox (sid, lane, message_id, target, body, created_at, team)
+    SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1, team {_DUE}
 """
 _STREAMS = f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, ?1 {_DUE}"
 _SENT = f"INSERT INTO runs ({_RUN}) SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, ?1, ?1, ?2, epoch {_DUE}"
@@ -82,8 +82,8 @@ class BareSqlite:
                     (above, "0" * 32, POLICIES),
                 )
                 db.execute(
-                    "INSERT INTO audit_events (at, event, subject, actor, detail) SELECT created_at, "
-                    "'schedule.created', schedule_id, 'bare', ?2 FROM schedules WHERE sid > ?1",
+                    "INSERT INTO audit_events (at, event, subject, actor, detail, team) SELECT created_at, "
+                    "'schedule.created', schedule_id, 'bare', ?2, team FROM schedules WHERE sid > ?1",
                     (above, DETAIL),
                 )
         return count
@@ -104,12 +104,12 @@ class BareSqlite:
             with self._db as db:
                 db.execute(_CLAIM, (now, CALLBACKS, BATCH))
                 count = db.changes()
-                db.execute(_ADVANCE, (now, CALLBACKS))
+                db.execute(_ADVANCE, (now, CALLBACKS, DAY))
             if count == 0:
                 return fired
             with self._db as db:
                 db.execute(_END, (now, CALLBACKS))
-                db.execute(_PUT_BACK, (now, CALLBACKS, DAY))
+                db.execute(_SUCCEEDED, (now, CALLBACKS))
                 db.execute("DELETE FROM runs_live WHERE owner = ?", (CALLBACKS,))
             fired += count
 

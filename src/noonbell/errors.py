@@ -7,6 +7,7 @@
     │   ├── FieldParseError                 parse_field
     │   ├── CronCalculationError            no next or previous occurrence
     │   └── NaiveDatetimeError              (also a ValueError)
+    ├── LanguageError                       English that is not understood, and where
     ├── TimingError
     │   ├── IntervalInvalidError            parse_interval
     │   ├── OneShotInvalidError             parse_one_shot
@@ -33,10 +34,17 @@
     │   ├── ScheduleExistsError             the id or the name is taken
     │   ├── QuietHoursInUseError
     │   ├── ScheduleBusyError               a trigger while a run is under way
+    │   ├── ScheduleChangedError            it is not as it was seen
+    │   ├── ScheduleViewError               a view was asked for what belongs to the whole
     │   ├── ScheduleFileInvalidError        all that is wrong in a file of schedules
     │   ├── PlanOutdatedError               the store has changed since the plan was made
     │   └── DeletionRefusedError            a plan that deletes, where that was not allowed
     ├── DocumentConflictError               changed by somebody else meanwhile, or taken
+    ├── SettingsInvalidError                a setting of the service, and where it was given
+    ├── AccessError
+    │   ├── AccessInvalidError              a field of a team, an API key or a user
+    │   ├── AccessNotFoundError
+    │   └── LoginRefusedError               a wrong password or link, or too many of them
     ├── MonitorError
     │   ├── MonitorInvalidError             a field of a heartbeat monitor, or of a ping
     │   ├── MonitorNotFoundError
@@ -88,7 +96,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 _LONGEST_MESSAGE: Final = 2000
 
@@ -135,6 +143,14 @@ class NoonbellError(Exception):
         self.details = details
         for key, value in details.items():
             setattr(self, _snake(key), value)
+
+    def with_facts(self, told: str, **details: Any) -> Self:
+        """Itself, with facts that only a caller knows, in its words and among its details."""
+        self.args = (f"{self}; {told}",)
+        self.details = {**self.details, **details}
+        for key, value in details.items():
+            setattr(self, _snake(key), value)
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         # the constructors take other arguments than the message, so pickle rebuilds from what they made of them
@@ -206,6 +222,59 @@ class NaiveDatetimeError(CronError, ValueError):
             f"{value!r} has no time zone; pass an aware datetime, e.g. datetime(..., tzinfo=ZoneInfo('Europe/Kyiv'))",
             value=value,
         )
+
+
+# --- English ----------------------------------------------------------------------------------------------------------
+
+
+class LanguageError(NoonbellError):
+    """A schedule in English that is not understood, or that no schedule can do.
+
+    `position` and `end` say where in `text`, `word` is what stands there ("" at the end of the text). `accepted` tells
+    what could stand there, `suggestions` are whole phrases that come near and are understood. `marked` shows the place.
+    """
+
+    text: str
+    field: str
+    position: int
+    end: int
+    word: str
+    reason: str
+    accepted: tuple[str, ...]
+    suggestions: tuple[str, ...]
+
+    def __init__(  # noqa: PLR0917 - the facts of one place, in the order in which they are told
+        self,
+        text: str,
+        position: int,
+        end: int,
+        reason: str,
+        accepted: tuple[str, ...] = (),
+        suggestions: tuple[str, ...] = (),
+    ) -> None:
+        word = text[position:end]
+        shown = text if len(text) <= 200 else text[:200] + "…"
+        place = f'at "{word:.60}" (character {position + 1})' if word else "at its end"
+        super().__init__(
+            f'Cannot understand "{shown}" {place}: {reason}',
+            text=text,
+            field="text",
+            position=position,
+            end=end,
+            word=word,
+            reason=reason,
+            accepted=accepted,
+            suggestions=suggestions,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.text, self.position, self.end, self.reason, self.accepted, self.suggestions)
+
+    @property
+    def marked(self) -> tuple[str, str]:
+        """The text on one line, and under it the place."""
+        line = "".join(char if char.isprintable() else " " for char in self.text)
+        return line, " " * self.position + "^" * max(1, self.end - self.position)
 
 
 # --- timing: the other kinds and the policies ------------------------------------------------------------------------
@@ -464,19 +533,25 @@ class ScheduleError(NoonbellError):
 
 
 class ScheduleInvalidError(ScheduleError):
-    """A field of a schedule cannot be accepted. `reason` says what would be right."""
+    """A field of a schedule cannot be accepted. `reason` says what would be right, `index` which one of many it is."""
 
     field: str
     value: object
     reason: str
+    index: int | None
 
-    def __init__(self, field: str, value: object, reason: str) -> None:
+    def __init__(self, field: str, value: object, reason: str, index: int | None = None) -> None:
+        place = field if index is None else f"[{index}].{field}" if field else f"[{index}]"
         super().__init__(
-            f"Invalid schedule: {field}{_shown(value, reason)} {reason}", field=field, value=value, reason=reason
+            f"Invalid schedule: {place}{_shown(value, reason)} {reason}",
+            field=field,
+            value=value,
+            reason=reason,
+            index=index,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value, self.reason)
+        return type(self), (self.field, self.value, self.reason, self.index)
 
 
 class ScheduleNotFoundError(ScheduleError):
@@ -513,14 +588,16 @@ class DocumentConflictError(NoonbellError):
 
 
 class ScheduleExistsError(ScheduleError):
+    """An id or a name is taken. Of many that were to be created `written` of them are."""
+
     field: str
     value: str
+    deleted: bool
+    written: int = 0
 
-    def __init__(self, field: str, value: str) -> None:
-        super().__init__(f'The {field} "{value}" is taken; choose another', field=field, value=value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value)
+    def __init__(self, field: str, value: str, *, deleted: bool = False) -> None:
+        why = "was used by a deleted schedule; ids are never given twice" if deleted else "is taken; choose another"
+        super().__init__(f'The {field} "{value}" {why}', field=field, value=value, deleted=deleted)
 
 
 class QuietHoursInUseError(ScheduleError):
@@ -549,6 +626,102 @@ class ScheduleBusyError(ScheduleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.schedule_id,)
+
+
+class ScheduleChangedError(ScheduleError):
+    """A schedule was to be changed as it was seen, and somebody else has changed it since."""
+
+    schedule_id: str
+
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(
+            f'The schedule "{schedule_id}" was changed meanwhile; look at it again before you change it',
+            scheduleId=schedule_id,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.schedule_id,)
+
+
+class ScheduleViewError(ScheduleError):
+    """A view made by `Schedules.acting` was asked for something that belongs to the whole."""
+
+    def __init__(self, asked: str, reason: str) -> None:
+        super().__init__(f"{asked} is refused on a view of Schedules: {reason}", asked=asked, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.details["asked"], self.details["reason"])
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+class SettingsInvalidError(NoonbellError):
+    """A setting cannot be accepted. `source` says where it was given; `value` is None where it is secret."""
+
+    field: str
+    value: object
+    source: str
+    reason: str
+
+    def __init__(self, field: str, value: object, source: str, reason: str) -> None:
+        shown = "" if value is None else f" {value!r:.200}"
+        super().__init__(
+            f"Invalid setting {field}{shown} ({source}): {reason}",
+            field=field,
+            value=value,
+            source=source,
+            reason=reason,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.source, self.reason)
+
+
+class AccessError(NoonbellError):
+    """Something about teams, API keys, users or logins."""
+
+
+class AccessInvalidError(AccessError):
+    """A field of a team, an API key or a user cannot be accepted. `value` is None where it is secret."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        shown = "" if value is None else f" {value!r:.200}"
+        super().__init__(f"Invalid {field}{shown}: {reason}", field=field, value=value, reason=reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.value, self.reason)
+
+
+class AccessNotFoundError(AccessError):
+    kind: str
+    sought: str
+
+    def __init__(self, kind: str, sought: str) -> None:
+        super().__init__(f'There is no {kind} "{sought}"', kind=kind, sought=sought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.sought)
+
+
+class LoginRefusedError(AccessError):
+    """A login failed. The message never says whether the name or the password was wrong.
+
+    `retry_after_seconds` is set where there were too many failures.
+    """
+
+    retry_after_seconds: int | None
+
+    def __init__(self, reason: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(reason, retryAfterSeconds=retry_after_seconds)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.retry_after_seconds)
 
 
 # --- heartbeat monitors -----------------------------------------------------------------------------------------------

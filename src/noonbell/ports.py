@@ -220,7 +220,10 @@ class Store(Protocol):
 
 
 class ScheduleFilter(NamedTuple):
-    """Which durable schedules are meant; None leaves a part open."""
+    """Which durable schedules are meant; None leaves a part open.
+
+    `name_contains` does not tell the capitals of ASCII letters from the small ones; of other letters it does.
+    """
 
     managed_by: str | None = None
     lane: str | None = None
@@ -229,6 +232,7 @@ class ScheduleFilter(NamedTuple):
     tag: str | None = None
     name_contains: str | None = None
     quiet_hours_policy_id: str | None = None
+    team: str | None = None
 
 
 class AuditFilter(NamedTuple):
@@ -239,6 +243,7 @@ class AuditFilter(NamedTuple):
     actor: str | None = None
     from_at: int | None = None
     to_at: int | None = None
+    team: str | None = None
 
 
 class LaneClaim(NamedTuple):
@@ -281,6 +286,7 @@ class PastRun(NamedTuple):
     schedule_id: str
     name: str
     run: Run
+    team: str
 
 
 class QuietChanges(NamedTuple):
@@ -295,6 +301,7 @@ NO_QUIET_CHANGES: Final = QuietChanges()
 TakeTurn = Callable[[StoredSchedule], Turn]
 MakeEdit = Callable[[StoredSchedule], Edit | None]
 TellNumbers = Callable[[list[int]], AuditEvent]
+TellCut = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
 
 
 class ScheduleStore(Store, Protocol):
@@ -307,7 +314,7 @@ class ScheduleStore(Store, Protocol):
     async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
         """Create them with their first epochs and a `schedule.created` each; returns their sids, in order.
 
-        Raises ScheduleExistsError where an id was ever used or a name of the same owner is.
+        Raises ScheduleExistsError where an id was ever used, or a name is in its team by the same owner.
         """
         ...
 
@@ -363,11 +370,15 @@ class ScheduleStore(Store, Protocol):
         """The lanes whose engines live, each with the instant that its engine has been up since."""
         ...
 
-    async def take_over(self, lane: str, at: int) -> int:
+    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
         """The lane's last engine is dead: what it left running is queued again, as `orphan`; returns how many.
 
         A run of an at-most-once schedule and one that a person asked for end as `unknown` instead. A run whose engine
-        has died MOST_CRASHES times ends as `abandoned`, with a `schedule.quarantined`; its schedule goes on.
+        has died MOST_CRASHES times ends as `abandoned`, with a `schedule.quarantined`; its schedule goes on. What
+        `tell` makes of each run that ends here is put into the outbox.
+
+        With `stopped` it is the engine of that name itself, which stops and hands over what it has cut off: its runs
+        alone, and none of them counts a death.
         """
         ...
 
@@ -423,8 +434,8 @@ class ScheduleStore(Store, Protocol):
         """The sids of the streams that `owner` has claimed: what it must account for after a failed claim."""
         ...
 
-    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
-        """A page by number, past `after`."""
+    async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
+        """A page by number, past `after`; of one schedule, of one team, or of all."""
         ...
 
     async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import uvloop
 
+from noonbell.actions import process
 from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.process import Output, Program, run
 from noonbell.actions.results import Finished
@@ -189,18 +190,53 @@ async def told_pid(path: Path) -> int:
     raise AssertionError("the program did not begin")
 
 
+LONG = 600
+
+
+@pytest.fixture
+def soon_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The time of a program is over when it has told its pid, however long a busy machine takes to get it there."""
+    within = process._within
+
+    async def over(event: asyncio.Future[None], seconds: float) -> bool:
+        if seconds != LONG:
+            return await within(event, seconds)
+        await told_pid(tmp_path / "pid")
+        return event.done()
+
+    monkeypatch.setattr(process, "_within", over)
+
+
+@pytest.fixture
+def under_way(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a program was started and is waited for; it may have told its pid before that."""
+    found = asyncio.Event()
+    within = process._within
+
+    async def noted(event: asyncio.Future[None], seconds: float) -> bool:
+        if seconds == LONG:
+            found.set()
+        return await within(event, seconds)
+
+    monkeypatch.setattr(process, "_within", noted)
+    return found
+
+
+@pytest.mark.usefixtures("soon_over")
 @pytest.mark.parametrize("output", ["quiet", "open"])
 async def test_time_over_ends_the_whole_group_even_if_it_does_not_listen(tmp_path: Path, output: str) -> None:
     argv = family(output, tmp_path / "pid", "stay")
-    error, detail = await failure_of(*argv, timeout_seconds=1, grace_seconds=0.2)
-    assert "took longer than 1 s" in str(error)
+    error, detail = await failure_of(*argv, timeout_seconds=LONG, grace_seconds=0.2)
+    assert f"took longer than {LONG} s" in str(error)
     assert (detail["timed_out"], detail["signal"]) == (True, "SIGKILL")
     assert await gone(await told_pid(tmp_path / "pid"))
 
 
-async def test_a_program_that_listens_has_its_grace() -> None:
-    listening = "trap 'echo cleaned; exit 0' TERM; echo up; sleep 600 & wait"
-    _, detail = await failure_of("/bin/sh", "-c", listening, timeout_seconds=1, grace_seconds=30)
+@pytest.mark.usefixtures("soon_over")
+async def test_a_program_that_listens_has_its_grace(tmp_path: Path) -> None:
+    begun = f"echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done"
+    listening = f"trap 'echo cleaned; exit 0' TERM; echo up; {begun}; sleep 600 & wait"
+    _, detail = await failure_of("/bin/sh", "-c", listening, timeout_seconds=LONG, grace_seconds=30)
     assert detail["stdout"] == "up\ncleaned\n"
     assert (detail["timed_out"], detail["exit_code"]) == (True, 0)
 
@@ -224,10 +260,11 @@ async def test_one_who_left_the_group_on_purpose_does_not_hold_up_the_end(tmp_pa
     os.kill(pid, signal.SIGKILL)
 
 
-async def test_cancelling_ends_the_whole_group(tmp_path: Path) -> None:
+async def test_cancelling_ends_the_whole_group(tmp_path: Path, under_way: asyncio.Event) -> None:
     argv = family("open", tmp_path / "pid", "stay")
-    task = asyncio.ensure_future(run(Program(argv, ENV, grace_seconds=0.1)))
+    task = asyncio.ensure_future(run(Program(argv, ENV, timeout_seconds=LONG, grace_seconds=0.1)))
     pid = await told_pid(tmp_path / "pid")
+    await under_way.wait()
     assert is_alive(pid)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -235,11 +272,13 @@ async def test_cancelling_ends_the_whole_group(tmp_path: Path) -> None:
     assert await gone(pid)
 
 
-async def test_a_cancelled_program_has_its_grace_too(tmp_path: Path) -> None:
+async def test_a_cancelled_program_has_its_grace_too(tmp_path: Path, under_way: asyncio.Event) -> None:
     trap = f"trap 'echo cleaned > {tmp_path}/end; exit 0' TERM"
     listening = f"{trap}; echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done; sleep 600 & wait"
-    task = asyncio.ensure_future(run(Program(("/bin/sh", "-c", listening), ENV, grace_seconds=30)))
+    program = Program(("/bin/sh", "-c", listening), ENV, timeout_seconds=LONG, grace_seconds=30)
+    task = asyncio.ensure_future(run(program))
     await told_pid(tmp_path / "pid")
+    await under_way.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -257,7 +296,14 @@ def test_it_works_on_uvloop(case: Callable[[], Coroutine[Any, Any, None]]) -> No
 
 
 def test_the_group_ends_on_uvloop_too(tmp_path: Path) -> None:
-    uvloop.run(test_time_over_ends_the_whole_group_even_if_it_does_not_listen(tmp_path, "open"))
+    async def whole() -> None:
+        argv = family("open", tmp_path / "pid", "stay")
+        error, detail = await failure_of(*argv, timeout_seconds=2, grace_seconds=0.2)  # and by a real timer
+        assert "took longer than 2 s" in str(error)
+        assert (detail["timed_out"], detail["signal"]) == (True, "SIGKILL")
+        assert await gone(await told_pid(tmp_path / "pid"))
+
+    uvloop.run(whole())
 
 
 # --- the description --------------------------------------------------------------------------------------------------

@@ -185,6 +185,18 @@ async def test_a_target_that_is_not_there_is_a_failure_that_says_so(world: World
     assert letter.error == 'No target named "inbox" is registered; registered: none'
 
 
+async def test_the_log_names_schedule_run_and_target(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await send(world.store, T0, a="1")
+    world.inbox.refuses = {"1": 100}
+    async with world.running(world.deliverer(max_attempts=2)):
+        await world.seconds(5)
+    named = 'The message of the run a:scheduled:1 (schedule "a") did not reach "inbox"'
+    assert [record.getMessage() for record in caplog.records if record.name == "noonbell.delivery"] == [
+        f"{named}, next try in 1 s: ValueError: no 1",
+        f"{named} and is a dead letter now: ValueError: no 1",
+    ]
+
+
 async def test_a_target_that_comes_later_gets_what_waits(world: World) -> None:
     await send(world.store, T0, a="1")
     target = world.targets.pop("inbox")

@@ -32,7 +32,7 @@ async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[
     if request.param == "sqlite":
         return lambda: SqliteStore(tmp_path / "s.db")
     server: PostgresServer = request.getfixturevalue("postgres")
-    dsn = await server.new_schema()
+    dsn = await server.new_ledger()
     return lambda: PostgresStore(dsn, pool_size=3)
 
 

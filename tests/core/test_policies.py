@@ -124,6 +124,7 @@ def cases(draw: st.DrawFn) -> Case:
     cursor = now - draw(st.sampled_from([0, MINUTE, HOUR, 5 * HOUR, DAY, 3 * DAY])) - draw(st.integers(0, 10**8))
     up_since = now - draw(st.sampled_from([0, 30 * SECOND, 10 * MINUTE, 2 * HOUR, DAY, 5 * DAY]))
     began = now - draw(st.integers(0, 6 * HOUR))
+    began -= draw(st.sampled_from([0, began % MINUTE]))  # to the minute, so that it may meet an occurrence
     policies = Policies(
         catch_up=draw(st.sampled_from(["skip", "run_once", "run_all_capped"])),
         cap=draw(st.integers(1, 12)),
@@ -134,7 +135,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(every, draw(quiets()), policies, cursor, now, up_since, ran)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(cases())
 def test_every_occurrence_gets_the_verdict_that_walking_gives(case: Case) -> None:
     if case.policies.overlap == "skip" and case.policies.catch_up == "run_all_capped":
@@ -236,3 +237,45 @@ def test_jitter_puts_the_start_off_and_keeps_the_occurrence() -> None:
     due = decide_by_policy(Position(1, 1, START), terms, START + 80 * SECOND, START)
     assert due.start is not None
     assert (due.start.run_for, due.start.due_at) == (START + MINUTE, START + 80 * SECOND)
+
+
+def test_the_edges_of_a_run_that_nothing_may_overlap() -> None:
+    """What comes at the instant of its start is not in its way yet; what comes at the instant of its end still is."""
+    terms = Terms(IntervalTiming(START, MINUTE), Policies(overlap="skip"))
+    ran = (START + MINUTE, START + 2 * MINUTE)
+    found = decide_by_policy(Position(1, 1, START, ran), terms, START + 3 * MINUTE, START - DAY)
+    assert [(span.from_at - START, span.n, span.verdict) for span in found.spans] == [
+        (MINUTE, 1, "coalesced"),
+        (2 * MINUTE, 1, "skipped"),
+    ]
+    assert found.start is not None
+    assert found.start.run_for == START + 3 * MINUTE
+
+
+def at(hour: int, minute: int) -> int:
+    """That time of the first day."""
+    return START - 10 * HOUR + hour * HOUR + minute * MINUTE
+
+
+def silent(*hours: tuple[time, time]) -> QuietHours:
+    every_day = frozenset(range(7))
+    return QuietHours([Window(from_time=a, to_time=b, zone=UTC, weekdays=every_day) for a, b in hours])
+
+
+def test_quiet_hours_that_are_over_are_told_while_the_next_go_on() -> None:
+    """Nothing came between the two, so their occurrences are neighbours; only the last quiet time is not over."""
+    quiet = silent((time(10), time(11)), (time(11, 10), time(12)))
+    terms = Terms(IntervalTiming(at(9, 30), HOUR), quiet=quiet)
+    found = decide_by_policy(Position(1, 1, at(9, 30)), terms, at(11, 45), START - DAY)
+    assert [(span.from_at, span.to_at, span.n, span.reason) for span in found.spans] == [
+        (at(10, 30), at(10, 30), 1, "quiet hours")
+    ]
+    assert (found.start, found.cursor_at, found.next_run_at) == (None, at(10, 30), at(12, 0))
+
+
+def test_a_backlog_that_quiet_hours_came_to_hold_is_over_at_once() -> None:
+    terms = Terms(IntervalTiming(at(10, 0), MINUTE), Policies(catch_up="run_all_capped"), silent((time(10), time(11))))
+    position = Position(1, 1, at(10, 0), backlog=Backlog(3, at(10, 20)))
+    found = decide_by_policy(position, terms, at(11, 0), START - DAY)
+    assert [(span.n, span.verdict, span.reason) for span in found.spans] == [(20, "skipped", "quiet hours")]
+    assert (found.start, found.cursor_at, found.backlog) == (None, at(10, 20), None)

@@ -66,6 +66,7 @@ class Campaign:
         self._chosen = random.Random(seed)
         self._origin = SystemClock().elapsed()
         self._leap = 0
+        self._is_pruned = False  # whoever prunes next may find nothing: lives that die of it do little else
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -104,7 +105,10 @@ class Campaign:
     async def die_at(self, point: str) -> None:
         """A life that ends at the point, some way into it."""
         if "prune" in point:
+            if self._is_pruned:
+                await self.live_to_a_run()
             self._leap += 2 * DAY  # there is a day to prune, and much was missed
+            self._is_pruned = True
         async with self.life(point, self._chosen.randint(1, _PASSES.get(point, 4))) as victim:
             try:
                 async with asyncio.timeout(LIFE_SECONDS):
@@ -125,6 +129,19 @@ class Campaign:
         async with self.life() as victim:
             await self.hear(victim, "up")
             await asyncio.sleep(seconds)
+            await self.stop(victim)
+
+    async def live_to_a_run(self) -> None:
+        """A life without trouble, until a run has ended in it: the day in which it falls has something to prune."""
+
+        async def one_more() -> bool:
+            return await self.runs() > before
+
+        before = await self.runs()
+        async with self.life() as victim:
+            await self.hear(victim, "up")
+            if not await happens(one_more):
+                self.outcome.wrong.append(f"nothing has run in {LIFE_SECONDS:g} s")
             await self.stop(victim)
 
     async def stop(self, victim: asyncio.subprocess.Process) -> None:

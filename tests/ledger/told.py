@@ -362,8 +362,8 @@ DST: Final = [
             "night did not run by itself for 2026-06-01 01:30 -04:00 (05:30 UTC): it is one of 473 "
             "occurrences (2026-03-09 01:30 -04:00 to 2026-10-31 01:30 -04:00) folded into the run for"
             " 2026-10-31 02:30 -04:00, which started at 2026-10-31 08:00 -04:00 on instance one, "
-            "because the scheduler did not look in time (the machine slept, its clock was set, or it "
-            "was busy)."
+            "because the scheduler did not look in time, and nothing recorded says why (the machine "
+            "may have slept, its clock been set, or the program or its store been held up)."
         ),
     ),
 ]
@@ -428,8 +428,8 @@ PLAIN: Final = [
         (
             "half did not run by itself for 2026-11-15 02:00 UTC: it is one of 4 occurrences (01:00 "
             "to 02:30) folded into the run for 03:00, which started at 03:00 on instance two, because"
-            " the scheduler did not look in time (the machine slept, its clock was set, or it was "
-            "busy)."
+            " the scheduler did not look in time, and nothing recorded says why (the machine may have "
+            "slept, its clock been set, or the program or its store been held up)."
         ),
     ),
     Told(

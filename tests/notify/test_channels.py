@@ -51,7 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         made = SqliteStore(tmp_path / "s.db")
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
-        made = PostgresStore(await server.new_schema(), pool_size=2)
+        made = PostgresStore(await server.new_ledger(), pool_size=2)
     await made.open()
     yield made
     await made.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -38,6 +39,25 @@ async def test_a_failure_is_told_with_its_facts(world: World) -> None:
     assert data["scheduled_for"] == "2026-03-04T12:01:00Z"
     assert data["attempts"] == 1
     assert data["link"].startswith(f"https://cron.test/runs/{schedule_id}")
+
+
+async def test_the_texts_of_a_rule_are_filled_with_the_facts_and_a_link_to_the_run(world: World) -> None:
+    await world.channel()
+    schedule_id = await world.schedule(tags=["nightly"])
+    await world.schedules.rules.create(
+        name="r", on=["failed"], channels=["ops"], title="{{name}} ({{tags}}): {{event}}",
+        text="{{error}} after {{ attempts }} attempt, see {{link}}",
+    )  # fmt: skip
+    world.plan = ["disk {{link}} full"]
+    await world.schedules.start()
+    await world.minutes(1)
+    (told,) = await world.told(1)
+    run_id = told["data"]["run_id"]
+    assert run_id.startswith(f"{schedule_id}:scheduled:")
+    link = f"https://cron.test/runs/{quote(run_id, safe='')}"
+    assert told["data"]["title"] == "backup (nightly): failed"
+    assert told["data"]["text"] == f"RuntimeError: disk {{{{link}}}} full after 1 attempt, see {link}"
+    assert (await world.schedules.run(run_id)).state == "failed", "the link leads to a run that can be read"
 
 
 async def test_only_the_final_attempt_is_told(world: World) -> None:
@@ -274,7 +294,7 @@ async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
 ) -> None:
     data = MemoryStore().data
     server: PostgresServer | None = request.getfixturevalue("postgres") if backend == "postgres" else None
-    dsn = "" if server is None else await server.new_schema()
+    dsn = "" if server is None else await server.new_ledger()
 
     def handle() -> NotifyStore:
         if backend == "memory":

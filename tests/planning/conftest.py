@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +12,17 @@ from noonbell.planning import Plan, ScheduleFile, apply, loads, plan
 from noonbell.ports import ScheduleStore
 from noonbell.timing.protocol import SECOND
 from tests.schedules.conftest import new_dsn, store_maker
-from tests.schedules.patience import PatientClock, PatientPostgres
+from tests.schedules.patience import PatientClock, PatientPostgres, calm_duties
 
 NOON = datetime(2026, 11, 15, 12, 0, 30, tzinfo=UTC)  # a Sunday
 NOW = int(NOON.timestamp()) * SECOND
 HEAD = 'name = "billing"\n[defaults]\naction = { kind = "callback", name = "work" }\n'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _calm() -> Iterator[None]:
+    with calm_duties():
+        yield
 
 
 def toml(text: str, *, head: str = HEAD) -> ScheduleFile:

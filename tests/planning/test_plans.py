@@ -185,7 +185,7 @@ async def test_a_one_shot_that_has_fired_is_as_declared(store: ScheduleStore) ->
     async def work(call: Call) -> None:
         fired.append(call.schedule_id)
 
-    schedules = Schedules(store, clock=clock, callbacks={"work": work})
+    schedules = Schedules(store, clock=clock, callbacks={"work": work}, longest_wait=timedelta(minutes=10))
     await schedules.start()
     await clock.advance(timedelta(hours=1))
     await schedules.stop()

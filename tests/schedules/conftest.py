@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,17 @@ from noonbell.ports import ScheduleStore
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from tests.schedules.patience import PatientClock, PatientPostgres
+from tests.schedules.patience import PatientClock, PatientPostgres, calm_duties
 from tests.store.postgres_server import PostgresServer
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)  # a Wednesday
 ACTION = {"kind": "callback", "name": "work"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _calm() -> Iterator[None]:
+    with calm_duties():
+        yield
 
 
 class World:
@@ -99,7 +105,7 @@ async def new_dsn(request: pytest.FixtureRequest, kind: str) -> str:
     if kind != "postgres":
         return ""
     server: PostgresServer = request.getfixturevalue("postgres")
-    return await server.new_schema()
+    return await server.new_ledger()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -2,18 +2,39 @@
 
 A loop that waits for a socket looks as if it were at rest. `PatientPostgres` tells its `PatientClock` when a verb
 begins and ends, so that nothing is overtaken by time and a test means the same on every store.
+
+`calm_duties` lets the duties beside an engine look when they are woken or something is due, and not every five seconds:
+on manual time those are hundreds of looks in an hour, and a wake-up that was forgotten would hide behind them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
+import pytest
+
+from noonbell.actions import delivery
+from noonbell.monitors import watch
+from noonbell.notify import desk
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import Lease
 from noonbell.testing import ManualClock
+
+_HOUR: Final = 3_600_000_000
+
+
+@contextmanager
+def calm_duties() -> Iterator[None]:
+    """Delivery, notices and monitors look at least once an hour."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(delivery, "_LONGEST_WAIT", _HOUR)
+        patched.setattr(desk, "_REFRESH", _HOUR)
+        patched.setattr(watch, "LONGEST_WAIT", _HOUR)
+        yield
 
 
 class UnderWay:

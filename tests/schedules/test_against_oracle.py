@@ -183,7 +183,7 @@ async def judge(world: World, oracle: Oracle, key: str) -> None:
 
 def run(kind: str, case: Case, server: PostgresServer | None = None) -> None:
     async def whole() -> None:
-        dsn = "" if server is None else await server.new_schema()
+        dsn = "" if server is None else await server.new_ledger()
         with tempfile.TemporaryDirectory() as folder:
             world = World(store_maker(kind, Path(folder), dsn), datetime.fromtimestamp(T0, UTC))
             try:
@@ -195,14 +195,14 @@ def run(kind: str, case: Case, server: PostgresServer | None = None) -> None:
     asyncio.run(whole())
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_every_occurrence_has_the_verdict_of_the_oracle_in_memory(case: Case) -> None:
     run("memory", case)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases())
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(longest=400))
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_sqlite(case: Case) -> None:
     run("sqlite", case)
 

@@ -43,10 +43,13 @@ async def test_an_interval_is_not_left_before_the_start_that_it_counts_from(worl
 
 
 async def test_an_interval_that_is_to_start_later_is_edited_at_the_time_of_the_edit(world: World) -> None:
-    key = await world.create(type="interval", spec="60", start_at="2026-03-04T13:00")
+    key = await world.create(type="interval", spec="60")
+    await world.schedules.start()
+    await world.minutes(2)
+    await world.schedules.update(key, start_at="2026-03-04T13:00")  # it counts from 12:59 now
     await world.minutes(1)
     await world.schedules.update(key, name="renamed")
-    assert (await world.store.epochs(1))[0].to_at == world.clock.now()
+    assert (await world.store.epochs(1))[1].to_at == world.clock.now()
     assert await problems(world) == []
 
 

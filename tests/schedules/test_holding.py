@@ -10,9 +10,7 @@ import pytest
 
 from noonbell.errors import SchedulerInUseError
 from noonbell.ledger import verify_store
-from noonbell.ports import Hold
 from noonbell.schedules import Schedules
-from noonbell.store.postgres import PostgresStore
 from tests.schedules.conftest import World
 from tests.schedules.test_postgres_trouble import Service, until
 from tests.store.postgres_server import PostgresServer
@@ -67,23 +65,29 @@ async def test_a_start_waits_for_the_stop_before_it(world: World) -> None:
     assert world.schedules.running
 
 
-async def stolen(postgres: PostgresServer, dsn: str, thief: PostgresStore) -> Hold:
-    """The lease runs out and another takes the name, before its holder can renew it."""
-    database = dsn.rpartition("/")[2]
-    async with asyncio.timeout(40):
-        while True:
-            await postgres.execute(database, "UPDATE instances SET expires_at = now() - interval '1 s'")
-            try:
-                return await thief.hold(LANE, "another engine")
-            except SchedulerInUseError:
-                await asyncio.sleep(0.01)
+class Thief:
+    """Another engine, as the database sees it: the lease has run out, and it was the first to take the name.
+
+    Both in one statement. To let a lease run out and take it then would be a race with its holder, who tries, too.
+    """
+
+    def __init__(self, postgres: PostgresServer, dsn: str) -> None:
+        self._postgres = postgres
+        self._database = dsn.rpartition("/")[2]
+
+    async def steal(self) -> None:
+        sql = "UPDATE instances SET token = 'thief', holder = 'another engine', expires_at = now() + interval '1 h'"
+        await self._postgres.execute(self._database, sql)
+
+    async def give_back(self) -> None:
+        await self._postgres.execute(self._database, "DELETE FROM instances WHERE token = 'thief'")
 
 
 async def test_an_engine_whose_lane_was_taken_says_so_and_comes_back(
     postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     dsn = await postgres.new_database()
-    service, thief = Service(dsn), PostgresStore(dsn, lease_ttl=60.0)
+    service, thief = Service(dsn), Thief(postgres, dsn)
     await service.schedules.open()
     await service.create()
     await service.schedules.start()
@@ -91,7 +95,7 @@ async def test_an_engine_whose_lane_was_taken_says_so_and_comes_back(
     caplog.set_level(logging.WARNING)
     caplog.clear()
 
-    hold = await stolen(postgres, dsn, thief)
+    await thief.steal()
     service.clock.shift_seconds += 60
 
     async def is_down() -> bool:
@@ -112,30 +116,28 @@ async def test_an_engine_whose_lane_was_taken_says_so_and_comes_back(
         'Another engine has taken the lane "default"; nothing more is started here until the lane is free again'
     ]
 
-    hold.release()
+    await thief.give_back()
     await until(is_up)
     await service.minute()
     await service.schedules.stop()
     assert (await verify_store(service.store)).problems == []
     assert 'The lane "default" is ours again' in caplog.messages
-    await thief.close()
     await service.store.close()
 
 
 async def test_a_stop_ends_the_wait_for_a_lane_that_was_taken(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
-    service, thief = Service(dsn), PostgresStore(dsn, lease_ttl=60.0)
+    service, thief = Service(dsn), Thief(postgres, dsn)
     await service.schedules.open()
     await service.schedules.start()
-    hold = await stolen(postgres, dsn, thief)
+    await thief.steal()
 
     async def is_down() -> bool:
         return not service.schedules.running
 
     await until(is_down)
     await service.schedules.stop()
-    hold.release()
-    await thief.close()
+    await thief.give_back()
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "noonbell-return"] == []
     assert not service.schedules.running
     await service.store.close()

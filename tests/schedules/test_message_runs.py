@@ -56,7 +56,7 @@ async def sent(world: World, now: int) -> list[OutboxMessage]:
 
 
 async def test_the_run_is_over_and_its_message_is_in_the_outbox(world: World) -> None:
-    await create(world, "a")
+    await create(world, "a", overlap="skip")
     await create(world, "b", spec="*/5 * * * *")
     claimed = (await claim(world, DUE)).claimed
     assert claimed.starts == []

@@ -70,4 +70,4 @@ async def test_where_it_goes_slowly_they_shrink_until_none_takes_long(pauses: li
 async def test_others_have_their_turn_after_each(pauses: list[float]) -> None:
     found = await sizes(3_000, 0.000_2)
     assert len(pauses) == len(found) - 1, "after the last nobody waits"
-    assert pauses == pytest.approx([size * 0.000_2 / 4 for size in found[:-1]])
+    assert pauses == pytest.approx([size * 0.000_2 / 6 for size in found[:-1]])

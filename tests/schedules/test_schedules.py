@@ -64,7 +64,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"spec": "61 * * * *"}, "spec", "minute"),
     ({"spec": "0 0 30 2 *"}, "spec", "is no cron spec"),
     ({"spec": None}, "spec", "must be text"),
-    ({"type": "interval", "spec": "5m"}, "spec", "has a unit"),
+    ({"type": "interval", "spec": "5x"}, "spec", "must be a whole number of seconds"),
     ({"type": "interval", "spec": 0}, "spec", "at least 1 second"),
     ({"type": "one_shot", "spec": "2026-03-04T12:00"}, "spec", "is in the past: it is 2026-03-04T12:00:30"),
     ({"type": "one_shot", "spec": "2026-03-29T03:30", "timezone": "Europe/Kyiv"}, "spec", "does not exist"),
@@ -83,7 +83,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"at_most_once": "yes"}, "at_most_once", "True or False"),
     ({"start_at": datetime(2026, 3, 5)}, "start_at", "no time zone"),  # noqa: DTZ001 - that is the mistake
     ({"start_at": "2026-03-06T00:00", "end_at": "2026-03-05T00:00"}, "end_at", "not be before start_at"),
-    ({"end_at": "2026-03-01T00:00"}, "spec", "never comes"),
+    ({"end_at": "2026-03-01T00:00"}, "end_at", "is in the past"),
+    ({"spec": "0 9 5 3 *", "end_at": "2026-03-05T08:00"}, "spec", "never comes"),
     ({"quiet_hours_policy_id": "nope"}, "quiet_hours_policy_id", "create them first"),
     ({"payload": object()}, "payload", "cannot be written as JSON"),
     ({"tags": "red"}, "tags", "list of texts"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from noonbell.ledger import verify_store
+from noonbell.ledger.stretches import Stretches
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import MemoryData
 from tests.schedules.conftest import World, store_maker
@@ -17,8 +20,6 @@ from tests.schedules.conftest import World, store_maker
 
 async def eventful() -> World:
     """Fired, coalesced, missed, skipped, paused, bounded, edited, jittered and overlapping occurrences."""
-    from pathlib import Path
-
     world = World(store_maker("memory", Path()))
     schedules = world.schedules
     await schedules.open()
@@ -102,3 +103,83 @@ async def test_tampering_is_found(tamper: Callable[[MemoryData], Any]) -> None:
     assert isinstance(store, MemoryStore)
     tamper(store.data)
     assert not (await verify_store(store)).clean
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(1, []), (2, ["overlap"])])
+async def test_runs_may_meet_by_as_much_as_clocks_differ(seconds: int, found: list[str]) -> None:
+    world = await eventful()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    runs = store.data.runs[1]
+    first, second = sorted(key for key in runs if key[1] == "scheduled")[:2]
+    runs[first] = replace(runs[first], ended_at=runs[second].started_at + seconds * 1_000_000)
+    assert [problem.kind for problem in (await verify_store(store)).problems] == found
+
+
+async def test_a_last_start_that_is_too_early_is_told() -> None:
+    world = await eventful()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    row = store.data.schedules[1]
+    began = max(run.started_at for run in store.data.runs[1].values())
+    assert row["last_run_at"] == began
+    row["last_run_at"] = began - 1
+    assert [problem.kind for problem in (await verify_store(store)).problems] == ["times"]
+
+
+async def test_the_whole_is_counted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link by link all is well; the count of the whole goes its own way, and is heard where it differs."""
+    world = await eventful()
+    count = Stretches.count
+    monkeypatch.setattr(Stretches, "count", lambda self, first, last: count(self, first, last) + 1)
+    found = (await verify_store(world.store)).problems
+    assert [problem.kind for problem in found] == ["count"] * 4
+
+
+async def test_a_wake_up_that_is_late_by_the_least_is_told() -> None:
+    world = await eventful()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    store.data.schedules[3]["next_run_at"] += 1
+    assert [problem.kind for problem in (await verify_store(store)).problems] == ["wake-up"]
+
+
+async def test_two_runs_that_execute_at_once_are_told() -> None:
+    world = World(store_maker("memory", Path()))
+    await world.schedules.open()
+    await world.create()
+    world.duration = timedelta(minutes=5)
+    await world.schedules.start()
+    await world.minutes(1)
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    assert (await verify_store(store)).clean
+    lives = store.data.live[1]
+    (running,) = lives.values()
+    next_for = running.run_for + 60_000_000
+    lives["scheduled", next_for] = replace(running, run_for=next_for, started_at=next_for)
+    assert "overlap" in [problem.kind for problem in (await verify_store(store)).problems]
+    del lives["scheduled", next_for]
+    stopping = asyncio.ensure_future(world.schedules.stop())
+    await world.minutes(5)
+    await stopping
+
+
+async def test_a_span_that_ends_between_two_steps_of_its_interval_is_told() -> None:
+    world = World(store_maker("memory", Path()))
+    await world.schedules.open()
+    await world.create(type="interval", spec="60")
+    await world.schedules.start()
+    await world.minutes(2)
+    await world.schedules.stop()
+    await world.minutes(10)
+    await world.schedules.start()
+    await world.minutes(2)
+    await world.schedules.stop()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    assert (await verify_store(store)).clean
+    spans = store.data.spans[1]
+    key = next(key for key, span in spans.items() if span.verdict == "missed")
+    spans[key] = replace(spans[key], to_at=spans[key].to_at + 1_000_000)
+    assert "span" in [problem.kind for problem in (await verify_store(store)).problems]

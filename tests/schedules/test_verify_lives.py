@@ -47,7 +47,7 @@ async def some_days(life: Life) -> None:
 
 
 @pytest.mark.parametrize("prunes", [False, True], ids=["whole", "pruned"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 async def test_a_random_life_is_whole_in_memory(seed: int, prunes: bool, tmp_path: Path) -> None:
     life = await lived("memory", seed, tmp_path, prunes=prunes)
     await life.end()

@@ -2,6 +2,10 @@
 
 It listens on the loopback interface only, on a port that was free, and keeps its files in a temporary folder. The
 server refuses to run as root; then it runs as `nobody`, who owns that folder.
+
+Making the tables takes a server longer than most tests do, and their files pile up. So `new_ledger` lends schemas that
+have them, and after each test `take_back` takes them in: emptied, they are lent again. One whose tables a test has
+changed is never lent a second time.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import Any
 
 import asyncpg
 
+from noonbell.store.postgres import PostgresStore
+
 # Nothing here has to survive a failing machine, and a full disk is a matter of another test.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -30,6 +36,44 @@ SETTINGS = {
     "autovacuum": "off",
 }
 USER = "noonbell"
+
+# Partitions of days go, whatever holds rows is emptied, numbers begin anew.
+_EMPTIED = """
+    DO $$
+    DECLARE one record; held bool; full_ones text;
+    BEGIN
+        FOR one IN SELECT c.oid::regclass AS name FROM pg_class c
+            WHERE c.relnamespace = '{schema}'::regnamespace AND c.relispartition AND c.relkind = 'r'
+            AND c.relname <> 'runs_default'
+        LOOP EXECUTE format('DROP TABLE %s', one.name); END LOOP;
+        FOR one IN SELECT c.oid::regclass AS name FROM pg_class c
+            WHERE c.relnamespace = '{schema}'::regnamespace AND c.relkind = 'r' AND c.relname <> 'noonbell_migrations'
+        LOOP
+            EXECUTE format('SELECT EXISTS (SELECT 1 FROM %s)', one.name) INTO held;
+            IF held THEN full_ones := concat_ws(', ', full_ones, one.name); END IF;
+        END LOOP;
+        IF full_ones IS NOT NULL THEN EXECUTE 'TRUNCATE ' || full_ones; END IF;
+        FOR one IN SELECT format('%I.%I', schemaname, sequencename) AS name FROM pg_sequences
+            WHERE schemaname = '{schema}' AND last_value IS NOT NULL
+        LOOP EXECUTE format('ALTER SEQUENCE %s RESTART', one.name); END LOOP;
+    END $$
+"""
+# What there is in a schema, as text; equal for two that were made alike.
+_SHAPE = """
+    WITH inside AS (SELECT oid, relname, relkind FROM pg_class WHERE relnamespace = '{schema}'::regnamespace)
+    SELECT string_agg(told, E'\\n' ORDER BY told COLLATE "C") FROM (
+        SELECT concat_ws(' ', relkind, relname, attname, atttypid, attnotnull, attnum) AS told
+        FROM inside JOIN pg_attribute a ON a.attrelid = inside.oid AND attnum > 0
+        UNION ALL SELECT concat_ws(' ', conname, pg_get_constraintdef(c.oid))
+        FROM pg_constraint c JOIN inside ON inside.oid = c.conrelid
+        UNION ALL SELECT concat_ws(' ', relname, indnkeyatts, indisvalid, indisunique, indpred IS NULL)
+        FROM pg_index JOIN inside ON inside.oid = indexrelid
+        UNION ALL SELECT concat_ws(' ', tgname, tgenabled, relname)
+        FROM pg_trigger JOIN inside ON inside.oid = tgrelid
+        UNION ALL SELECT concat_ws(' ', proname, md5(prosrc)) FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
+        UNION ALL SELECT concat_ws(' ', version, name) FROM {schema}.noonbell_migrations
+    ) AS parts
+"""
 
 
 def binaries() -> Path:
@@ -54,6 +98,9 @@ class PostgresServer:
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
             self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self._numbers = itertools.count(1)
+        self._shape = ""
+        self._lent: list[str] = []
+        self._back: list[str] = []
         self.port = _free_port()
         try:
             self._program("initdb", "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
@@ -91,6 +138,45 @@ class PostgresServer:
         name = f"s{next(self._numbers)}"
         await self.execute("postgres", f"CREATE SCHEMA {name}")
         return f"{self.dsn('postgres')}?search_path={name}"
+
+    async def new_ledger(self) -> str:
+        """The address of a schema with the tables of a store, and nothing in them; for the time of a test."""
+        schema = ""
+        while self._back and not schema:
+            schema = await self._emptied(self._back.pop())
+        if not schema:
+            dsn = await self.new_schema()
+            schema = dsn.rpartition("=")[2]
+            store = PostgresStore(dsn, pool_size=1)
+            await store.open()
+            await store.close()
+            self._shape = self._shape or await self._shape_of(schema)
+        self._lent.append(schema)
+        return f"{self.dsn('postgres')}?search_path={schema}"
+
+    def take_back(self) -> None:
+        """What was lent is not used any more."""
+        self._back.extend(self._lent)
+        self._lent.clear()
+
+    async def _emptied(self, schema: str) -> str:
+        """The schema again; nothing where a test has changed its tables, or left somebody at work on them."""
+        db = await asyncpg.connect(self.dsn("postgres"), server_settings={"lock_timeout": "500"})
+        try:
+            await db.execute(_EMPTIED.format(schema=schema))
+            shape = await db.fetchval(_SHAPE.format(schema=schema))
+        except asyncpg.PostgresError:
+            return ""
+        finally:
+            await db.close()
+        return schema if shape == self._shape else ""
+
+    async def _shape_of(self, schema: str) -> str:
+        db = await asyncpg.connect(self.dsn("postgres"))
+        try:
+            return str(await db.fetchval(_SHAPE.format(schema=schema)))
+        finally:
+            await db.close()
 
     async def execute(self, database: str, sql: str) -> None:
         db = await asyncpg.connect(self.dsn(database))

@@ -44,7 +44,7 @@ class TestPostgresStore(StorageSuite):
         self.places: dict[int, str] = {}
 
     async def make_store(self) -> Store:
-        return self._on(await self.server.new_schema())
+        return self._on(await self.server.new_ledger())
 
     async def reopen(self, store: Store) -> Store:
         return self._on(self.places[id(store)])
@@ -60,7 +60,7 @@ class TestPostgresStore(StorageSuite):
 
 @pytest.fixture
 async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_schema()
+    return await postgres.new_ledger()
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ async def test_declarations_at_the_same_time_give_every_schedule_its_own_number(
 async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: PostgresServer) -> None:
     counts = []
     for size in (2, 300):
-        store = PostgresStore(await postgres.new_schema(), pool_size=1)
+        store = PostgresStore(await postgres.new_ledger(), pool_size=1)
         await store.open()
         said = listening(store)
         steps: list[int] = []

@@ -38,7 +38,7 @@ DAY = 24 * HOUR
 
 @pytest.fixture
 async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_schema()
+    return await postgres.new_ledger()
 
 
 @pytest.fixture
@@ -244,10 +244,10 @@ async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, st
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: PostgresServer) -> None:
+async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: PostgresServer) -> None:
     counts = []
     for size in (2, 300):
-        store = PostgresStore(await postgres.new_schema(), pool_size=1)
+        store = PostgresStore(await postgres.new_ledger(), pool_size=1)
         await store.open()
         said = listening(store)
         steps: list[int] = []
@@ -287,8 +287,9 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
         assert (len(starts), len(again), len(streams)) == (size - 1, size - 1, 2 * size - 1)
         counts.append(steps)
         await store.close()
-    assert counts[0] == counts[1]
-    assert max(counts[0]) <= 20, counts
+    # many that are alike go in a statement of their own, for each table that they are written to
+    assert all(few <= many <= few + 2 for few, many in zip(*counts, strict=True)), counts
+    assert max(counts[1]) <= 20, counts
 
 
 async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:

@@ -35,7 +35,7 @@ async def opened(dsn: str) -> PostgresStore:
 
 @pytest.fixture
 async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_schema()
+    return await postgres.new_ledger()
 
 
 async def execute(dsn: str, sql: str) -> None:

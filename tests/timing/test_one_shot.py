@@ -113,6 +113,7 @@ _RIGHT = "such as 2026-11-01T01:30 (in the schedule's zone) or 2026-11-01T01:30-
         ("tomorrow", f"is no ISO 8601 date and time, {_RIGHT}"),
         ("1793496600", f"is no ISO 8601 date and time, {_RIGHT}"),
         ("2026-11-01x01:30", f"is no ISO 8601 date and time, {_RIGHT}"),
+        ("2026-11-01T01:30\0", f"is no ISO 8601 date and time, {_RIGHT}"),
         ("２026-11-01T01:30", f"is no ISO 8601 date and time, {_RIGHT}"),
         ("2026-11-01T01:30" + "0" * 100, f"is no ISO 8601 date and time, {_RIGHT}"),
         ("2026-11-01T24:00", f"is no ISO 8601 date and time, {_RIGHT}: hour must be in 0..23"),

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import msgspec
@@ -76,4 +77,12 @@ def prepare_callback(
         manual=start.kind == "manual",
         payload=None if payload is None else msgspec.json.decode(payload),
     )
-    return Prepared(partial(callback, call), inspect.iscoroutinefunction(callback))
+    return Prepared(partial(callback, call), is_async(callback))
+
+
+def is_async(callback: Callable[[Call], Any]) -> bool:
+    """Whether it runs on the event loop. Asked at every run, so what most are is found out the short way."""
+    called = callback.__func__ if type(callback) is MethodType else callback
+    if type(called) is FunctionType and called.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
+    return inspect.iscoroutinefunction(callback)

@@ -31,7 +31,6 @@ from noonbell.actions.checking import encodable, known_only, text
 from noonbell.actions.process import Program, run
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.secrets.book import missing_key
-from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.references import Template, loosely_named
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, SecretReferenceError
@@ -208,19 +207,19 @@ def prepare_command(
         timeout_seconds=action.get("timeout_seconds", DEFAULT_TIMEOUT_SECONDS),
         max_output=action.get("max_output", DEFAULT_OUTPUT),
     )
-    return Prepared(partial(_run, program, dict(_referring(action)), secrets), is_async=True)
+    return Prepared(partial(_run, program, dict(_referring(action)), secrets, stored.team), is_async=True)
 
 
-async def _run(program: Program, referring: Mapping[str, str], secrets: Secrets | None) -> Finished:
+async def _run(program: Program, referring: Mapping[str, str], secrets: Secrets | None, team: str) -> Finished:
     if secrets is None or not secrets.usable:
         if referring:
             raise missing_key()
         return Finished(detail=await run(program))
     templates = {place: Template(written, "text", place) for place, written in referring.items()}
     names = frozenset().union(*(template.names for template in templates.values()))
-    values = await secrets.resolve(DEFAULT_TEAM, names)
+    values = await secrets.resolve(team, names)
     filled = {place: template.fill(values) for place, template in templates.items()}
     env = {name: filled.get(f"action.env.{name}", given) for name, given in program.env.items()}
     stdin = filled.get("action.stdin", program.stdin)
-    masker = secrets.masker(DEFAULT_TEAM)
+    masker = secrets.masker(team)
     return Finished(detail=await run(replace(program, env=env, stdin=stdin), masker))

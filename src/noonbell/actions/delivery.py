@@ -29,6 +29,7 @@ from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
 from noonbell.errors import DeliveryError, HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock, ScheduleStore, StreamClaim
+from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.delivery")
 
@@ -116,6 +117,7 @@ class Deliverer:
         self._how = Delivering() if how is None else how
         self._mask = mask  # takes secrets out of what targets say
         self._desk = desk
+        self._outage = outage_of(store)
         self._wakeup = asyncio.Event()
         self._stopping = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
@@ -166,8 +168,9 @@ class Deliverer:
         except StoreError as error:
             _heed_cancelling()
             self._doubtful = True
-            logger.error("The store failed, messages wait: %s", error)  # noqa: TRY400 - the cause is in the message
+            self._outage.failed("delivery", error, self._clock.elapsed())
             return now + _STORE_PAUSE
+        self._outage.worked("delivery", self._clock.elapsed())
         if claim.full:
             return now
         return min(now + _LONGEST_WAIT, claim.next_wake_at or now + _LONGEST_WAIT)
@@ -226,7 +229,10 @@ class Deliverer:
                 await channel.turn_over()
             except StoreError as error:
                 _heed_cancelling()
-                logger.error("Counts of %r could not be written and go with the next: %s", channel, error)  # noqa: TRY400 - the cause is in the message
+                told = f"counts of {channel!r} could not be written and go with the next: {error}"
+                self._outage.failed("counts", told, self._clock.elapsed())
+            else:
+                self._outage.worked("counts", self._clock.elapsed())
 
     def _is_in_hand(self, served: _Served) -> bool:
         return self._in_hand.get(served.stream.sid) is served
@@ -285,10 +291,12 @@ class Deliverer:
                 if self._stopping and failures >= _LAST_CHANCES:
                     logger.error("Deliveries could not be recorded and may be repeated: %s", error)  # noqa: TRY400 - the cause is in the message
                     break
-                logger.error("The store failed, recording deliveries again shortly: %s", error)  # noqa: TRY400 - as above
+                told = f"{len(ended)} deliveries could not be recorded: {error}"
+                self._outage.failed("recording deliveries", told, self._clock.elapsed())
                 await self._clock.wait(self._clock.now() + _STORE_PAUSE, asyncio.Event())
                 continue
             failures = 0
+            self._outage.worked("recording deliveries", self._clock.elapsed())
             for served in ended:
                 if self._is_in_hand(served):
                     del self._in_hand[served.stream.sid]
@@ -353,7 +361,7 @@ def _audit(served: _Served) -> AuditEvent | None:
         "error": delivery.error,
     }
     subject = schedule_of(message.message_id)
-    return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode())
+    return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode(), message.team)
 
 
 def _log(ended: list[_Served]) -> None:
@@ -361,10 +369,20 @@ def _log(ended: list[_Served]) -> None:
         delivery, message = served.delivery, served.failed
         if message is None:
             continue
+        what, target, error = _named(message), message.target, delivery.error
+        extra = {"noonbell": {"message_id": message.message_id, "target": target}}
         if delivery.dead is None:
-            logger.warning("%s is tried again later: %s", message.message_id, delivery.error)
+            pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / _SECOND
+            logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
         else:
-            logger.error("%s is a dead letter now: %s", message.message_id, delivery.error)
+            logger.error('%s did not reach "%s" and is a dead letter now: %s', what, target, error, extra=extra)
+
+
+def _named(message: OutboxMessage) -> str:
+    """The message of a run has the run's id, and streams that are no schedule's have negative numbers."""
+    if message.sid < 0:
+        return f"The notice {message.message_id}"
+    return f'The message of the run {message.message_id} (schedule "{schedule_of(message.message_id)}")'
 
 
 def _heed_cancelling() -> None:

@@ -111,7 +111,8 @@ def message_of(stored: StoredSchedule, start: Start, now: int) -> OutboxMessage:
     gaps = (
         escaped, address, escaped + tail, _escaped(columns.name), _written(run_for), start.kind, str(start.attempt),
     )  # fmt: skip
-    return OutboxMessage(stored.sid, stored.lane, schedule_id + tail, target, "".join(fill(gaps + pieces)), now)
+    body = "".join(fill(gaps + pieces))
+    return OutboxMessage(stored.sid, stored.lane, schedule_id + tail, target, body, now, stored.team)
 
 
 @lru_cache(maxsize=8_192)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noonbell.actions.callback import EXAMPLE, Call, check_callback, prepare_callback
+from noonbell.actions.callback import EXAMPLE, Call, check_callback, is_async, prepare_callback
 from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.delivery import ChannelDesk, Deliverer
 from noonbell.actions.egress import Egress
@@ -17,7 +16,6 @@ from noonbell.actions.http.jobs import HttpJobs
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
-from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.targets import Target, TargetLike, as_target
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
@@ -93,7 +91,7 @@ class Actions:
     async def know_secrets(self) -> None:
         """Learn the secrets that are to be masked: a callback may show one that no job here has asked for."""
         if self.secrets is not None:
-            await self.secrets.resolve(DEFAULT_TEAM, [])
+            await self.secrets.know_all()
 
     def mask(self, text: str) -> str:
         """The text without the secrets that are known here."""
@@ -123,7 +121,7 @@ class Actions:
         if action.get("kind") != "callback":
             return False
         callback = self.callbacks.get(action.get("name", ""))
-        return callback is not None and not inspect.iscoroutinefunction(callback)
+        return callback is not None and not is_async(callback)
 
     def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
         """What is to be called for a start."""

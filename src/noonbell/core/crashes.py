@@ -4,9 +4,13 @@ Nobody knows which of them brought it down, if any did. Each counts the deaths i
 has counted MOST_CRASHES is not started again: it ends as abandoned, which is told, and its schedule goes on. What makes
 that fair to the neighbours is that an engine starts suspects one at a time (see `engine.suspects`): a run counts a
 second death only if it was executing alone among them, or nearly so.
+
+A run that an engine cuts off because it is stopped has brought down nobody: that is no death.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
@@ -15,13 +19,17 @@ from noonbell.core.turns import ENGINE
 
 _encode = msgspec.json.Encoder().encode
 
+# What is told of an attempt that was executing when its engine died, and of one that its engine has cut off.
+INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
+CUT_OFF: Final = "interrupted: the engine was stopped before the attempt had ended"
+
 
 def is_poisonous(crashes: int) -> bool:
     """Whether a run that has just counted another death, the `crashes` before it included, is given up."""
     return crashes + 1 >= MOST_CRASHES
 
 
-def quarantined(schedule_id: str, run_for: int, attempts: int, crashes: int, at: int) -> AuditEvent:
+def quarantined(schedule_id: str, run_for: int, attempts: int, crashes: int, at: int, *, team: str) -> AuditEvent:
     """What is told of a run that is given up."""
     detail = {
         "run_for": run_for,
@@ -29,4 +37,4 @@ def quarantined(schedule_id: str, run_for: int, attempts: int, crashes: int, at:
         "crashes": crashes + 1,
         "reason": f"the engine died {crashes + 1} times while this run was executing",
     }
-    return AuditEvent(at, "schedule.quarantined", schedule_id, ENGINE, _encode(detail).decode())
+    return AuditEvent(at, "schedule.quarantined", schedule_id, ENGINE, _encode(detail).decode(), team)

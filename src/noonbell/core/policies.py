@@ -77,8 +77,9 @@ class Position(msgspec.Struct, frozen=True):
 class Verdicts(msgspec.Struct, frozen=True):
     """What is to be written: spans in order, a start, the new cursor, and when to look again.
 
-    `live_wake_at` puts a waiting retry off. `next_run_at` is None while a run executes or waits, and where nothing is
-    left to come. `caught_up`: the start stands for everything that was missed, be it a single occurrence.
+    `live_wake_at` puts a waiting retry off. `next_run_at` is None where nothing is left to come, and from when an
+    occurrence has come while a run executes or waits: its end brings the wake-up back. `caught_up`: the start stands
+    for everything that was missed, be it a single occurrence.
     """
 
     cursor_at: int
@@ -211,8 +212,7 @@ class _Decision:
             started_at=self._now, due_at=run_for + terms.jitter(run_for), following=following,
             preempted=live if live is not None and live.state == "waiting" else None,
         )  # fmt: skip
-        next_run_at = following if terms.policies.overlap == "allow" else None
-        return Verdicts(self._cursor, next_run_at, tuple(self._spans), start)
+        return Verdicts(self._cursor, following, tuple(self._spans), start)
 
     def _idle(self, wake_at: int | None = None) -> Verdicts:
         if wake_at is None:

@@ -10,6 +10,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+# The team of whatever was given none.
+DEFAULT_TEAM: Final = "default"
+
 # The wake-up of a run that is to start at the next look, whatever the clock says by then: it may be set back.
 AT_ONCE: Final = 0
 
@@ -96,6 +99,7 @@ class History(msgspec.Struct, gc=False):
     last_ended_manual: bool
     ended_runs: int
     succeeded_runs: int
+    team: str = DEFAULT_TEAM
 
 
 class Start(msgspec.Struct, gc=False):
@@ -146,6 +150,7 @@ class OutboxMessage(msgspec.Struct, gc=False):
     target: str  # the name of a registered target
     body: str  # a CloudEvent, as JSON
     created_at: int
+    team: str = DEFAULT_TEAM
 
 
 class Stream(msgspec.Struct, gc=False):
@@ -349,13 +354,17 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditEvent(msgspec.Struct, gc=False):
-    """A change or an unusual decision. `subject` is the id of a schedule or of a quiet-hours policy, `detail` JSON."""
+    """A change or an unusual decision. `subject` is the id of a schedule or of a quiet-hours policy, `detail` JSON.
+
+    Without a team it concerns all of them.
+    """
 
     at: int
     event: str
     subject: str
     actor: str
     detail: str
+    team: str | None = None
 
 
 class QuietHoursPolicy(msgspec.Struct, gc=False):
@@ -366,6 +375,7 @@ class QuietHoursPolicy(msgspec.Struct, gc=False):
     document: str
     created_at: int
     updated_at: int
+    team: str = DEFAULT_TEAM
 
 
 class ScheduleColumns(msgspec.Struct, gc=False):
@@ -381,7 +391,7 @@ class ScheduleColumns(msgspec.Struct, gc=False):
     definition: str  # a Definition
 
 
-class StoredSchedule(msgspec.Struct):
+class StoredSchedule(msgspec.Struct, gc=False):
     """A durable schedule as it stands, with its quiet hours, its last scheduled run and its live runs."""
 
     sid: int
@@ -404,8 +414,9 @@ class StoredSchedule(msgspec.Struct):
     backlog_until: int | None
     last_run_for: int | None  # of the latest scheduled run that was fired
     quiet: str | None  # the document of its quiet hours
-    ran: tuple[int, int] | None  # when the run for last_run_for began and ended, if it has
+    ran: tuple[int, int] | None  # when the run for last_run_for began and ended, if it has; under overlap skip alone
     lives: list[LiveRun]
+    team: str = DEFAULT_TEAM
 
 
 class DurableSchedule(msgspec.Struct, gc=False):
@@ -421,9 +432,10 @@ class DurableSchedule(msgspec.Struct, gc=False):
     anchor_at: int | None
     zone_hash: str
     policies: str
+    team: str = DEFAULT_TEAM
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     """What is written for one durable schedule: by a look at it, or when its epoch is closed.
 
     `starts` are executing from now on; `queued` are fired and wait for an engine to start them. `preempted` end as
@@ -452,13 +464,15 @@ class Turn(msgspec.Struct):
 class Edit(msgspec.Struct):
     """A change of a durable schedule at `at`: its epoch ends there, and the next one begins.
 
-    Without `epoch` the schedule is deleted: its row and ledger stay, its live runs end.
+    Without `epoch` the schedule is deleted: its row and ledger stay, its live runs end. `documents` are kinds and ids
+    of what goes with it.
     """
 
     at: int
     turn: Turn
     columns: ScheduleColumns
     epoch: Epoch | None
+    documents: list[tuple[str, str]] = []
 
 
 # --- documents --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -64,6 +64,8 @@ MessageOf = Callable[[StoredSchedule, Start], OutboxMessage]
 
 _encode = msgspec.json.Encoder().encode
 _NEVER_QUIET: Final = QuietHours()
+# What an ordinary turn has none of. One for all of them, and nothing can be added to it.
+_NONE: Final = cast("list[Any]", ())
 
 
 # --- from rows to terms -----------------------------------------------------------------------------------------------
@@ -158,33 +160,36 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
     jitter = definition.jitter_us
     if cursor > now or (before is not None and before > cursor):
         return None
-    turn = _unchanged(stored)
+    enabled, anchor_at, last_run_for = True, stored.anchor_at, stored.last_run_for
+    next_run_at: int | None = None
+    starts: list[Start] = _NONE
     if due is not None and due > cursor:
         due_at = due + jitter_us(stored.schedule_id, due, jitter) if jitter else due
         if due_at > now:
+            turn = _unchanged(stored)
             turn.next_run_at = due_at
             return turn
-        ran, overlap = stored.ran, definition.overlap
+        ran = stored.ran
         if due <= up_since and due <= now - GRACE_US:
             return None
-        if overlap == "skip" and ran is not None and ran[0] < due <= ran[1]:
+        if ran is not None and definition.overlap == "skip" and ran[0] < due <= ran[1]:
             return None
         if columns.type == "interval":
             following = now + parse_interval(columns.spec) * SECOND
-            turn.anchor_at = now
+            anchor_at = now
         elif following is not None and jitter:
             following += jitter_us(stored.schedule_id, following, jitter)
-        turn.starts.append(
-            Start(stored.sid, "scheduled", due, 1, 1, "cron", stored.epoch, now, due_at, following),
-        )
-        turn.cursor_at = turn.last_run_for = due
-        if overlap == "allow":
-            turn.next_run_at = following
+        starts = [Start(stored.sid, "scheduled", due, 1, 1, "cron", stored.epoch, now, due_at, following)]
+        cursor = last_run_for = due
+        next_run_at = following
     elif following is not None:
-        turn.next_run_at = following + jitter_us(stored.schedule_id, following, jitter) if jitter else following
+        next_run_at = following + jitter_us(stored.schedule_id, following, jitter) if jitter else following
     if columns.type == "one_shot" and following is None:
-        turn.enabled, turn.next_run_at = False, None
-    return turn
+        enabled, next_run_at = False, None
+    return Turn(
+        stored.sid, cursor, next_run_at, enabled, anchor_at, last_run_for, None, None, starts,
+        _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
+    )  # fmt: skip
 
 
 def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
@@ -209,7 +214,7 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
         return turn
     if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
         return turn
-    if lives and _waits(turn, terms, lives[0], now):
+    if lives and (_has_its_place(lives[0], now) or _waits(turn, terms, lives[0], now)):
         return turn
     if len(lives) > 1 or (lives and not stored.enabled):
         _write(turn, stored, terms, now, _live_only(stored, terms, lives[0], now), live=lives[0])
@@ -235,6 +240,11 @@ def _start_asked(turn: Turn, stored: StoredSchedule, terms: Terms, now: int) -> 
                     live.run_for, following,
                 )
             )  # fmt: skip
+
+
+def _has_its_place(live: LiveRun, now: int) -> bool:
+    """Whether a run that starts again was put off: it does so then, whatever wakes its schedule before."""
+    return live.state == "queued" and live.attempt > 0 and live.wake_at is not None and live.wake_at > now
 
 
 def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
@@ -326,7 +336,9 @@ def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of:
     """
     if definition_of(stored.columns.definition).action.get("kind") != "message":
         return
-    left = []
+    left: list[Start] = []
+    finished: list[Run] = []
+    messages: list[OutboxMessage] = []
     for start in turn.starts:
         if start.fence > 1 or start.kind != "scheduled":
             left.append(start)
@@ -336,12 +348,11 @@ def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of:
         except Exception:  # noqa: BLE001 - it is met again by the run, and recorded there
             left.append(start)
             continue
-        turn.messages.append(message)
-        turn.finished.append(
-            Run(start.sid, start.run_for, start.kind, "succeeded", 1, now, now, owner, start.epoch),
-        )
+        messages.append(message)
+        finished.append(Run(start.sid, start.run_for, start.kind, "succeeded", 1, now, now, owner, start.epoch))
         turn.next_run_at = start.following
-    turn.starts = left
+    turn.starts, turn.finished = left, finished
+    turn.messages = [*turn.messages, *messages] if turn.messages else messages
 
 
 # --- the end of an epoch ----------------------------------------------------------------------------------------------
@@ -508,4 +519,4 @@ def _told(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[Audit
 
 
 def _event(stored: StoredSchedule, at: int, event: str, detail: dict[str, Any]) -> AuditEvent:
-    return AuditEvent(at, f"schedule.{event}", stored.schedule_id, ENGINE, _encode(detail).decode())
+    return AuditEvent(at, f"schedule.{event}", stored.schedule_id, ENGINE, _encode(detail).decode(), stored.team)

@@ -12,8 +12,9 @@ What is claimed counts as running, so no more is claimed than can run: a few pla
 threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end.
 
 Stopping: no further look is begun, a claim that was under way is handed back unstarted, running actions are waited
-for, and their ends are recorded. An engine whose name was taken by another stops by itself (`on_lost`), and leaves all
-that it had claimed to the other.
+for, and their ends are recorded. Who does not want to wait that long cuts them off (`cut_off`): what can be cancelled
+is, what has not ended is forgotten here, and whoever holds the name hands it back in the ledger. An engine whose name
+was taken by another stops by itself (`on_lost`), and leaves all that it had claimed to the other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
 from noonbell.engine.work import NEVER, Job, Room, Work
 from noonbell.errors import ActionError, HoldLostError, NotStartedError, StoreError, describe_error
-from noonbell.ports import Claimed, Clock, Store
+from noonbell.ports import LEDGER_TABLES, Claimed, Clock, Store
+from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -43,6 +45,13 @@ MOST_IN_HAND: Final = 10_000
 _STORE_PAUSE: Final = 500_000
 _DOUBT_PAUSE: Final = 250_000
 _FULL_PAUSE: Final = 1_000_000
+_LONG_ENOUGH: Final = 4_000_000  # a run that is shorter ends before it is worth a question
+_TOLD_FIRST: Final = 5_000_000
+_TOLD_AGAIN: Final = 60_000_000
+_MOST_NAMED: Final = 10
+# Runs that are cut off have so long to tidy up behind themselves, and then so long again without any more patience.
+_TIDY_SECONDS: Final = 2.0
+_LAST_SECONDS: Final = 1.0
 
 W = TypeVar("W", bound=Work)
 
@@ -74,14 +83,18 @@ class Engine(Generic[W]):
         self._on_messages = on_messages
         self._on_lost = on_lost
         self._watch = ClockWatch(clock)
-        self._settler = Settler(store, clock, self.metrics, self._on_written)
+        self._settler = Settler(store, clock, self.metrics, self._on_written, self._on_stale)
+        self._outage = outage_of(store)
         self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS, self._end)
         self._running: dict[int, Job[Any]] = {}  # by sid: claimed and not yet recorded as ended, the latest first
+        self._deleted: set[int] = set()  # sids whose runs in hand belong to nothing any more
         self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when no run of it is in hand
+        self._cut: list[Start] = []  # ended because they were cut off
         self._unstarted: list[Start] = []  # claimed, but a stop came first
         self._never_called: list[Start] = []  # started, but the action says that a stop came first
         self._coroutines: set[asyncio.Task[None]] = set()  # the event loop itself holds them only weakly
         self._asked: set[asyncio.Task[bool]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
@@ -90,6 +103,8 @@ class Engine(Generic[W]):
         self._planned = 0
         self._poked = NEVER
         self._stopping = False
+        self._cutting = False  # what runs is being cut off: an error is no failure of its own any more
+        self._over = False  # whatever still ends here was handed back
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._loop: asyncio.Task[None] | None = None
 
@@ -112,7 +127,9 @@ class Engine(Generic[W]):
         await asyncio.sleep(0)  # what was launched and has not begun finds out now that it will not
         await self._hand_back(self._unstarted)
         self._settler.last_chance()
-        await self._idle.wait()
+        await self._wait_for_runs()
+        if self._telling:
+            await asyncio.wait(self._telling)
         if self._doubtful:
             try:
                 await self._account_for_claims()
@@ -121,6 +138,49 @@ class Engine(Generic[W]):
                 told = "Unstarted runs may stay claimed until the next start: %s"
                 logger.error(told, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
         self._threads.close()
+
+    async def cut_off(self) -> int:
+        """Wait no longer for what runs: cancel it and forget it, so that `stop` returns. How many did not end.
+
+        Nothing is written of those; in the ledger they are this engine's until they are handed back. A plain function
+        cannot be cancelled: it goes on in its thread, and its end counts for nothing.
+        """
+        self.request_stop()
+        self._cutting = True
+        for _ in range(2):  # the second time for those who are slow to tidy up
+            tasks = [job.task for job in self._in_hand() if job.task is not None and not job.task.done()]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=_TIDY_SECONDS)
+        await self._settler.drained(_LAST_SECONDS)
+        self._over = True
+        cut = self._in_hand()
+        for job in cut:
+            self._forget(job.start)
+        self._idle.set()
+        return len(cut) + len(self._cut)
+
+    def _in_hand(self) -> list[Job[Any]]:
+        found = []
+        for job in self._running.values():
+            one: Job[Any] | None = job
+            while one is not None:
+                found.append(one)
+                one = one.beside
+        return found
+
+    async def _wait_for_runs(self) -> None:
+        """Until nothing is in hand. Whoever waits for the stop wants to know what it waits for."""
+        pause = _TOLD_FIRST
+        while not self._idle.is_set():
+            await self._clock.wait(self._clock.now() + pause, self._idle)
+            if not self._idle.is_set():
+                names = sorted({job.name for job in self._running.values()})
+                more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+                told = ", ".join(names[:_MOST_NAMED]) + more
+                logger.warning("Stopping: waiting for %d runs: %s", len(self._running), told)
+            pause = _TOLD_AGAIN
 
     async def run_now(self, claim: Callable[[int], Awaitable[Job[Any] | None]]) -> bool:
         """Start what `claim` brings, because a person asked for it; False where it brings nothing, or a stop came."""
@@ -158,6 +218,61 @@ class Engine(Generic[W]):
         if sid in self._running:
             await self._awaited.setdefault(sid, asyncio.Event()).wait()
 
+    # --- schedules that are gone ----------------------------------------------------------------------------------
+
+    def deleted(self, sid: int) -> None:
+        """The schedule was deleted: what runs for it is cancelled, or left to end where it is a plain function.
+
+        Nothing of it is recorded any more: its runs have ended in the ledger.
+        """
+        job = self._running.get(sid)
+        if job is None or sid in self._deleted:
+            return
+        self._deleted.add(sid)
+        while job is not None:
+            does = "is cancelled" if job.is_async else "is left to end, since a plain function cannot be cancelled"
+            logger.info('The schedule "%s" was deleted; its run %s', job.name, does)
+            if job.task is not None:
+                job.task.cancel()
+            job = job.beside
+
+    async def look_for_deleted(self) -> None:
+        """Whether somebody else has deleted what runs here: its run is in the ledger no more."""
+        since = self._clock.now() - _LONG_ENOUGH
+        in_hand = [job.start for job in self._running.values() if job.start.started_at <= since]
+        if not in_hand:
+            return
+        owned = {(live.sid, live.kind, live.run_for) for live in await self._store.owned(self.work.owner)}
+        for start in in_hand:
+            if (start.sid, start.kind, start.run_for) not in owned and await self._is_removed(start.sid):
+                self.deleted(start.sid)
+
+    def _on_stale(self, settlement: Settlement) -> None:
+        """An end that the ledger knows nothing of: somebody has deleted the schedule, or taken the run over."""
+        job = self._running.get(settlement.start.sid)
+        name = f"with sid {settlement.start.sid}" if job is None else f'"{job.name}"'
+        task = asyncio.get_running_loop().create_task(self._tell_stale(settlement.start, name), name="noonbell-stale")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_stale(self, start: Start, name: str) -> None:
+        try:
+            removed = await self._is_removed(start.sid)
+        except StoreError:
+            removed = False
+        if removed:
+            logger.info("The schedule %s was deleted; how its run ended is not recorded", name)
+        else:
+            told = (
+                "The end of a run of the schedule %s was not recorded: it has been taken over since (for %d, fence %d)"
+            )
+            logger.error(told, name, start.run_for, start.fence)
+
+    async def _is_removed(self, sid: int) -> bool:
+        place = LEDGER_TABLES["schedules"].columns.index("removed_at")
+        rows = await self._store.read_ledger("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)
+        return any(row[place] is not None for row in rows)
+
     def wake(self, at: int) -> None:
         """See to it that there is a look at `at`, or sooner."""
         self._poked = min(self._poked, at)
@@ -182,12 +297,14 @@ class Engine(Generic[W]):
                     self._on_lost()
                     return
                 self._doubtful = True
-                logger.error("The store failed, looking again shortly: %s", error)  # noqa: TRY400 - the cause is in the message
+                self._outage.failed("looking", error, self._clock.elapsed())
                 wake_at = self._clock.now() + _STORE_PAUSE
             except Exception:
                 self._doubtful = True
                 logger.exception("A look failed, looking again shortly")
                 wake_at = self._clock.now() + _STORE_PAUSE
+            else:
+                self._outage.worked("looking", self._clock.elapsed())
             # counted from here: the clock may have been set back during the look
             self._planned = min(wake_at, self._poked, self._clock.now() + self._longest_wait)
             if not self._stopping:
@@ -288,6 +405,7 @@ class Engine(Generic[W]):
             self._running[sid] = job.beside
         else:
             del self._running[sid]
+            self._deleted.discard(sid)
             awaited = self._awaited.pop(sid, None)
             if awaited is not None:
                 awaited.set()
@@ -306,7 +424,8 @@ class Engine(Generic[W]):
                 job.beside = running[sid]
             running[sid] = job
             if job.is_async:
-                coroutines.add(create_task(self._execute(job)))
+                job.task = create_task(self._execute(job))
+                coroutines.add(job.task)
             else:
                 self._threads.submit(job, job.call, self._on_start)
 
@@ -354,6 +473,17 @@ class Engine(Generic[W]):
 
     def _end(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         now, start, owner = self._clock.now(), job.start, self.work.owner
+        if self._over or (self._cutting and error is not None):
+            self._cut.append(start)
+            self.work.ended(job, now, error, None)
+            self._forget(start)
+            return
+        if start.sid in self._deleted:
+            self.work.ended(job, now, error, None)
+            self._forget(start)
+            if not self._running:
+                self._idle.set()
+            return
         settlement = Settlement(start, owner, "succeeded" if error is None else "failed", now)
         try:
             if error is None:

@@ -98,7 +98,8 @@ class LaneWork:
             self._up_since, self._batch = up_since, FIRST_BATCH
         told, noticed = 0, False
         lineup = Lineup(self._suspects, now)
-        sent: list[tuple[Start, str]] = []
+        # by run: a store that begins a claim again asks for turns that it has been given before
+        sent: dict[tuple[int, int], tuple[Start, str]] = {}
         outdated = self._outdated()
         message_of = None if self._message_of is None else partial(_at, self._message_of, now)
 
@@ -115,7 +116,8 @@ class LaneWork:
             if message_of is not None and starts:
                 finish(turn, stored, now, self.owner, message_of)
                 if turn.finished:
-                    sent.extend((start, stored.columns.name) for start in starts if start not in turn.starts)
+                    name = stored.columns.name
+                    sent.update(((s.sid, s.run_for), (s, name)) for s in starts if s not in turn.starts)
             if self._notices is not None:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
@@ -123,7 +125,7 @@ class LaneWork:
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
         self._met_plain = threads.met
         if sent:
-            self._count(sent, now, up_since)
+            self._count(sent.values(), now, up_since)
         if (sent or noticed) and self._on_messages is not None:
             self._on_messages()
         await self._learn(claimed.starts, stored)
@@ -145,7 +147,7 @@ class LaneWork:
         elif full:
             self._batch = min(self._batch * 2, BATCH)
 
-    def _count(self, sent: list[tuple[Start, str]], now: int, up_since: int) -> None:
+    def _count(self, sent: Collection[tuple[Start, str]], now: int, up_since: int) -> None:
         """Runs that began and ended with the claim."""
         metrics = self.metrics
         metrics.started += len(sent)
@@ -229,7 +231,7 @@ class _Threads:
         self._kept = 0
 
     def missing_for(self, stored: StoredSchedule) -> bool:
-        if self._left > 0 or not self._needed_by(stored):
+        if self._left > 0 or not self._needed_by(stored) or _executes_alone(stored):
             return False
         self.met = True
         self._kept += 1
@@ -245,6 +247,12 @@ class _Threads:
         if not self._kept:
             return claimed
         return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, self._kept * _FULL_PAUSE_EACH))
+
+
+def _executes_alone(stored: StoredSchedule) -> bool:
+    """Whether a look can start nothing: it goes on when its run has ended, and does not stay due until then."""
+    alone = definition_of(stored.columns.definition).overlap != "allow"
+    return alone and any(live.state == "running" for live in stored.lives)
 
 
 def _as_it_stands(stored: StoredSchedule) -> Turn:
@@ -283,8 +291,10 @@ def _notice(notices: Notices, stored: StoredSchedule, turn: Turn, starts: Sequen
     except Exception:
         logger.exception("Nobody is told of a turn of %r: the rules could not be applied", stored.columns.name)
         return False
-    turn.messages.extend(messages)
-    return bool(messages)
+    if not messages:
+        return False
+    turn.messages = [*turn.messages, *messages]
+    return True
 
 
 async def _had_failed(store: ScheduleStore, sid: int) -> bool:

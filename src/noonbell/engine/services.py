@@ -14,11 +14,15 @@ from typing import Final
 
 from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock
+from noonbell.store.outage import Outage
 
 logger = logging.getLogger("noonbell.engine")
 
 _FIRST_PAUSE: Final = 1_000_000
 _LONGEST_PAUSE: Final = 300_000_000
+# A store that is away comes back at any moment, and asking it costs little.
+_LONGEST_STORE_PAUSE: Final = 10_000_000
+_TOLD_AGAIN_SECONDS: Final = 60.0
 
 Duty = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -26,8 +30,9 @@ Duty = Callable[[asyncio.Event], Awaitable[None]]
 class Services:
     """The duties of one engine, by name."""
 
-    def __init__(self, clock: Clock, duties: Mapping[str, Duty]) -> None:
+    def __init__(self, clock: Clock, duties: Mapping[str, Duty], outage: Outage | None = None) -> None:
         self._clock = clock
+        self._outage = outage  # of the store that they work on: what is told of it already is not told by each of them
         self._duties = dict(duties)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -44,24 +49,42 @@ class Services:
         if self._tasks:
             await asyncio.wait(self._tasks)  # one may have been cancelled with everything else
 
+    def cut_off(self) -> None:
+        """Tell all of them to end at once, whatever they are at; `stop` waits until they have."""
+        self._stop.set()
+        for task in self._tasks:
+            task.cancel()
+
     async def _serve(self, name: str, duty: Duty) -> None:
         pause = _FIRST_PAUSE
+        told_at: float | None = None
         while not self._stop.is_set():
             began = self._clock.now()
             try:
                 await duty(self._stop)
             except HoldLostError:
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the duty begins again
                 if self._clock.now() - began > _LONGEST_PAUSE:
                     pause = _FIRST_PAUSE  # it had gone well for a while
-                told = "%s failed, beginning again in %.0f s: %s"
-                expected = isinstance(error, StoreError)
-                logger.error(told, name, pause / 1_000_000, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+                told_at = self._tell(name, pause, error, told_at)
                 await self._clock.wait(self._clock.now() + pause, self._stop)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _LONGEST_STORE_PAUSE if isinstance(error, StoreError) else _LONGEST_PAUSE)
             else:
                 return
+
+    def _tell(self, name: str, pause: int, error: Exception, told_at: float | None) -> float | None:
+        """Returns when it was told last that the store failed this duty."""
+        told = "%s failed, beginning again in %.0f s: %s"
+        if not isinstance(error, StoreError):
+            logger.error(told, name, pause / 1_000_000, describe_error(error), exc_info=error)
+            return told_at
+        now = self._clock.elapsed()
+        known = self._outage is not None and self._outage.lasts
+        fresh = told_at is None or now - told_at >= _TOLD_AGAIN_SECONDS
+        level = logging.ERROR if fresh and not known else logging.DEBUG
+        logger.log(level, told, name, pause / 1_000_000, describe_error(error))
+        return now if level == logging.ERROR else told_at
 
 
 def every(clock: Clock, interval_us: int, step: Callable[[], Awaitable[None]], *, at_once: bool = True) -> Duty:

@@ -18,6 +18,7 @@ from noonbell.core.records import Settlement
 from noonbell.engine.metrics import Metrics
 from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.ports import Clock, Store
+from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -31,12 +32,19 @@ class Settler:
     """Writes settlements in batches and tells when they are written."""
 
     def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics, written: Callable[[Sequence[Settlement]], None]
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        written: Callable[[Sequence[Settlement]], None],
+        stale: Callable[[Settlement], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._written = written
+        self._stale = stale  # told of each end that was not recorded
+        self._outage = outage_of(store)
         self._gathering: list[Settlement] = []
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -46,6 +54,11 @@ class Settler:
         """The engine stops: try a few more times, then give up."""
         self._tries_left = _LAST_TRIES
         self._hurry.set()
+
+    async def drained(self, seconds: float) -> None:
+        """Return when all ends that have come so far are written, or after so many seconds."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=seconds)
 
     def add(self, settlement: Settlement) -> None:
         self._gathering.append(settlement)
@@ -61,11 +74,9 @@ class Settler:
             except HoldLostError:
                 self._give_up()
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the ends must not be lost
                 self._metrics.store_errors += 1
-                expected = isinstance(error, StoreError)
-                told = "%d ended runs could not be recorded, trying again: %s"
-                logger.error(told, len(batch), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+                self._tell(len(batch), error)
                 if self._gives_up():
                     return
                 self._hurry.clear()
@@ -73,15 +84,21 @@ class Settler:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
+            self._outage.worked("recording", self._clock.elapsed())
             del self._gathering[: len(batch)]
             for settlement in stale:
                 self._metrics.stale += 1
-                logger.error(
-                    "The end of a run was not recorded: it has been taken over since (sid %d, for %d, fence %d)",
-                    settlement.start.sid, settlement.start.run_for, settlement.start.fence,
-                )  # fmt: skip
+                self._stale(settlement)
             self._written(batch)
         self._task = None
+
+    def _tell(self, ended: int, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            told = f"{ended} ended runs could not be recorded: {error}"
+            self._outage.failed("recording", told, self._clock.elapsed())
+        else:
+            told = "%d ended runs could not be recorded, trying again: %s"
+            logger.error(told, ended, describe_error(error), exc_info=error)
 
     def _gives_up(self) -> bool:
         if self._tries_left is None:

@@ -6,6 +6,7 @@ what is called for it: the tasks that a program has declared (`declared`), or th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -30,6 +31,7 @@ class Job(msgspec.Struct, Generic[S], gc=False):
     call: Callable[[], Any]
     is_async: bool
     beside: Job[S] | None = None  # another one of the same schedule that is in hand, where runs may overlap
+    task: asyncio.Task[None] | None = None  # that executes it, where it is async
 
 
 class Room(NamedTuple):

@@ -4,7 +4,7 @@ Nothing here writes, and nothing here knows how decisions are made: both work fr
 alone, so that a mistake in the engine cannot hide in its own proof.
 """
 
-from noonbell.ledger.verify import Problem, Report, verify_store
-from noonbell.ledger.why import Answer, why
+from noonbell.ledger.verify import Problem, Report, verify_schedules, verify_store
+from noonbell.ledger.why import Answer, why, why_schedule
 
-__all__ = ["Answer", "Problem", "Report", "verify_store", "why"]
+__all__ = ["Answer", "Problem", "Report", "verify_schedules", "verify_store", "why", "why_schedule"]

@@ -1,9 +1,10 @@
 """What must hold of a schedule's row and its live runs at any committed moment.
 
-A running run has an owner and no wake-up; one that waits or is queued has a wake-up and no owner. A schedule with a
-running run has no wake-up of its own, unless its runs may overlap; any other wakes at the first occurrence after its
-cursor. A durable schedule may wake earlier, to look, and later by its jitter or to the end of quiet hours; where those
-have no end it does not wake.
+A running run has an owner and no wake-up; one that waits or is queued has a wake-up and no owner. A schedule wakes at
+the first occurrence after its cursor, but for a declared one with a running run, which has no wake-up. A durable one
+may wake earlier, to look, and later by its jitter or to the end of quiet hours; where those have no end it does not
+wake. While a run of it executes alone it wakes at that occurrence exactly, or not at all: the occurrence has come, and
+the end of the run brings the wake-up back.
 """
 
 from __future__ import annotations
@@ -134,12 +135,12 @@ def _to_come(account: Account, terms: Terms) -> int | None:
 def _check_durable(account: Account, terms: Terms, live: list[Mapping[str, Any]]) -> None:
     row, next_run_at = account.row, account.row["next_run_at"]
     running = [run for run in live if run["state"] == "running" and run["kind"] == "scheduled"]
+    stretch = account.stretches.numbered(row["epoch"])
     if running and terms.overlap != "allow":
-        if next_run_at is not None:
-            account.tell("wake-up", f"a run of it is running, and yet it wakes at {iso(next_run_at)}", at=next_run_at)
         if sum(run["epoch"] == row["epoch"] for run in running) > 1:
             account.tell("overlap", f"{len(running)} runs of it are running at once, though none may overlap")
-    stretch = account.stretches.numbered(row["epoch"])
+        if next_run_at is not None and not (stretch is not None and stretch.outdated):
+            _check_beside_a_run(account, terms, running)
     if live or row["enabled"] == 0 or stretch is None or stretch.outdated:
         return
     expected = _to_come(account, terms)
@@ -164,3 +165,17 @@ def _check_durable(account: Account, terms: Terms, live: list[Mapping[str, Any]]
             return  # it sleeps to the end of quiet hours
     text = f"it wakes at {iso(next_run_at)}, but its next occurrence after its cursor starts at {iso(latest)}"
     account.tell("wake-up", text, at=expected)
+
+
+def _check_beside_a_run(account: Account, terms: Terms, running: list[Mapping[str, Any]]) -> None:
+    """The wake-up of a schedule whose run executes alone: that of the occurrence after it, in the same epoch."""
+    row, next_run_at = account.row, account.row["next_run_at"]
+    expected = _to_come(account, terms)
+    if expected is not None and any(run["epoch"] == row["epoch"] for run in running):
+        start_at = expected + jitter_us(str(row["schedule_id"]), expected, terms.jitter_us)
+        if next_run_at in (expected, start_at):  # that of an interval is without its jitter until it is looked at
+            return
+        text = f"a run of it is running, and it wakes at {iso(next_run_at)}, but what follows starts at {iso(start_at)}"
+    else:
+        text = f"a run of it is running, and yet it wakes at {iso(next_run_at)}"
+    account.tell("wake-up", text, at=next_run_at)

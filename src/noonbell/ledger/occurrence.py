@@ -169,7 +169,8 @@ class Explainer:
         began = run.attempt_at if is_instant(run.attempt_at) else self._now
         if run.state == "running":
             gone = self._gone(events)
-            how = {"retry": ", as a retry", "orphan": ", as a restart after a crash"}.get(run.cause, "")
+            restart = f", as a restart after a {'crash' if run.crashes else 'stop'}"
+            how = {"retry": ", as a retry", "orphan": restart}.get(run.cause, "")
             is_was = "is running now" if gone is None else "was running"
             text = (
                 f"{self._name} {is_was} for {self._times.full(at)}: attempt {run.attempt} began at {near(began, at)} "
@@ -185,7 +186,7 @@ class Explainer:
             text = f"{self._name} is to start for {self._times.full(at)} and waits for {self._wait_of(run)}."
             text += self._if_down(events, at)
         else:
-            cut_off = run.crashes > 0
+            cut_off = run.crashes > 0 or run.cause == "orphan"
             what = "was cut off when its instance ended" if cut_off else "was claimed and put back before it began"
             text = f"{self._name} is to start again at once for {self._times.full(at)}: it {what}."
             text += self._if_down(events, at)
@@ -296,7 +297,7 @@ class Explainer:
         if gone is None and started >= self._now:
             gone = self._gone(events)
         if gone is None:
-            return "the scheduler did not look in time (the machine slept, its clock was set, or it was busy)"
+            return f"the scheduler did not look in time, and {_NOT_KNOWN}"
         if gone.until is None:
             return f"the scheduler was down{self._since(gone, at)}"
         if gone.crashed:
@@ -344,6 +345,12 @@ def _meets(gone: Absence, due: int, started: int) -> bool:
     """Whether an absence stands between an occurrence and its start."""
     return gone.since <= started if gone.until is None else due < gone.until <= started
 
+
+# The ledger holds what was done, and nothing of what kept a program from doing it earlier.
+_NOT_KNOWN: Final = (
+    "nothing recorded says why (the machine may have slept, its clock been set, or the program or its store "
+    "been held up)"
+)
 
 _OUTCOMES: Final = {
     "succeeded": "succeeded",

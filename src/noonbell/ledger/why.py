@@ -19,7 +19,7 @@ from noonbell.ledger.durable_case import DurableCase
 from noonbell.ledger.reading import instant, rows
 from noonbell.ports import LEDGER_TABLES, Store
 
-__all__ = ["Answer", "find_task", "why", "zone_of_task"]
+__all__ = ["Answer", "explain", "find_task", "why", "why_schedule", "zone_of_task"]
 
 _MOST_NAMES: Final = 200_000
 _DECLARED: Final = ("scheduler:", "periodic:")
@@ -32,7 +32,18 @@ async def why(
 
     A datetime without a zone is a civil time in the zone of the schedule.
     """
-    lives = await find_task(store, task, managed_by)
+    return await explain(store, await find_task(store, task, managed_by), at, now=now)
+
+
+async def why_schedule(store: Store, sid: int, at: datetime | None = None, *, now: int) -> Answer:
+    """As `why`, of the schedule with this number: one look-up, however many there are."""
+    found = await store.read_ledger("schedules", (sid - 1,), 1, upto_sid=sid)
+    row = dict(zip(LEDGER_TABLES["schedules"].columns, found[0], strict=True))
+    return await explain(store, [row], at, now=now)
+
+
+async def explain(store: Store, lives: list[Mapping[str, Any]], at: datetime | None, *, now: int) -> Answer:
+    """The answer about a task whose rows are known."""
     declared = str(lives[-1]["managed_by"]).startswith(_DECLARED)
     case = await (Case if declared else DurableCase).build(store, lives, now)
     if at is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
 import msgspec
@@ -127,6 +128,13 @@ class Channels:
         self._apprise = apprise
         self._on_change = on_change
 
+    def acting(self, actor: str) -> Channels:
+        """The same channels, for somebody else: the audit names him."""
+        view = copy(self)
+        secrets = None if self._secrets is None else self._secrets.acting(actor)
+        vars(view).update(_actor=actor, _secrets=secrets)
+        return view
+
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def get(self, channel_id: str) -> Channel:
@@ -224,7 +232,7 @@ class Channels:
         if naming := await self._rules_naming(channel_id):
             raise ChannelInUseError(channel_id, naming)
         now, body = self._clock.now(), channel_body(document)
-        told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body))
+        told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
         if not await self._store.drop_documents(CHANNEL, [channel_id], [told]):
             raise ChannelNotFoundError(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
@@ -241,7 +249,7 @@ class Channels:
 
     async def _put(self, channel_id: str, team: str, body: ChannelBody, *, expected: int, event: str) -> Document:
         now = self._clock.now()
-        told = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body))
+        told = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
         write = DocumentWrite(CHANNEL, channel_id, team, _encode(body).decode(), expected)
         (document,) = await self._store.put_documents([write], now, [told])
         self._changed()

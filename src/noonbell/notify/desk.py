@@ -29,7 +29,7 @@ from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError,
 from noonbell.notify import limits
 from noonbell.notify.channels import Postman
 from noonbell.notify.limits import ChannelState
-from noonbell.notify.notifier import Notifier, make_book, message_for
+from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for
 from noonbell.notify.records import (
     CHANNEL,
     RULE,
@@ -42,7 +42,7 @@ from noonbell.notify.records import (
     instant,
 )
 from noonbell.notify.wording import Letter, letter_of, summary_of
-from noonbell.ports import Clock
+from noonbell.ports import Clock, DocumentStore
 
 if TYPE_CHECKING:
     from noonbell.monitors.alerts import MonitorFlipped
@@ -58,6 +58,21 @@ _MOST_DUE: Final = 1_000
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Notice | Flush).decode
 _decode_state = msgspec.json.Decoder(ChannelState).decode
+
+
+async def read_book(store: DocumentStore) -> RuleBook:
+    """All rules and channels of a store, as they are now."""
+    rules = await _all(store, RULE)
+    return make_book(rules, await _all(store, CHANNEL) if rules else [])
+
+
+async def _all(store: DocumentStore, kind: str) -> list[Document]:
+    found: list[Document] = []
+    while page := await store.list_documents(kind, None, found[-1].id if found else "", _PAGE):
+        found += page
+        if len(page) < _PAGE:
+            break
+    return found
 
 
 class ChannelTarget:
@@ -178,17 +193,7 @@ class Desk:
 
     async def refresh(self) -> None:
         """Read all rules and channels."""
-        rules = await self._all(RULE)
-        channels = await self._all(CHANNEL) if rules else []
-        self.notifier.book = make_book(rules, channels)
-
-    async def _all(self, kind: str) -> list[Document]:
-        found: list[Document] = []
-        while page := await self.store.list_documents(kind, None, found[-1].id if found else "", _PAGE):
-            found += page
-            if len(page) < _PAGE:
-                break
-        return found
+        self.notifier.book = await read_book(self.store)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the rules at hand, and ask for the summaries that are due, until `stop` is set."""
@@ -220,7 +225,7 @@ class Desk:
                 self._asked[document.id] = now
                 flush_id = f"{state.channel_id}:held:{now}"
                 body = _encode(Flush(flush_id)).decode()
-                messages.append(message_for(state.channel_id, self.lane, flush_id, body, now))
+                messages.append(message_for(state.channel_id, self.lane, flush_id, body, now, team=document.team))
         if messages:
             await self.store.post_messages(messages, now)
             self._on_messages()

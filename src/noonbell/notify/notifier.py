@@ -22,7 +22,18 @@ import msgspec
 
 from noonbell.actions.callback import run_id
 from noonbell.actions.http.jobs import team_of
-from noonbell.core.records import Document, Kind, OutboxMessage, Run, Settlement, Span, Start, StoredSchedule, Turn
+from noonbell.core.records import (
+    Document,
+    Kind,
+    LiveRun,
+    OutboxMessage,
+    Run,
+    Settlement,
+    Span,
+    Start,
+    StoredSchedule,
+    Turn,
+)
 from noonbell.core.turns import definition_of
 from noonbell.notify.records import (
     TARGET_PREFIX,
@@ -119,17 +130,34 @@ class Notifier:
             if span.verdict == "missed":
                 told += self._send(rules, self._missed(stored, span, now))
         for live in turn.preempted:
-            error = "a new occurrence came before it was tried again"
-            notice = self._notice(stored, "failed", now, live.kind, live.run_for)
-            notice = msgspec.structs.replace(
-                notice, started_at=live.attempt_at, attempts=live.attempt, error=error, ended_at=now
-            )
-            told += self._send(rules, notice)
+            told += self._failed(rules, stored, live, now, "a new occurrence came before it was tried again")
         for start in starts:
             told += self._late(rules, stored, start, now)
         for run in turn.finished:
             told += self._succeeded(rules, stored, run, was_failing=_failing(stored))
         return told
+
+    def of_cut(self, stored: StoredSchedule, live: LiveRun, at: int, error: str) -> list[OutboxMessage]:
+        """What is worth telling of a run that was executing when its engine died, and is not repeated."""
+        rules = self._rules_for(stored)
+        return self._failed(rules, stored, live, at, error) if rules else []
+
+    def in_lane(self, lane: str) -> Notifier:
+        """The same rules for another lane: its engine delivers."""
+        if lane == self._lane:
+            return self
+        other = Notifier(lane, public_url=self._public_url)
+        other.book = self.book
+        return other
+
+    def _failed(
+        self, rules: Sequence[RuleBody], stored: StoredSchedule, live: LiveRun, at: int, error: str
+    ) -> list[OutboxMessage]:
+        notice = self._notice(stored, "failed", at, live.kind, live.run_for)
+        notice = msgspec.structs.replace(
+            notice, started_at=live.attempt_at, attempts=live.attempt, error=error, ended_at=at
+        )
+        return self._send(rules, notice)
 
     def _missed(self, stored: StoredSchedule, span: Span, now: int) -> Notice:
         message_id = f"{stored.schedule_id}:missed:{span.to_at}"
@@ -248,7 +276,9 @@ class Notifier:
         told = []
         for channel_id, rule in chosen.items():
             worded = msgspec.structs.replace(notice, window_us=rule.window_us, title=rule.title, text=rule.text)
-            told.append(message_for(channel_id, self._lane, message_id, _encode(worded).decode(), notice.at))
+            told.append(
+                message_for(channel_id, self._lane, message_id, _encode(worded).decode(), notice.at, team=notice.team)
+            )
         return told
 
     def _run_link(self, run: str) -> str | None:
@@ -261,9 +291,9 @@ class Notifier:
         return None if self._public_url is None else f"{self._public_url}/monitors/{quote(monitor_id, safe='')}"
 
 
-def message_for(channel_id: str, lane: str, message_id: str, body: str, at: int) -> OutboxMessage:
+def message_for(channel_id: str, lane: str, message_id: str, body: str, at: int, *, team: str) -> OutboxMessage:
     """A message in the stream of a channel."""
-    return OutboxMessage(stream_of(channel_id, lane), lane, message_id, TARGET_PREFIX + channel_id, body, at)
+    return OutboxMessage(stream_of(channel_id, lane), lane, message_id, TARGET_PREFIX + channel_id, body, at, team)
 
 
 def stream_of(channel_id: str, lane: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict, Unpack, cast
 
@@ -78,6 +79,12 @@ class Rules:
         self._actor = actor
         self._on_change = on_change
 
+    def acting(self, actor: str) -> Rules:
+        """The same rules, for somebody else: the audit names him."""
+        view = copy(self)
+        vars(view).update(_actor=actor)
+        return view
+
     async def create(self, **fields: Unpack[RuleFields]) -> Rule:
         """A new rule. It counts at once in this process, and within seconds in others."""
         given = dict(fields)
@@ -112,7 +119,8 @@ class Rules:
         return rule_record(await self._put(rule_id, before.team, body, expected=before.version, event="updated"))
 
     async def delete(self, rule_id: str) -> None:
-        told = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}")
+        team = (await self._find(rule_id)).team
+        told = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}", team)
         if not await self._store.drop_documents(RULE, [rule_id], [told]):
             raise RuleNotFoundError(rule_id)
         self._changed()
@@ -130,14 +138,20 @@ class Rules:
         for channel_id in body.channels:
             if channel_id not in known:
                 raise RuleInvalidError("channels", channel_id, f'is no channel of the team "{team}"; create it first')
-        if body.schedule_id is not None and not await self._store.find_schedules([body.schedule_id]):
-            raise RuleInvalidError("schedule_id", body.schedule_id, "is no schedule; create it first")
-        if body.monitor_id is not None and not await self._store.get_documents("monitor", [body.monitor_id]):
-            raise RuleInvalidError("monitor_id", body.monitor_id, "is no monitor; create it first")
+        if body.schedule_id is not None:
+            schedules = await self._store.find_schedules([body.schedule_id])
+            if team not in [one.team for one in schedules]:
+                reason = f'is no schedule of the team "{team}"; create it first'
+                raise RuleInvalidError("schedule_id", body.schedule_id, reason)
+        if body.monitor_id is not None:
+            monitors = await self._store.get_documents("monitor", [body.monitor_id])
+            if team not in [one.team for one in monitors]:
+                reason = f'is no monitor of the team "{team}"; create it first'
+                raise RuleInvalidError("monitor_id", body.monitor_id, reason)
 
     async def _put(self, rule_id: str, team: str, body: RuleBody, *, expected: int, event: str) -> Document:
         now, written = self._clock.now(), _encode(body).decode()
-        told = AuditEvent(now, f"rule.{event}", rule_id, self._actor, written)
+        told = AuditEvent(now, f"rule.{event}", rule_id, self._actor, written, team)
         write = DocumentWrite(RULE, rule_id, team, written, expected)
         (document,) = await self._store.put_documents([write], now, [told])
         self._changed()

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
+from noonbell.notify.desk import read_book
+from noonbell.notify.notifier import Notifier
 from noonbell.planning.plans import Plan, owned
-from noonbell.ports import QuietChanges, ScheduleStore
+from noonbell.ports import DocumentStore, QuietChanges, ScheduleStore
 from noonbell.schedules import changes
 
 
@@ -47,10 +50,12 @@ async def apply(
     if plan.empty:
         return Applied(0, 0, 0, None)
     who = plan.file.owner if actor is None else actor
-    for one in await owned(store, plan.file.owner):
+    for one in await owned(store, plan.file.owner, plan.team):
         if one.schedule_id not in plan.seen:
             raise PlanOutdatedError(one.schedule_id, "was created")
-    edits = _Edits(plan, now, await store.lanes_up(), who)
+    notifier = Notifier(lane)
+    notifier.book = await read_book(cast("DocumentStore", store))
+    edits = _Edits(plan, now, await store.lanes_up(), who, notifier)
     created = _created(plan, now, lane)
     try:
         await store.apply_schedules(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
@@ -64,11 +69,11 @@ async def apply(
 class _Edits:
     """What becomes of each stored schedule; called inside the transaction."""
 
-    def __init__(self, plan: Plan, now: int, up: Mapping[str, int], actor: str) -> None:
+    def __init__(self, plan: Plan, now: int, up: Mapping[str, int], actor: str, notifier: Notifier) -> None:
         self._plan = plan
         self._now = now
         self._actor = actor
-        self._change = changes.Change({}, now, up, actor)
+        self._change = changes.Change({}, now, up, actor, notifier=notifier)
         self._does: dict[str, Callable[[StoredSchedule], Edit]] = {
             **dict.fromkeys(plan.ids("change"), self._changed),
             **dict.fromkeys(plan.ids("delete"), self._deleted),
@@ -102,7 +107,15 @@ class _Edits:
 def _created(plan: Plan, now: int, lane: str) -> list[DurableSchedule]:
     found = (plan.file.schedules[key] for key in plan.ids("create"))
     return [
-        changes.created(one.schedule_id, one.columns, now, enabled=one.enabled, managed_by=plan.file.owner, lane=lane)
+        changes.created(
+            one.schedule_id,
+            one.columns,
+            now,
+            enabled=one.enabled,
+            managed_by=plan.file.owner,
+            lane=lane,
+            team=plan.team,
+        )
         for one in found
     ]
 
@@ -116,7 +129,7 @@ def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
             dropped.append((item.id, told))
             continue
         declared = plan.file.quiet_hours[item.id]
-        policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now)
+        policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now, plan.team)
         before = None if item.kind == "create" else plan.policies.get(item.id)
         put.append((policy, changes.quiet_hours_told(now, actor, item.id, before=before, after=policy)))
     return QuietChanges(put, dropped)

@@ -14,15 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.core.records import ScheduleColumns
-from noonbell.errors import IntervalInvalidError, QuietHoursInvalidError, ScheduleInvalidError
+from noonbell.errors import QuietHoursInvalidError, ScheduleInvalidError
 from noonbell.planning.places import NOTHING, Document, Path, undotted
 from noonbell.schedules.fields import KNOWN, check_id, read_fields
-from noonbell.timing import QuietHours, parse_interval
+from noonbell.timing import QuietHours
 
 _TOP: Final = ("name", "defaults", "quiet_hours", "schedules")
 # A key that gives the kind and the spec at once.
 _SHORT: Final = {"cron": "cron", "every": "interval", "at": "one_shot"}
-_FIELDS: Final = (*_SHORT, *(key for key in KNOWN if key != "schedule_id"))
+_FIELDS: Final = (*_SHORT, *(key for key in KNOWN if key not in ("schedule_id", "team")))
 _NOT_SHARED: Final = (*_SHORT, "type", "spec", "name")
 _DEFAULTS: Final = tuple(key for key in _FIELDS if key not in _NOT_SHARED)
 _QUIET: Final = ("name", "windows")
@@ -143,7 +143,7 @@ class Declarations:
             if fields.get("type", _SHORT[key]) != _SHORT[key]:
                 reason = f"must be {_SHORT[key]} where {key} is given; leave it out"
                 self._document.complain((*path, "type"), fields["type"], reason)
-            fields["type"], fields["spec"] = _SHORT[key], _every(typed) if key == "every" else typed
+            fields["type"], fields["spec"] = _SHORT[key], typed
         if len(short) > 1:
             fields["type"], fields["spec"] = "cron", _SPECS["cron"]
         elif not short and "spec" not in value:
@@ -152,22 +152,21 @@ class Declarations:
             kind = fields.get("type")
             fields["type"] = kind if isinstance(kind, str) and kind in _SPECS else "cron"
             fields["spec"] = _SPECS[fields["type"]]
-        self._refuse_endless(path, fields.get("payload"), ("payload",))
+        if self._refuse_endless(path, fields.get("payload"), ("payload",)):
+            del fields["payload"]
         policy_id = fields.get("quiet_hours_policy_id")
         if isinstance(policy_id, str) and policy_id in self._quiet:
             fields["quiet_hours_policy_id"] = f"{self._owner}:{policy_id}"
         return fields
 
-    def _refuse_endless(self, path: Path, value: Any, inner: Path) -> None:
-        """TOML has numbers that JSON has not, and a payload is JSON."""
+    def _refuse_endless(self, path: Path, value: Any, inner: Path) -> bool:
+        """Tell of every number that TOML has and JSON has not, and whether there is one."""
         if isinstance(value, float) and not isfinite(value):
             self._document.complain((*path, *inner), value, "is no number that JSON can hold")
-        elif isinstance(value, dict):
-            for key, one in value.items():
-                self._refuse_endless(path, one, (*inner, key))
-        elif isinstance(value, list):
-            for number, one in enumerate(value):
-                self._refuse_endless(path, one, (*inner, number))
+            return True
+        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        found = [self._refuse_endless(path, one, (*inner, key)) for key, one in parts]
+        return any(found)
 
     def _columns(self, path: Path, key: str, fields: dict[str, Any]) -> tuple[ScheduleColumns, str | None]:
         for _ in range(_MOST_COMPLAINTS):
@@ -232,16 +231,6 @@ class Declarations:
             if key == "schedule_id":
                 hint = "the id of a schedule is the name of its table"
             self._document.complain((*path, key), NOTHING, f"is no key of {of}; {hint}", key=True)
-
-
-def _every(typed: Any) -> Any:
-    """Seconds: units are read here, where a person writes; the stored text has none."""
-    if not isinstance(typed, str):
-        return typed
-    try:
-        return str(parse_interval(typed))
-    except IntervalInvalidError as error:
-        return typed if error.suggestion is None else error.suggestion
 
 
 def _missing(fields: Mapping[str, Any], path: Path) -> bool:

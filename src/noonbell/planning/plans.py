@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from noonbell.core.records import QuietHoursPolicy, ScheduleColumns, StoredSchedule
+from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy, ScheduleColumns, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, timing_of
 from noonbell.errors import ScheduleFileInvalidError, ScheduleInvalidError
 from noonbell.planning.differences import FieldChange, differences
@@ -66,7 +66,8 @@ class Plan:
     unchanged: int
     seen: Mapping[str, Seen]
     enabled: Mapping[str, bool]  # of each declared schedule, as it will be
-    policies: Mapping[str, QuietHoursPolicy]  # the quiet hours of the store, as they were
+    policies: Mapping[str, QuietHoursPolicy]  # the quiet hours of the team, as they were
+    team: str = DEFAULT_TEAM
 
     @property
     def empty(self) -> bool:
@@ -101,17 +102,21 @@ class Plan:
         }
 
 
-async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int) -> Plan:
-    """Compare a file with an open store. Raises ScheduleFileInvalidError where it cannot be applied to this store."""
-    stored = {one.schedule_id: one for one in await owned(store, file.owner)}
+async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int, team: str = DEFAULT_TEAM) -> Plan:
+    """Compare a file with an open store, where its schedules belong to `team`.
+
+    Raises ScheduleFileInvalidError where it cannot be applied to this store.
+    """
+    stored = {one.schedule_id: one for one in await owned(store, file.owner, team)}
     new = [key for key in file.schedules if key not in stored]
-    taken = {one.schedule_id: one.managed_by for one in await store.find_schedules(new)} if new else {}
+    others = await store.find_schedules(new) if new else []
+    taken = {one.schedule_id: one.managed_by if one.team == team else "another team" for one in others}
     rows = await store.schedules(file.owner) if new else []
     gone = {str(row["schedule_id"]) for row in rows if row["removed_at"] is not None}
     policies = {policy.policy_id: policy for policy in await store.quiet_hours()}
-    making = _Making(file, stored, policies, now)
+    making = _Making(file, stored, {key: one for key, one in policies.items() if one.team == team}, now, team)
     making.refuse_ids(taken, gone)
-    making.refuse_quiet_hours()
+    making.refuse_quiet_hours({key for key, one in policies.items() if one.team != team})
     for policy_id in making.dropped:
         users = await store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
@@ -121,12 +126,12 @@ async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int) -> Plan:
     return made
 
 
-async def owned(store: ScheduleStore, owner: str) -> list[StoredSchedule]:
-    """Every schedule of an owner."""
+async def owned(store: ScheduleStore, owner: str, team: str) -> list[StoredSchedule]:
+    """Every schedule of an owner in a team."""
     found: list[StoredSchedule] = []
     while True:
         after = found[-1].sid if found else 0
-        page = await store.list_schedules(ScheduleFilter(managed_by=owner), after, _PAGE)
+        page = await store.list_schedules(ScheduleFilter(managed_by=owner, team=team), after, _PAGE)
         found += page
         if len(page) < _PAGE:
             return found
@@ -139,8 +144,10 @@ class _Making:
         stored: Mapping[str, StoredSchedule],
         policies: Mapping[str, QuietHoursPolicy],
         now: int,
+        team: str,
     ) -> None:
         self._file = file
+        self._team = team
         self._stored = stored
         self._policies = policies
         self._now = now
@@ -159,7 +166,10 @@ class _Making:
                 reason = f"was deleted, and an id is never used again; choose another, such as {key}-2"
                 self._complain(("schedules", key), reason, key=True)
 
-    def refuse_quiet_hours(self) -> None:
+    def refuse_quiet_hours(self, taken: set[str]) -> None:
+        for foreign in sorted(taken & self._file.quiet_hours.keys()):
+            short = foreign.removeprefix(f"{self._file.owner}:")
+            self._complain(("quiet_hours", short), "belong to another team; name them differently", key=True)
         known = {*self._file.quiet_hours, *self._policies} - {*self.dropped}
         for key, declared in self._file.schedules.items():
             policy_id = declared.columns.quiet_hours_policy_id
@@ -195,7 +205,7 @@ class _Making:
         unchanged = len(self._file.schedules) - sum(item.kind != "delete" for item in items)
         seen = {key: Seen(stored.epoch, stored.enabled) for key, stored in self._stored.items()}
         quiet = tuple(self._quiet_items())
-        return Plan(self._file, self._now, tuple(items), quiet, unchanged, seen, enabled, self._policies)
+        return Plan(self._file, self._now, tuple(items), quiet, unchanged, seen, enabled, self._policies, self._team)
 
     def _created(self, declared: DeclaredSchedule) -> Item | None:
         columns = declared.columns
@@ -242,9 +252,12 @@ class _Making:
 
     def _spec_problem(self, declared: DeclaredSchedule, error: ScheduleInvalidError) -> None:
         written = self._file.document.values["schedules"][declared.schedule_id]
-        field = error.field if error.field in written else None
-        field = field or next((key for key in ("cron", "every", "at", "type", "spec") if key in written), "spec")
-        path = ("schedules", declared.schedule_id, field)
+        path: tuple[str, ...] = ("schedules", declared.schedule_id, error.field)
+        if error.field not in written:
+            given = next((key for key in ("cron", "every", "at", "type", "spec") if key in written), "spec")
+            path = ("schedules", declared.schedule_id, given)
+            if error.field in self._file.document.values.get("defaults", {}):
+                path = ("defaults", error.field)
         self.problems.append(self._file.document.problem(path, error.value, error.reason))
 
     def _quiet_items(self) -> list[Item]:
@@ -252,7 +265,8 @@ class _Making:
         for policy_id, declared in self._file.quiet_hours.items():
             known = self._policies.get(policy_id)
             if known is None:
-                items.append(Item("create", policy_id, declared.name))
+                windows = FieldChange("windows", [], _windows(declared.document))
+                items.append(Item("create", policy_id, declared.name, (windows,)))
                 continue
             found = []
             if known.name != declared.name:

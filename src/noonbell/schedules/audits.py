@@ -54,7 +54,8 @@ def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int) -> Pag
         for place, detail in enumerate(islice(_details(event), told, None), told + 1):
             if len(items) == size:
                 return Page(items, str(reached))
-            items.append(Audited(number, moment(event.at), event.event, event.subject, event.actor, detail))
+            at = moment(event.at)
+            items.append(Audited(number, at, event.event, event.subject, event.actor, detail, event.team))
             reached = Place(number, place)
         reached = Place(number)
     return Page(items, None)

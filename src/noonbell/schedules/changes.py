@@ -6,6 +6,7 @@ held then, and opens the next one at the same instant.
 
 from __future__ import annotations
 
+import logging
 import marshal
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noonbell.core.records import (
+    DEFAULT_TEAM,
     AuditEvent,
     DurableSchedule,
     Edit,
@@ -23,19 +25,41 @@ from noonbell.core.records import (
     QuietHoursPolicy,
     ScheduleColumns,
     StoredSchedule,
+    Turn,
 )
 from noonbell.core.turns import close, definition_of, drop, snapshot, timing_of
-from noonbell.schedules.fields import Written, check_id, first_anchor, moved_by, read_fields, read_like, require_future
+from noonbell.errors import ScheduleInvalidError
+from noonbell.notify.notifier import Notifier
+from noonbell.schedules.fields import (
+    Written,
+    check_id,
+    check_team,
+    first_anchor,
+    moved_by,
+    read_fields,
+    read_like,
+    require_future,
+)
 from noonbell.schedules.occurrences import written_terms
-from noonbell.timing import jitter_us, rules_hash
+from noonbell.timing import jitter_us, parse_one_shot, rules_hash
+
+logger = logging.getLogger("noonbell.schedules")
 
 _encode = msgspec.json.Encoder().encode
 
+_LAST_PLACE: Final = (1 << 80) - 1
 _OWN: Final = frozenset({"schedule_id", "name", "payload"})
 
 
 def created(
-    schedule_id: str, columns: ScheduleColumns, now: int, *, enabled: bool, managed_by: str, lane: str
+    schedule_id: str,
+    columns: ScheduleColumns,
+    now: int,
+    *,
+    enabled: bool,
+    managed_by: str,
+    lane: str,
+    team: str = DEFAULT_TEAM,
 ) -> DurableSchedule:
     """A new schedule: its first occurrence is the first one after now."""
     anchor_at = first_anchor(columns, now)
@@ -55,6 +79,7 @@ def created(
         anchor_at=anchor_at,
         zone_hash=rules_hash(ZoneInfo(columns.timezone)),
         policies=written_terms(columns, anchor_at),
+        team=team,
     )
 
 
@@ -64,8 +89,9 @@ class Creator:
     Of many that differ in id, name and payload alone only the first is read whole: the others are like it.
     """
 
-    def __init__(self, now: int, *, managed_by: str, lane: str) -> None:
+    def __init__(self, now: int, *, managed_by: str, lane: str, only_team: str | None = None) -> None:
         self._now = now
+        self._only_team = only_team
         self._managed_by = managed_by
         self._lane = lane
         self._ids = new_ids(now)
@@ -80,7 +106,7 @@ class Creator:
             columns, understood = read_fields(fields, None, default_name=schedule_id)
             model = created(
                 schedule_id, columns, self._now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
-                lane=self._lane,
+                lane=self._lane, team=self._team(fields),
             )  # fmt: skip
             if key is not None and not definition_of(columns.definition).jitter_us:
                 self._models[key] = model, understood
@@ -89,18 +115,30 @@ class Creator:
         columns = read_like(fields, model.columns, default_name=schedule_id)
         new = DurableSchedule(
             schedule_id, columns, model.enabled, self._managed_by, self._lane, self._now, model.next_run_at,
-            model.anchor_at, model.zone_hash, model.policies,
+            model.anchor_at, model.zone_hash, model.policies, model.team,
         )  # fmt: skip
         return new, understood
 
+    def _team(self, fields: Mapping[str, Any]) -> str:
+        if "team" not in fields:
+            return self._only_team or DEFAULT_TEAM
+        team = check_team(fields["team"])
+        if self._only_team not in (None, team):
+            raise ScheduleInvalidError("team", team, f'must be "{self._only_team}" here, or be left out')
+        return team
+
 
 def new_ids(now: int) -> Iterator[str]:
-    """Ids that nobody else has: 32 hexadecimal digits that begin with the time, so that an index grows at its end."""
-    begin, at_once = f"{now // 1_000:012x}", 1
+    """Ids that nobody else has: 32 hexadecimal digits that begin with the time and grow, so that an index does so too.
+
+    80 random bits, and from each id to the next a random step of up to 32: what is created together lies together in
+    the indexes, and is written page by page.
+    """
+    begin, place, at_once = f"{now // 1_000:012x}", int.from_bytes(os.urandom(10)), 1
     while True:
-        digits = os.urandom(10 * at_once).hex()
-        for first in range(0, len(digits), 20):
-            yield begin + digits[first : first + 20]
+        for step in memoryview(os.urandom(4 * at_once)).cast("I"):
+            place = (place + step + 1) & _LAST_PLACE
+            yield f"{begin}{place:020x}"
         at_once = 256  # whoever wants a second one is likely to want many
 
 
@@ -115,11 +153,22 @@ def _content(fields: dict[str, Any]) -> bytes | None:
 class Change:
     """An update in the making; called with each schedule inside the transaction.
 
-    `up` tells for each lane whose engine is up since when it is.
+    `up` tells for each lane whose engine is up since when it is. With a `notifier` somebody is told of what the edit
+    decides, as of what a look does.
     """
 
-    def __init__(self, fields: Mapping[str, Any], now: int, up: Mapping[str, int], actor: str) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        now: int,
+        up: Mapping[str, int],
+        actor: str,
+        *,
+        notifier: Notifier | None = None,
+    ) -> None:
         self._fields = fields
+        self._notifier = notifier
+        self.sent = False  # something is told to somebody, and is to be delivered
         self._now = now
         self._up = up
         self._actor = actor
@@ -131,10 +180,17 @@ class Change:
     def __call__(self, stored: StoredSchedule) -> Edit | None:
         written = self._written(stored.columns)
         self.understood = written.understood
-        enabled = self._fields.get("enabled", stored.enabled)
+        enabled = self._fields.get("enabled", stored.enabled or self._comes_again(stored, written.columns))
         if written.columns == stored.columns and enabled == stored.enabled:
             return None
         return self.edit(stored, written.columns, enabled=enabled)
+
+    def _comes_again(self, stored: StoredSchedule, columns: ScheduleColumns) -> bool:
+        """Whether a one-shot that is off because it has had its time is given another one."""
+        if columns.type != "one_shot" or moved_by(stored.columns, columns) is None or not _had_its_time(stored):
+            return False
+        # a new time that is over, too, is refused as it is for a new schedule
+        return "spec" in self._fields or timing_of(columns, None).following(self._now) is not None
 
     def _written(self, before: ScheduleColumns) -> Written:
         """What is asked for, over what is there; many that are changed together differ in their names alone."""
@@ -169,6 +225,7 @@ class Change:
             turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
         else:
             turn.next_run_at = None
+        self._notify(stored, turn, at)
         turn.audits.extend(self._told(stored, columns, at, enabled=enabled))
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,
@@ -177,6 +234,15 @@ class Change:
         wakes = [turn.next_run_at, *(live.wake_at for live in turn.queued), self.wake_at]
         self.wake_at = min((wake for wake in wakes if wake is not None), default=None)
         return Edit(at, turn, columns, epoch)
+
+    def _notify(self, stored: StoredSchedule, turn: Turn, at: int) -> None:
+        if self._notifier is None or not (turn.spans or turn.preempted):
+            return
+        try:
+            turn.messages.extend(self._notifier.in_lane(stored.lane).of_turn(stored, turn, (), at))
+        except Exception:
+            logger.exception("Nobody is told of an edit of %r: the rules could not be applied", stored.columns.name)
+        self.sent = self.sent or bool(turn.messages)
 
     def _told(self, stored: StoredSchedule, columns: ScheduleColumns, at: int, *, enabled: bool) -> list[AuditEvent]:
         found = []
@@ -200,7 +266,13 @@ class Change:
         return found
 
     def _event(self, event: str, stored: StoredSchedule, at: int, detail: str) -> AuditEvent:
-        return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, detail)
+        return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, detail, stored.team)
+
+
+def _had_its_time(stored: StoredSchedule) -> bool:
+    """Whether a one-shot was decided at its instant; one that a person has switched off before then was not."""
+    instant = parse_one_shot(stored.columns.spec, ZoneInfo(stored.columns.timezone))
+    return not stored.enabled and instant in (stored.cursor_at, stored.last_run_for)
 
 
 def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
@@ -208,9 +280,9 @@ def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
     turn = drop(stored, now)
     at = turn.cursor_at
     turn.audits.append(
-        AuditEvent(at, "schedule.deleted", stored.schedule_id, actor, snapshot(stored.columns)),
+        AuditEvent(at, "schedule.deleted", stored.schedule_id, actor, snapshot(stored.columns), stored.team),
     )
-    return Edit(at, turn, stored.columns, None)
+    return Edit(at, turn, stored.columns, None, [("signing_key", stored.schedule_id)])
 
 
 def quiet_hours_told(
@@ -225,19 +297,21 @@ def quiet_hours_told(
     was, will = _policy_parts(before), _policy_parts(after)
     event = "updated" if was and will else "created" if will else "deleted"
     detail = {"before": was, "after": will} if was and will else will or was or {}
-    return AuditEvent(at, f"quiet_hours.{event}", policy_id, actor, _encode(detail).decode())
+    concerned = after or before
+    team = None if concerned is None else concerned.team
+    return AuditEvent(at, f"quiet_hours.{event}", policy_id, actor, _encode(detail).decode(), team)
 
 
 def _policy_parts(policy: QuietHoursPolicy | None) -> dict[str, Any] | None:
     return None if policy is None else {"name": policy.name, **msgspec.json.decode(policy.document)}
 
 
-def letters_told(at: int, actor: str, event: str) -> Callable[[list[int]], AuditEvent]:
+def letters_told(at: int, actor: str, event: str, team: str | None = None) -> Callable[[list[int]], AuditEvent]:
     """What is told of dead letters by their numbers, once it is known which of them were there."""
 
     def told(numbers: list[int]) -> AuditEvent:
         detail = _encode({"numbers": numbers, "found": len(numbers)}).decode()
-        return AuditEvent(at, event, "dead_letters", actor, detail)
+        return AuditEvent(at, event, "dead_letters", actor, detail, team)
 
     return told
 

@@ -20,10 +20,18 @@ from noonbell.core.policies import CatchUp, Overlap
 from noonbell.core.records import Definition, Retrying, ScheduleColumns
 from noonbell.core.turns import definition_of, timing_of
 from noonbell.cron import DstPolicy, parse, translate
-from noonbell.errors import NoonbellError, RetryPolicyInvalidError, ScheduleInvalidError
+from noonbell.errors import (
+    IntervalInvalidError,
+    InvalidCronExpressionError,
+    NoonbellError,
+    RetryPolicyInvalidError,
+    ScheduleInvalidError,
+)
+from noonbell.schedules.payload import written_payload
 from noonbell.timing import RetryPolicy, parse_interval, parse_one_shot
 from noonbell.timing.protocol import SECOND, Timing
 from noonbell.timing.retry import MOST_ATTEMPTS
+from noonbell.timing.zone_names import near_zones
 
 ScheduleType = Literal["cron", "interval", "one_shot"]
 
@@ -37,11 +45,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Changes(TypedDict, total=False):
-    """What a person may write, and change. `start_at` and `end_at` are aware datetimes or ISO 8601 texts."""
+    """What a person may write, and change. `start_at` and `end_at` are aware datetimes or ISO 8601 texts.
+
+    The spec of an interval may be a timedelta or a text with units ("15m"), that of a one-shot an aware datetime.
+    """
 
     name: str
     type: ScheduleType
-    spec: str | int
+    spec: str | int | timedelta | datetime
     timezone: str
     enabled: bool
     catch_up_policy: CatchUp
@@ -61,9 +72,10 @@ class Changes(TypedDict, total=False):
 
 
 class Fields(Changes, total=False):
-    """What a person may write of a new schedule; without an id it gets one."""
+    """What a person may write of a new schedule; without an id it gets one. It stays with its team."""
 
     schedule_id: str
+    team: str
 
 
 KNOWN: Final = tuple(Fields.__annotations__)
@@ -98,14 +110,9 @@ def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, de
         if key in fields and not isinstance(fields[key], bool):
             raise ScheduleInvalidError(key, fields[key], "must be True or False")
     if before is None:
-        for key in ("type", "spec", "action"):
-            if key not in fields:
-                raise ScheduleInvalidError(key, None, "is missing")
-    elif "schedule_id" in fields:
-        raise ScheduleInvalidError("schedule_id", fields["schedule_id"], "cannot be changed; create another schedule")
-    elif fields.get("type", before.type) != before.type:
-        reason = f"cannot be changed from {before.type}; create another schedule"
-        raise ScheduleInvalidError("type", fields["type"], reason)
+        _refuse_missing(fields)
+    else:
+        _refuse_lasting(fields, before)
     kind = fields["type"] if before is None else before.type
     timezone = _zone(fields["timezone"]) if "timezone" in fields else "UTC" if before is None else before.timezone
     spec, understood = _spec(kind, fields, before, timezone)
@@ -124,6 +131,22 @@ def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, de
     return Written(columns, understood)
 
 
+def _refuse_missing(fields: Mapping[str, Any]) -> None:
+    for key in ("type", "spec", "action"):
+        if key not in fields:
+            raise ScheduleInvalidError(key, None, "is missing")
+
+
+def _refuse_lasting(fields: Mapping[str, Any], before: ScheduleColumns) -> None:
+    """What a schedule keeps for as long as it lives."""
+    for key in ("schedule_id", "team"):
+        if key in fields:
+            raise ScheduleInvalidError(key, fields[key], "cannot be changed; create another schedule")
+    if fields.get("type", before.type) != before.type:
+        reason = f"cannot be changed from {before.type}; create another schedule"
+        raise ScheduleInvalidError("type", fields["type"], reason)
+
+
 def read_like(fields: Mapping[str, Any], model: ScheduleColumns, *, default_name: str) -> ScheduleColumns:
     """Check what a new schedule need not share with others that are like it: its name and its payload."""
     name = _text("name", fields["name"]) if "name" in fields else default_name
@@ -140,12 +163,28 @@ def check_id(value: object) -> str:
     return _text("schedule_id", value)
 
 
+def check_text(field: str, value: object) -> str:
+    """A text that can be stored, and is not blank."""
+    return _text(field, value)
+
+
+def check_team(value: object) -> str:
+    if not _text("team", value).isprintable():
+        raise ScheduleInvalidError("team", value, "must be a text of printable characters")
+    return str(value)
+
+
 def _spec(
     kind: str, fields: Mapping[str, Any], before: ScheduleColumns | None, timezone: str
 ) -> tuple[str, str | None]:
     typed = fields["spec"] if "spec" in fields or before is None else before.spec
-    if kind == "interval" and isinstance(typed, int) and not isinstance(typed, bool):
-        typed = str(typed)
+    if kind == "interval":
+        typed = interval_text(typed)
+    elif kind == "one_shot" and isinstance(typed, datetime):
+        if typed.tzinfo is None:
+            reason = "has no time zone; pass an aware datetime, or text, which is in the zone of the schedule"
+            raise ScheduleInvalidError("spec", typed, reason)
+        typed = typed.isoformat()
     if not isinstance(typed, str):
         raise ScheduleInvalidError("spec", typed, f"must be text, such as {_example(kind)}")
     try:
@@ -156,8 +195,38 @@ def _spec(
             return str(parse_interval(typed)), None
         parse_one_shot(typed, ZoneInfo(timezone))
     except NoonbellError as error:
-        raise ScheduleInvalidError("spec", typed, f"is no {kind} spec: {error}") from error
+        raise ScheduleInvalidError("spec", typed, f"is no {kind} spec: {_complaint(error)}") from error
     return typed.strip(), None
+
+
+def _complaint(error: NoonbellError) -> str:
+    """What is wrong with a spec, without the spec itself: that stands before it."""
+    reason = error.details.get("reason")
+    if not isinstance(reason, str):
+        return str(error)
+    told = f"it {reason}"
+    if isinstance(error, InvalidCronExpressionError) and error.field != "expression":
+        told = f"the {error.field} field {reason}"
+    suggestion = getattr(error, "suggestion", None)
+    return told if suggestion is None else f"{told}; right is {suggestion!r}"
+
+
+def interval_text(typed: Any) -> Any:
+    """The seconds of an interval as they are stored, from whatever a person may write; anything else as it is."""
+    if isinstance(typed, timedelta):
+        if typed % timedelta(seconds=1):
+            raise ScheduleInvalidError("spec", typed, "must be whole seconds")
+        return str(typed // timedelta(seconds=1))
+    if isinstance(typed, int) and not isinstance(typed, bool):
+        return str(typed)
+    if isinstance(typed, float):
+        raise ScheduleInvalidError("spec", typed, "must be a whole number of seconds")
+    if not isinstance(typed, str):
+        return typed
+    try:
+        return str(parse_interval(typed))
+    except IntervalInvalidError as error:
+        return typed if error.suggestion is None else error.suggestion
 
 
 @lru_cache(maxsize=65_536)
@@ -166,7 +235,8 @@ def _posix(typed: str) -> str:
 
 
 def _example(kind: str) -> str:
-    return {"cron": '"0 9 * * 1-5"', "interval": '"30" (seconds)'}.get(kind, '"2026-11-01T09:30"')
+    examples = {"cron": '"0 9 * * 1-5"', "interval": '"90" (seconds) or "15m"'}
+    return examples.get(kind, '"2026-11-01T09:30", or an aware datetime')
 
 
 @lru_cache(maxsize=1_024)
@@ -180,7 +250,9 @@ def _known_zone(name: str) -> bool:
 
 def _zone(value: object) -> str:
     if not isinstance(value, str) or not _known_zone(value):
-        raise ScheduleInvalidError("timezone", value, "must be the name of an IANA zone, such as Europe/Kyiv")
+        near = near_zones(value) if isinstance(value, str) else []
+        right = f"; did you mean {' or '.join(near)}?" if near else ", such as Europe/Kyiv or UTC"
+        raise ScheduleInvalidError("timezone", value, f"must be the name of an IANA zone{right}")
     return value
 
 
@@ -278,17 +350,14 @@ def _policy_id(fields: Mapping[str, Any], before: ScheduleColumns | None) -> str
 def _payload(fields: Mapping[str, Any], before: ScheduleColumns | None) -> str | None:
     if "payload" not in fields:
         return None if before is None else before.payload
-    if fields["payload"] is None:
-        return None
-    try:
-        return _encode(fields["payload"]).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ScheduleInvalidError("payload", fields["payload"], f"cannot be written as JSON: {error}") from error
+    return written_payload(fields["payload"])
 
 
 def _text(field: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_TEXT or "\0" in value:
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_TEXT:
         raise ScheduleInvalidError(field, value, f"must be a text of 1 to {_LONGEST_TEXT} characters, not blank")
+    if "\0" in value:
+        raise ScheduleInvalidError(field, value, "must not hold a NUL character (\\0)")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -350,9 +419,17 @@ def require_future(columns: ScheduleColumns, timing: Timing, at: int, field: str
         return
     value, of_it = _says_when(columns)[field], "" if field == "spec" else f" with the spec {columns.spec!r}"
     if columns.type == "one_shot" and timing_of(columns, None).latest(at) is not None:
-        raise ScheduleInvalidError(field, value, f"is in the past{of_it}: it is {shown(at)} now")
+        raise ScheduleInvalidError(field, value, f"is in the past{of_it}: it is {_now(at)} now")
+    end_at = definition_of(columns.definition).end_at
+    if end_at is not None and end_at <= at:
+        raise ScheduleInvalidError("end_at", shown(end_at), f"is in the past: it is {_now(at)} now")
     raise ScheduleInvalidError(field, value, f"never comes{of_it}; look at the spec and at start_at and end_at")
 
 
 def shown(at: int) -> str:
     return (_EPOCH + at * _MICROSECOND).isoformat()
+
+
+def _now(at: int) -> str:
+    """Seconds are enough to compare with."""
+    return (_EPOCH + at * _MICROSECOND).isoformat(timespec="seconds")

@@ -19,12 +19,16 @@ from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import LedgerKey, ScheduleStore
+from noonbell.ports import LedgerKey, PastRun, ScheduleStore
+from noonbell.schedules.arguments import require_id
 from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
 from noonbell.schedules.statistics import Statistics, statistics_of
 
 MOST_COUNTED: Final = 100_000
 """So many runs a statistic may look at."""
+
+MOST_SOUGHT: Final = 20_000
+"""So many runs a page of one team is looked for in."""
 
 _BLOCK: Final = 1_000
 
@@ -61,6 +65,7 @@ class RunHistory:
     """The part of `Schedules` that looks back."""
 
     _store: ScheduleStore
+    _team: str | None  # whose schedules are seen; None: those of all
 
     async def runs(self, schedule_id: str, *, cursor: str | None = None, limit: int = 100) -> Page[Run]:
         """The ended runs of a schedule, scheduled and manual, the one that ended last first."""
@@ -72,23 +77,49 @@ class RunHistory:
         return Page(items, _cursor(*key_of(found[size - 1])) if len(found) > size else None)
 
     async def recent_runs(
-        self, *, cursor: str | None = None, limit: int = 100, outcome: Outcome | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        outcome: Outcome | None = None,
+        team: str | None = None,
     ) -> Page[Run]:
-        """The ended runs of all schedules, or those with this outcome; the one for the latest instant first."""
+        """The ended runs of all schedules, or those with this outcome; the one for the latest instant first.
+
+        Those of one team are looked for among the runs of all, MOST_SOUGHT at a time: where a team runs little beside
+        others, a page may hold fewer than `limit`, or none, and still have a `next_cursor`.
+        """
         if outcome is not None and outcome not in get_args(Outcome):
             raise ScheduleInvalidError("outcome", outcome, f"must be one of {', '.join(get_args(Outcome))}")
         size = page_size(limit)
         before = None if cursor is None else LedgerKey(*_read_cursor(cursor, ("run_for", "sid", "kind")))
-        found = await self._store.latest_runs(before, size + 1, outcome)
+        found, reached = await self._latest(before, size + 1, outcome, self._only(team))
         items = [_ended(one.schedule_id, one.name, one.run) for one in found[:size]]
-        last = found[size - 1].run if len(found) > size else None
-        return Page(items, None if last is None else _cursor(last.run_for, last.sid, last.kind))
+        place = _place(found[size - 1]) if len(found) > size else reached
+        return Page(items, None if place is None else _cursor(*place))
+
+    async def _latest(
+        self, before: LedgerKey | None, wanted: int, outcome: Outcome | None, team: str | None
+    ) -> tuple[list[PastRun], LedgerKey | None]:
+        """Up to `wanted` runs, and where the search ended where it was given up."""
+        if team is None:
+            return await self._store.latest_runs(before, wanted, outcome), None
+        found: list[PastRun] = []
+        sought, block = 0, wanted
+        while sought < MOST_SOUGHT:
+            rows = await self._store.latest_runs(before, block, outcome)
+            found += [one for one in rows if one.team == team]
+            if len(found) >= wanted or len(rows) < block:
+                return found, None
+            sought, before, block = sought + block, _place(rows[-1]), min(4 * block, _BLOCK)
+        return found, before
 
     async def run(self, run_id: str) -> Run:
         """One run, ended or not, with all its attempts and what they left to tell."""
         schedule_id, kind, run_for = _read_run_id(run_id)
+        require_id("run", schedule_id)
         history = await self._store.history_of(schedule_id)
-        if history is None:
+        if history is None or self._team not in (None, history.team):
             raise ScheduleNotFoundError("run", run_id)
         recorded = await self._store.attempts(history.sid, run_for, run_for)
         tried = [one for one in recorded if one.kind == kind]
@@ -113,11 +144,22 @@ class RunHistory:
                 break
         return statistics_of(history, runs, last, lambda run: _id(schedule_id, run))
 
+    def _only(self, team: str | None) -> str | None:
+        """The team that is asked for, or the one that is seen."""
+        if self._team is not None and team not in (None, self._team):
+            raise ScheduleInvalidError("team", team, f'must be "{self._team}" here, or be left out')
+        return team if self._team is None else self._team
+
     async def _history(self, schedule_id: str) -> History:
+        require_id("schedule", schedule_id)
         found = await self._store.history_of(schedule_id)
-        if found is None:
+        if found is None or self._team not in (None, found.team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found
+
+
+def _place(past: PastRun) -> LedgerKey:
+    return LedgerKey(past.run.run_for, past.run.sid, past.run.kind)
 
 
 def _id(schedule_id: str, run: StoredRun | LiveRun) -> str:

@@ -9,13 +9,15 @@ start, in order:
    changed zone over to the new ones (`zone_rules`);
 4. learn the secrets that are to be masked; record that the lane is up, after the crash of the one before where it left
    no word;
-5. begin to look, and the duties with it: delivery, pruning, the watch over zone rules. What was missed while nothing
-   was up is decided by the first look.
+5. begin to look, and the duties with it: delivery, pruning, the watch over zone rules and over what was deleted
+   elsewhere. What was missed while nothing was up is decided by the first look.
 
 A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
 
 The name is kept until nothing of ours runs any more. A stop is a task of its own: who waits for it may give up, and
-whoever asks again waits for the same one.
+whoever asks again waits for the same one. A stop that was given a time cuts off what has not ended by then: it is
+cancelled and handed over in the ledger, as `take_over` would, before the name is let go; it was no crash, and counts as
+none. Only a plain function cannot be cancelled: it may still run here when its run begins again elsewhere.
 
 A lane may be taken by another engine while this process stands still (a lease that was not renewed in time). Then
 nothing more is launched here, what runs is waited for, and the name is tried for again, at pauses that grow up to a
@@ -29,12 +31,12 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Literal
 
 from noonbell.actions.message import message_of
 from noonbell.actions.registry import Actions
-from noonbell.core.records import LifecycleEvent
+from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.engine import Engine
 from noonbell.engine.lane import LaneWork
 from noonbell.engine.pruning import Pruner
@@ -42,12 +44,14 @@ from noonbell.engine.services import Duty, Services, every
 from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.desk import Desk
-from noonbell.ports import Clock, Hold, ScheduleStore
+from noonbell.ports import Clock, Hold, ScheduleStore, TellCut
 from noonbell.schedules.zone_rules import ZoneWatch
+from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.schedules")
 
 _HOUR: Final = 3_600_000_000
+_LOOK_FOR_DELETED: Final = 5_000_000
 _KNOW_SECRETS: Final = 5_000_000
 _FIRST_RETURN: Final = 1_000_000
 _LONGEST_RETURN: Final = 60_000_000
@@ -71,6 +75,7 @@ class Lane:
         self.actions = actions
         self.desk = desk
         self.engine: Engine[LaneWork] | None = None
+        self.lost = 0  # how often another engine has taken the lane
         self._store = store
         self._clock = clock
         self._longest_wait_us = longest_wait_us
@@ -81,6 +86,9 @@ class Lane:
         self._services: Services | None = None
         self._changing = asyncio.Lock()
         self._stopping: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()  # set when the stop that is under way has ended
+        self._ending: tuple[Engine[LaneWork], Services | None] | None = None  # what it waits for
+        self._cut_off: int | None = None  # how many runs it did not wait for, where it was told not to wait
         self._returning: asyncio.Task[None] | None = None
         self._give_up = asyncio.Event()  # of the return that is under way
 
@@ -99,11 +107,11 @@ class Lane:
         self._hold = await self._store.hold(self._owner, holder)
         zones = ZoneWatch(self._store, self._clock)
         try:
+            if self.desk is not None:  # before the rest: there may be something to tell of what a dead engine left
+                await self.desk.refresh()
             await self._free(self._clock.now())
             await zones.check()
             await self.actions.know_secrets()
-            if self.desk is not None:
-                await self.desk.refresh()
             await self._record_start(self._clock.now())
         except BaseException:
             self._release()
@@ -111,9 +119,18 @@ class Lane:
         self._begin(zones)
 
     async def _free(self, now: int) -> None:
-        queued = await self._store.take_over(self.name, now)
+        reason = "the engine ended while it was executing, and it is not repeated"
+        queued = await self._store.take_over(self.name, now, self._teller(now, reason))
         if queued:
             logger.warning("%d runs were cut off when the last engine ended; they start again", queued)
+
+    def _teller(self, at: int, reason: str) -> TellCut:
+        desk = self.desk
+
+        def tell(stored: StoredSchedule, live: LiveRun, outcome: Outcome) -> Sequence[OutboxMessage]:
+            return [] if desk is None else _told_of_cut(desk, stored, live, outcome, at, reason=reason)
+
+        return tell
 
     async def _record_start(self, now: int) -> None:
         last = (await self._store.lifecycle(self._owner))[-1:]
@@ -144,9 +161,10 @@ class Lane:
             mask=self.actions.mask,
         )
         self.engine = engine
-        self._services = Services(self._clock, self._duties(engine, zones))
+        self._services = Services(self._clock, self._duties(engine, zones), outage_of(self._store))
         engine.start()
         self._services.start()
+        logger.info('The lane "%s" is up (instance %s)', self.name, self._instance)
 
     def _duties(self, engine: Engine[LaneWork], zones: ZoneWatch) -> dict[str, Duty]:
         async def watch_zones() -> None:
@@ -155,6 +173,7 @@ class Lane:
 
         duties: dict[str, Duty] = {
             "delivery": self.actions.deliverer(self._store, lane=self.name, owner=self._instance, desk=self.desk).run,
+            "deleted": every(self._clock, _LOOK_FOR_DELETED, engine.look_for_deleted, at_once=False),
             "zone-rules": every(self._clock, _HOUR, watch_zones, at_once=False),
         }
         if self.actions.secrets is not None and self.actions.secrets.usable:
@@ -169,11 +188,27 @@ class Lane:
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_us: int | None = None) -> bool:
+        """False: some runs had not ended in the time given, and were cut off."""
         if self._stopping is None or self._stopping.done():
+            self._stopped.clear()
+            self._cut_off = None
             self._stopping = _task(self._stop(), "noonbell-stop")
+            self._stopping.add_done_callback(lambda _: self._stopped.set())
         # shielded: the lane must not be let go while something of ours runs, whoever gives up waiting
-        await asyncio.shield(self._stopping)
+        await asyncio.shield(self._stopping if timeout_us is None else self._stop_within(self._stopping, timeout_us))
+        return not self._cut_off
+
+    async def _stop_within(self, stopping: asyncio.Task[None], timeout_us: int) -> None:
+        await self._clock.wait(self._clock.now() + timeout_us, self._stopped)
+        ending = self._ending
+        if ending is not None and self._cut_off is None:
+            engine, services = ending
+            self._cut_off = 0
+            self._cut_off = await engine.cut_off()
+            if services is not None:
+                services.cut_off()
+        await stopping
 
     async def _stop(self) -> None:
         if self._returning is not None:
@@ -187,6 +222,7 @@ class Lane:
     async def _end(self, engine: Engine[LaneWork], *, lost: bool = False) -> None:
         self.engine = None
         services, self._services = self._services, None
+        self._ending = (engine, services)
         try:
             engine.request_stop()
             self.actions.request_stop()
@@ -196,10 +232,29 @@ class Lane:
             if services is not None:  # after the loop: what its last runs have sent may still go out
                 await services.stop()
             await self.actions.close()
+            if self._cut_off is not None and not lost:
+                await self._hand_over(engine)
             if not lost:
                 await self._record("stop-end")
+                logger.info('The lane "%s" is down: nothing of it runs here any more', self.name)
         finally:
+            self._ending = None
             self._release()
+
+    async def _hand_over(self, engine: Engine[LaneWork]) -> None:
+        """What was cut off is queued again, for whoever has the lane next, or ends where it must not be repeated."""
+        reason = "the engine was stopped while it was executing, and it is not repeated"
+        try:
+            queued = await self._store.take_over(
+                self.name, self._clock.now(), self._teller(self._clock.now(), reason), stopped=engine.work.owner
+            )
+        except Exception as error:
+            expected = isinstance(error, StoreError)
+            told = "%d runs that were cut off could not be handed back; to the next start they are as after a crash: %s"
+            logger.error(told, self._cut_off, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+        else:
+            if self._cut_off:
+                logger.warning("%d runs were cut off by the stop; %d of them start again", self._cut_off, queued)
 
     async def _record(self, event: Literal["stop-start", "stop-end"]) -> None:
         try:
@@ -222,6 +277,7 @@ class Lane:
             'Another engine has taken the lane "%s"; nothing more is started here until the lane is free again',
             self.name,
         )
+        self.lost += 1
         self._give_up = asyncio.Event()
         self._returning = _task(self._return(engine, self._give_up), "noonbell-return")
 
@@ -247,6 +303,19 @@ class Lane:
                     logger.warning('The lane "%s" is ours again', self.name)
                     return
             pause = min(2 * pause, _LONGEST_RETURN)
+
+
+def _told_of_cut(
+    desk: Desk, stored: StoredSchedule, live: LiveRun, outcome: Outcome, at: int, *, reason: str
+) -> Sequence[OutboxMessage]:
+    """A rule that cannot be applied must not keep the lane from starting."""
+    if outcome == "abandoned":
+        reason = f"the engine died {live.crashes + 1} times while it was executing, and it is not tried again"
+    try:
+        return desk.notifier.of_cut(stored, live, at, reason)
+    except Exception:
+        logger.exception("Nobody is told of a run of %r that was cut off: the rules failed", stored.columns.name)
+        return []
 
 
 def _tell_failed(lane: str, error: Exception) -> None:

@@ -15,9 +15,9 @@ from noonbell.ports import Clock
 
 LARGEST: Final = 5_000
 FIRST: Final = 500
-_SMALLEST: Final = 50
-_LONG: Final = 0.15  # seconds
-_SHARE: Final = 4  # of the time that a batch took, so much is left to others
+_SMALLEST: Final = 200
+_LONG: Final = 0.2  # seconds
+_SHARE: Final = 6  # of the time that a batch took, so much is left to others
 
 T = TypeVar("T")
 

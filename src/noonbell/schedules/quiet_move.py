@@ -66,7 +66,8 @@ class QuietMove:
         detail["moved"] = None if self._moved is None else len(self._moved)
         if self._moved is not None:
             detail["stretches"] = [part._asdict() for part in self._moved[:_MOST_SHOWN]]
-        return AuditEvent(self._now, QUIET_CHANGED, self._policy.policy_id, ENGINE, _encode(detail).decode())
+        told, policy = _encode(detail).decode(), self._policy
+        return AuditEvent(self._now, QUIET_CHANGED, policy.policy_id, ENGINE, told, policy.team)
 
     def __call__(self, stored: StoredSchedule) -> Edit | None:
         if stored.quiet != self._policy.document:
@@ -88,8 +89,9 @@ class QuietMove:
         if following is not None and (definition.overlap == "allow" or not executing):
             turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
         detail = self._detail() | {"quiet_hours": self._policy.policy_id} | self._counts(stored)
+        told = _encode(detail).decode()
         turn.audits.append(
-            AuditEvent(self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, _encode(detail).decode())
+            AuditEvent(self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, told, stored.team)
         )
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,

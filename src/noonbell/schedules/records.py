@@ -68,6 +68,7 @@ class Schedule(msgspec.Struct, frozen=True):
     running: int
     last_success_at: datetime | None
     last_failure_at: datetime | None
+    team: str
     understood: str | None = None
 
 
@@ -129,10 +130,11 @@ class QuietHoursRecord(msgspec.Struct, frozen=True):
     windows: list[dict[str, Any]]
     created_at: datetime
     updated_at: datetime
+    team: str
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """An audit event. The missed slots of one stretch share an id."""
+    """An audit event. The missed slots of one stretch share an id. Without a team it concerns all of them."""
 
     audit_id: int
     at: datetime
@@ -140,6 +142,7 @@ class Audited(msgspec.Struct, frozen=True):
     subject: str
     actor: str
     detail: dict[str, Any]
+    team: str | None = None
 
 
 class Undelivered(msgspec.Struct, frozen=True):
@@ -154,6 +157,7 @@ class Undelivered(msgspec.Struct, frozen=True):
     died_at: datetime
     attempts: int
     error: str
+    team: str
 
 
 def undelivered(letter: DeadLetter) -> Undelivered:
@@ -168,6 +172,7 @@ def undelivered(letter: DeadLetter) -> Undelivered:
         died_at=moment(letter.died_at),
         attempts=letter.attempts,
         error=letter.error,
+        team=message.team,
     )
 
 
@@ -211,6 +216,7 @@ def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Sc
         running=sum(live.state == "running" for live in stored.lives),
         last_success_at=_moment(stored.last_success_at),
         last_failure_at=_moment(stored.last_failure_at),
+        team=stored.team,
         understood=understood,
     )
 
@@ -218,11 +224,11 @@ def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Sc
 def quiet_hours_record(policy: QuietHoursPolicy) -> QuietHoursRecord:
     windows = msgspec.json.decode(policy.document)["windows"]
     return QuietHoursRecord(
-        policy.policy_id, policy.name, windows, moment(policy.created_at), moment(policy.updated_at)
+        policy.policy_id, policy.name, windows, moment(policy.created_at), moment(policy.updated_at), policy.team
     )
 
 
-def page_size(limit: int) -> int:
+def page_size(limit: int, argument: str = "limit") -> int:
     if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
-        raise ScheduleInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
+        raise ScheduleInvalidError(argument, limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
     return limit

@@ -9,7 +9,10 @@ Everything lives in the store; `create`, `update` and the rest work whether an e
 process. `start` runs the engine of one lane: it takes the lane's name (a second live engine is refused), queues again
 what a dead one left running, records that it is up, and begins to look.
 
-Names are unique among the schedules of one owner (`managed_by`), ids for ever.
+Every schedule, every quiet hours and every message belongs to a team. `acting` gives a view for somebody: it acts in
+his name, and sees what belongs to his team; the rest does not exist for it. Whoever has made no team uses one alone.
+
+Names are unique among the schedules of one team and owner (`managed_by`), ids for ever.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast, get_args
@@ -29,23 +33,25 @@ from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.registry import Actions, check_action
 from noonbell.actions.secrets.keys import KeyRing
-from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, Asked, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, Asked, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import SystemClock
 from noonbell.errors import (
-    NaiveDatetimeError,
+    NoonbellError,
     ScheduleBusyError,
+    ScheduleChangedError,
     ScheduleInvalidError,
     ScheduleNotFoundError,
+    ScheduleViewError,
     StoreError,
 )
 from noonbell.notify import Channels, Desk, NotifyStore, Rules
-from noonbell.ports import AuditFilter, Clock, DocumentStore, ScheduleFilter, ScheduleStore, Store
-from noonbell.schedules import audits, changes
-from noonbell.schedules.fields import Changes, Fields
+from noonbell.notify.notifier import Notifier
+from noonbell.ports import AuditFilter, Clock, DocumentStore, MakeEdit, ScheduleStore, Store
+from noonbell.schedules import arguments, audits, changes
+from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.history import RunHistory
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.occurrences import decided, upcoming
@@ -72,12 +78,15 @@ Progress = Callable[[int, int], None]
 
 _BREATH: Final = 500
 _MICROSECOND: Final = timedelta(microseconds=1)
-_EPOCH: Final = moment(0)
 _encode = msgspec.json.Encoder().encode
 
 
 class Schedules(RunHistory):
-    """Durable schedules of one store, and the engine of one lane of them."""
+    """Durable schedules of one store, and the engine of one lane of them.
+
+    With `team` it sees those of the team alone, and creates into it; without, it sees all of them, and creates into the
+    team "default" where the fields name no other. The engine runs what is due whatever team it belongs to.
+    """
 
     def __init__(
         self,
@@ -91,6 +100,7 @@ class Schedules(RunHistory):
         lane: str = "default",
         managed_by: str = "api",
         actor: str = "api",
+        team: str | None = None,
         longest_wait: timedelta = timedelta(seconds=5),
         retention: timedelta | None = None,
         egress: Egress | None = None,
@@ -101,13 +111,17 @@ class Schedules(RunHistory):
         opened = open_store(store)
         if not hasattr(opened, "claim_by_policy"):
             raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
-        if longest_wait <= timedelta(0):
-            raise ScheduleInvalidError("longest_wait", longest_wait, "must be longer than nothing")
-        if retention is not None and retention < timedelta(days=1):
-            raise ScheduleInvalidError("retention", retention, "must be a day at least, or None to keep everything")
+        arguments.check_waits(longest_wait, retention)
+        arguments.check_names(lane=lane, managed_by=managed_by, actor=actor)
+        arguments.check_callbacks(callbacks)
+        arguments.check_commands(commands)
+        arguments.check_parts(clock, targets, secrets, egress, public_url)
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
         self._actor = actor
+        self._team = None if team is None else check_team(team)
+        self._is_view = False
+        self._as_seen: tuple[int, datetime] | None = None
         self._clock = SystemClock() if clock is None else clock
         self.secrets = _secrets(secrets, opened, self._clock, actor)
         self._actions = Actions(
@@ -135,6 +149,54 @@ class Schedules(RunHistory):
         self.rules = Rules(store, self._clock, actor=self._actor, on_change=desk.wake)
         return desk
 
+    # --- acting for somebody --------------------------------------------------------------------------------------
+
+    def acting(self, actor: str, team: str | None) -> Schedules:
+        """The same schedules for somebody else: the audit names him, and he sees what belongs to his team alone.
+
+        Without a team he sees all. A view costs nothing; it has no engine of its own, and neither starts nor stops the
+        one there is. What belongs to one team cannot be widened to another.
+        """
+        arguments.check_names(actor=actor)
+        if self._team is not None and team != self._team:
+            raise ScheduleViewError(f"acting(team={team!r})", f'it is of the team "{self._team}" alone')
+        view = copy(self)
+        vars(view).update(_is_view=True, _actor=actor, _team=None if team is None else check_team(team))
+        view.secrets = self.secrets.acting(actor)
+        view.channels = self.channels.acting(actor)
+        view.rules = self.rules.acting(actor)
+        return view
+
+    def unchanged_since(self, seen: Schedule) -> Schedules:
+        """A view that changes or deletes a schedule only as it was seen; raises ScheduleChangedError where it is not.
+
+        Its edits count, not its runs.
+        """
+        view = copy(self)
+        vars(view).update(_is_view=True, _as_seen=(seen.epoch, seen.updated_at))
+        return view
+
+    @property
+    def team(self) -> str | None:
+        """The team whose schedules are seen; None: those of all."""
+        return self._team
+
+    def _require_whole(self, asked: str) -> None:
+        if self._is_view:
+            raise ScheduleViewError(asked, "the engine and the store belong to the Schedules that it was made of")
+
+    def _seen(self, edit: MakeEdit) -> MakeEdit:
+        """The same edit; a schedule of another team is as one that is not there."""
+
+        def seen(stored: StoredSchedule) -> Edit | None:
+            if self._team not in (None, stored.team):
+                raise ScheduleNotFoundError("schedule", stored.schedule_id)
+            if self._as_seen is not None and self._as_seen != (stored.epoch, moment(stored.updated_at)):
+                raise ScheduleChangedError(stored.schedule_id)
+            return edit(stored)
+
+        return seen
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -146,10 +208,12 @@ class Schedules(RunHistory):
 
     async def open(self) -> None:
         """Open the store; an open one stays as it is."""
+        self._require_whole("open()")
         await self._store.open()
 
     async def close(self) -> None:
         """Stop the engine, and close the store where it was given as an address."""
+        self._require_whole("close()")
         await self.stop()
         if self._owns_store:
             await self._store.close()
@@ -166,25 +230,53 @@ class Schedules(RunHistory):
         """What the running engine knows of itself."""
         return None if self._lane.engine is None else self._lane.engine.metrics.summary()
 
+    @property
+    def lanes_lost(self) -> int:
+        """How often another engine has taken the lane away from this one."""
+        return self._lane.lost
+
     def register(self, name: str, callback: Callable[[Call], Any]) -> None:
         """Let actions call this function by name; it is given a Call."""
+        self._require_whole("register()")
+        arguments.check_callback(name, callback)
         self._actions.callbacks[name] = callback
 
     async def start(self) -> None:
         """Run what is due in the lane, from now on."""
+        self._require_whole("start()")
         await self._store.open()
         await self._lane.start()
 
-    async def stop(self) -> None:
+    async def stop(self, timeout: timedelta | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
         """Begin nothing new, wait for what runs, and let go of the lane.
 
         The lane is kept until then, also where a caller stops waiting; a further call waits for the same stop.
+
+        With a timeout, runs that have not ended by then are cut off (False): they are cancelled, and queued again under
+        the same run id for the next start; those that must not be repeated, or that a person asked for, end as
+        `unknown`. A plain function cannot be cancelled and goes on in its thread, while its run may begin again
+        elsewhere: so end the process next.
         """
-        await self._lane.stop()
+        self._require_whole("stop()")
+        return await self._lane.stop(None if timeout is None else max(timeout // timedelta(microseconds=1), 0))
 
     def _wake(self, at: int | None) -> None:
         if self._lane.engine is not None and at is not None:
             self._lane.engine.wake(at)
+
+    def _wake_after(self, change: changes.Change) -> None:
+        self._wake(change.wake_at)
+        if change.sent:
+            self._actions.wake()
+
+    async def _notifier(self) -> Notifier | None:
+        """Whoever is to be told of what an edit decides; an engine that runs here keeps the rules at hand."""
+        desk = self._lane.desk
+        if desk is None:
+            return None
+        if self._lane.engine is None:
+            await desk.refresh()
+        return desk.notifier
 
     async def _lanes_up(self) -> Mapping[str, int]:
         """Since when which lanes are up, wherever their engines run."""
@@ -201,7 +293,7 @@ class Schedules(RunHistory):
         new, understood = self._creator(now).new(fields)
         self._require_allowed([new])
         await self._require_quiet_hours([new])
-        await self._warn_of_secrets([new.columns.definition])
+        await self._warn_of_secrets([new])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
@@ -210,45 +302,66 @@ class Schedules(RunHistory):
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
         """Create schedules in batches, each whole or not at all; returns their ids, in order.
 
-        All are checked before the first is written. `progress` is called with how many are written, and of how many.
+        All are checked before the first is written: an error of one has its `index`. Where a name or an id turns out to
+        be taken in the store, the batches before it stay, and the error says how many are `written`. `progress` is
+        called with how many are written, and of how many.
         """
+        arguments.require_many(many, progress)
         now = self._clock.now()
         made: list[DurableSchedule] = []
         creator = self._creator(now)
-        for fields in many:
-            made.append(creator.new(fields)[0])
+        doubles = arguments.Doubles()
+        for index, fields in enumerate(many):
+            try:
+                arguments.require_mapping("", fields)
+                made.append(creator.new(fields)[0])
+                doubles.add(index, made[-1])
+            except NoonbellError as error:
+                raise arguments.at_entry(error, index) from error.__cause__
             if len(made) % _BREATH == 0:
                 await asyncio.sleep(0)  # others share this event loop
         self._require_allowed(made)
         await self._require_quiet_hours(made)
-        await self._warn_of_secrets(new.columns.definition for new in made)
+        await self._warn_of_secrets(made)
         async for batch, done in batches(made, self._clock):
-            await self._store.create_schedules(batch, now, self._actor)
+            with arguments.telling_written(done - len(batch), len(made)):
+                await self._store.create_schedules(batch, now, self._actor)
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if progress is not None:
                 progress(done, len(made))
         return [new.schedule_id for new in made]
 
     def _creator(self, now: int) -> changes.Creator:
-        return changes.Creator(now, managed_by=self._managed_by, lane=self._lane.name)
+        return changes.Creator(now, managed_by=self._managed_by, lane=self._lane.name, only_team=self._team)
+
+    def require_allowed(self, action: Mapping[str, Any]) -> None:
+        """Raise CommandsOffError where an action is a command that the operator does not allow here."""
+        self._actions.require(action)
 
     def _require_allowed(self, made: Iterable[DurableSchedule]) -> None:
         for definition in {new.columns.definition for new in made}:
             self._actions.require(definition_of(definition).action)
 
-    async def _warn_of_secrets(self, definitions: Iterable[str]) -> None:
+    async def _warn_of_secrets(self, made: Iterable[DurableSchedule]) -> None:
+        naming: dict[str, set[str]] = {}
+        for new in made:
+            if "${secrets." in new.columns.definition:
+                naming.setdefault(new.team, set()).add(new.columns.definition)
+        for team, definitions in naming.items():
+            await self._warn_of_missing(team, list(definitions))
+
+    async def _warn_of_missing(self, team: str, tree: Any) -> None:
         """Secrets come and go by themselves, so one that is missing now is no error; a slip of the pen is likelier."""
-        naming = {definition for definition in definitions if "${secrets." in definition}
-        if naming and (missing := await self.secrets.missing(DEFAULT_TEAM, list(naming))):
+        if missing := await self.secrets.missing(team, tree):
             logger.warning("There is no secret %s, and a schedule refers to it; its runs will fail", ", ".join(missing))
 
     async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
-        wanted = {new.columns.quiet_hours_policy_id for new in made} - {None}
+        wanted = {(new.columns.quiet_hours_policy_id or "", new.team) for new in made}
+        wanted = {one for one in wanted if one[0]}
         if wanted:
-            known = {policy.policy_id for policy in await self._store.quiet_hours()}
-            for policy_id in sorted(cast("set[str]", wanted) - known):
-                reason = "names no quiet hours; create them first with create_quiet_hours"
-                raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
+            known = {(policy.policy_id, policy.team) for policy in await self._store.quiet_hours()}
+            for policy_id, _ in sorted(wanted - known):
+                raise _no_quiet_hours(policy_id)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -257,20 +370,17 @@ class Schedules(RunHistory):
 
     async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
         """A page of schedules, oldest first. Filters: enabled, type, tag, name_contains, managed_by, lane,
-        quiet_hours_policy_id.
+        quiet_hours_policy_id, team.
         """
-        unknown = set(wanted) - set(ScheduleFilter._fields)
-        if unknown:
-            known = ", ".join(ScheduleFilter._fields)
-            raise ScheduleInvalidError("filter", min(unknown), f"is not known; known are {known}")
-        size = page_size(limit)
-        found = await self._store.list_schedules(ScheduleFilter(**wanted), _cursor(cursor), size + 1)
+        size, chosen = page_size(limit), arguments.schedule_filter(wanted)
+        chosen = chosen._replace(team=self._only(chosen.team))
+        found = await self._store.list_schedules(chosen, arguments.after_cursor(cursor), size + 1)
         items = [schedule_record(stored) for stored in found[:size]]
         return Page(items, str(found[size - 1].sid) if len(found) > size else None)
 
     async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
         """The next occurrences, as the schedule stands."""
-        return upcoming(await self._find(schedule_id), self._clock.now(), page_size(count))
+        return upcoming(await self._find(schedule_id), self._clock.now(), page_size(count, "count"))
 
     async def occurrences(
         self,
@@ -285,27 +395,29 @@ class Schedules(RunHistory):
 
         A deleted schedule keeps its own.
         """
+        sid = (await self._history(schedule_id)).sid
         existing = await self._store.find_schedules([schedule_id])
         stored = existing[0] if existing else None
-        sid = (await self._history(schedule_id)).sid if stored is None else stored.sid
         now, size = self._clock.now(), page_size(limit)
-        upto = now if end is None else _instant(end)
-        after = (upto - timedelta(days=1) // _MICROSECOND if start is None else _instant(start)) - 1
+        from_at, to_at = arguments.period(start, end)
+        upto = now if to_at is None else to_at
+        after = (upto - timedelta(days=1) // _MICROSECOND if from_at is None else from_at) - 1
         if cursor is not None:
-            after = max(after, _cursor(cursor))
+            after = max(after, arguments.after_cursor(cursor))
         found = await decided(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
         items = [occurrence for _, occurrence in found[:size]]
         return Page(items, str(found[size - 1][0]) if len(found) > size else None)
 
     async def _find(self, schedule_id: str) -> StoredSchedule:
+        arguments.require_id("schedule", schedule_id)
         found = await self._store.find_schedules([schedule_id])
-        if not found:
+        if not found or self._team not in (None, found[0].team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found[0]
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    async def update(self, schedule_id: str, **fields: Unpack[Changes]) -> Schedule:
+    async def update(self, schedule_id: str, /, **fields: Unpack[Changes]) -> Schedule:
         """Change fields of a schedule; what was due before is decided by what held before."""
         change = await self._change([schedule_id], fields)
         return schedule_record(await self._find(schedule_id), change.understood)
@@ -314,8 +426,12 @@ class Schedules(RunHistory):
         self, schedule_ids: Sequence[str], fields: Changes, *, progress: Progress | None = None
     ) -> None:
         """Change the same fields of many, in batches, each whole or not at all."""
+        arguments.require_ids(schedule_ids)
+        arguments.require_mapping("fields", fields)
+        arguments.require_progress(progress)
         async for batch, done in batches(schedule_ids, self._clock):
-            await self._change(batch, fields)
+            with arguments.telling_written(done - len(batch), len(schedule_ids)):
+                await self._change(batch, fields)
             if progress is not None:
                 progress(done, len(schedule_ids))
 
@@ -327,24 +443,48 @@ class Schedules(RunHistory):
         return await self.update(schedule_id, enabled=True)
 
     async def _change(self, schedule_ids: Sequence[str], fields: Changes) -> changes.Change:
+        for schedule_id in schedule_ids:
+            arguments.require_id("schedule", schedule_id)
         policy_id = fields.get("quiet_hours_policy_id")
-        if isinstance(policy_id, str) and not await self._store.quiet_hours(policy_id):
-            reason = "names no quiet hours; create them first with create_quiet_hours"
-            raise ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)
+        of_team: str | None = None
+        if isinstance(policy_id, str):
+            policies = await self._store.quiet_hours(policy_id)
+            if not policies:
+                raise _no_quiet_hours(policy_id)
+            of_team = policies[0].team
         up = await self._lanes_up()
-        change = changes.Change(fields, self._clock.now(), up, self._actor)
+        change = changes.Change(fields, self._clock.now(), up, self._actor, notifier=await self._notifier())
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
-            await self._warn_of_secrets([_encode(action).decode()])
-        await self._store.edit_schedules(schedule_ids, change)
-        self._wake(change.wake_at)
+            await self._warn_of_missing(self._team or DEFAULT_TEAM, action)
+
+        def edit(stored: StoredSchedule) -> Edit | None:
+            if of_team not in (None, stored.team):
+                raise _no_quiet_hours(str(policy_id))
+            return change(stored)
+
+        await self._store.edit_schedules(schedule_ids, self._seen(edit))
+        self._wake_after(change)
         return change
 
     async def delete(self, schedule_id: str) -> None:
-        """Delete a schedule. Its history stays; a run that executes ends unrecorded, as abandoned."""
+        """Delete a schedule. Its history stays; its signing keys go.
+
+        A run that executes ends as abandoned: the engine cancels it, or leaves it to end where it is a plain function.
+        """
+        arguments.require_id("schedule", schedule_id)
         now, actor = self._clock.now(), self._actor
-        await self._store.edit_schedules([schedule_id], lambda stored: changes.deleted(stored, now, actor))
+        gone: list[int] = []
+
+        def edit(stored: StoredSchedule) -> Edit:
+            gone.append(stored.sid)
+            return changes.deleted(stored, now, actor)
+
+        await self._store.edit_schedules([schedule_id], self._seen(edit))
+        if self._lane.engine is not None:
+            for sid in gone:
+                self._lane.engine.deleted(sid)
 
     async def trigger(self, schedule_id: str, *, via: Asked = "manual") -> str:
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
@@ -354,6 +494,9 @@ class Schedules(RunHistory):
         """
         if via not in get_args(Asked):
             raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
+        arguments.require_id("schedule", schedule_id)
+        if self._team is not None:
+            await self._find(schedule_id)  # a schedule stays with its team, so this holds below
         run_for = await self._store.ask(schedule_id, self._clock.now(), self._actor, via)
         if run_for is None:
             raise ScheduleBusyError(schedule_id)
@@ -363,13 +506,20 @@ class Schedules(RunHistory):
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     async def create_quiet_hours(
-        self, name: str, windows: Sequence[Mapping[str, Any]], *, policy_id: str | None = None
+        self,
+        name: str,
+        windows: Sequence[Mapping[str, Any]],
+        *,
+        policy_id: str | None = None,
+        team: str | None = None,
     ) -> QuietHoursRecord:
-        """Quiet hours that schedules may refer to; the windows are those of `QuietHours.from_json`."""
+        """Quiet hours that schedules of the team may refer to; the windows are those of `QuietHours.from_json`."""
         chosen = uuid.uuid4().hex if policy_id is None else policy_id
+        arguments.check_quiet_hours(chosen, name, windows)
         if await self._store.quiet_hours(chosen):
             raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
-        return await self._put_quiet_hours(chosen, name, windows)
+        owner = self._only(None if team is None else check_team(team)) or DEFAULT_TEAM
+        return await self._put_quiet_hours(chosen, name, windows, owner)
 
     async def update_quiet_hours(
         self, policy_id: str, *, name: str | None = None, windows: Sequence[Mapping[str, Any]] | None = None
@@ -377,21 +527,27 @@ class Schedules(RunHistory):
         """Change quiet hours; every schedule that refers to them goes on in a new epoch."""
         before = await self._quiet_hours(policy_id)
         kept = quiet_hours_record(before)
-        return await self._put_quiet_hours(
-            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows, before
+        arguments.check_quiet_hours(
+            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows
         )
+        return await self._put_quiet_hours(
+            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows, before.team,
+            before,
+        )  # fmt: skip
 
     async def get_quiet_hours(self, policy_id: str) -> QuietHoursRecord:
         return quiet_hours_record(await self._quiet_hours(policy_id))
 
     async def _quiet_hours(self, policy_id: str) -> QuietHoursPolicy:
+        arguments.require_id("quiet-hours policy", policy_id)
         found = await self._store.quiet_hours(policy_id)
-        if not found:
+        if not found or self._team not in (None, found[0].team):
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
         return found[0]
 
     async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
-        return [quiet_hours_record(policy) for policy in await self._store.quiet_hours()]
+        found = await self._store.quiet_hours()
+        return [quiet_hours_record(policy) for policy in found if self._team in (None, policy.team)]
 
     async def delete_quiet_hours(self, policy_id: str) -> None:
         """Delete quiet hours that no schedule refers to."""
@@ -405,15 +561,16 @@ class Schedules(RunHistory):
         policy_id: str,
         name: str,
         windows: Sequence[Mapping[str, Any]],
+        team: str,
         before: QuietHoursPolicy | None = None,
     ) -> QuietHoursRecord:
         document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
         up, now = await self._lanes_up(), self._clock.now()
-        policy = QuietHoursPolicy(policy_id, name, document, now, now)
-        change = changes.Change({}, now, up, self._actor)
+        policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
+        change = changes.Change({}, now, up, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
         await self._store.put_quiet_hours(policy, audit, change.reopen)
-        self._wake(change.wake_at)
+        self._wake_after(change)
         return await self.get_quiet_hours(policy_id)
 
     # --- audit ----------------------------------------------------------------------------------------------------
@@ -426,14 +583,15 @@ class Schedules(RunHistory):
         actor: str | None = None,
         start: datetime | None = None,
         end: datetime | None = None,
+        team: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Audited]:
         """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
-        from_at = None if start is None else _instant(start)
-        to_at = None if end is None else _instant(end)
+        from_at, to_at = arguments.period(start, end)
+        arguments.check_texts(subject=subject, event=event, actor=actor, team=team)
         size = page_size(limit)
-        wanted = AuditFilter(subject, event, actor, from_at, to_at)
+        wanted = AuditFilter(subject, event, actor, from_at, to_at, self._only(team))
         after = audits.Place.of(cursor)
         return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)
 
@@ -441,30 +599,50 @@ class Schedules(RunHistory):
 
     def deliver_to(self, name: str, target: TargetLike) -> None:
         """Let messages reach this target by name: a function, a RedisStream, an HttpEndpoint."""
+        self._require_whole("deliver_to()")
         self._actions.deliver_to(name, target)
 
     async def dead_letters(
-        self, schedule_id: str | None = None, *, cursor: str | None = None, limit: int = 100
+        self,
+        schedule_id: str | None = None,
+        *,
+        team: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
     ) -> Page[Undelivered]:
         """A page of the messages that could not be delivered, oldest first; those of a deleted schedule, too."""
         sid = None if schedule_id is None else (await self._history(schedule_id)).sid
         size = page_size(limit)
-        found = await self._store.dead_letters(sid, _cursor(cursor), size + 1)
+        found = await self._store.dead_letters(sid, arguments.after_cursor(cursor), size + 1, self._only(team))
         items = [undelivered(letter) for letter in found[:size]]
         return Page(items, str(found[size - 1].number) if len(found) > size else None)
 
     async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
         """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
         now = self._clock.now()
-        tell = changes.letters_told(now, self._actor, "message.revived")
-        revived = await self._store.revive_dead_letters(_numbers(numbers), now, tell)
+        tell = changes.letters_told(now, self._actor, "message.revived", self._team)
+        revived = await self._store.revive_dead_letters(await self._own_letters(numbers), now, tell)
         self._actions.wake()
         return revived
 
     async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
         """Forget them; returns how many there were."""
-        tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped")
-        return await self._store.drop_dead_letters(_numbers(numbers), tell)
+        tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
+        return await self._store.drop_dead_letters(await self._own_letters(numbers), tell)
+
+    async def _own_letters(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Those of the numbers that are seen; a letter stays with its team, so this holds later, too."""
+        wanted = set(arguments.letter_numbers(numbers))
+        if self._team is None or not wanted:
+            return sorted(wanted)
+        own: list[int] = []
+        after = min(wanted) - 1
+        while page := await self._store.dead_letters(None, after, _BREATH, self._team):
+            own += [letter.number for letter in page if letter.number in wanted]
+            after = page[-1].number
+            if after >= max(wanted):
+                break
+        return own
 
 
 def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
@@ -472,23 +650,6 @@ def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor:
     return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
 
 
-def _numbers(numbers: Sequence[int]) -> Sequence[int]:
-    for number in numbers:
-        if type(number) is not int:
-            raise ScheduleInvalidError("numbers", number, "must be the numbers of dead letters, whole numbers")
-    return numbers
-
-
-def _cursor(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    try:
-        return int(cursor)
-    except (TypeError, ValueError):
-        raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page") from None
-
-
-def _instant(at: datetime) -> int:
-    if at.tzinfo is None:
-        raise NaiveDatetimeError(at)
-    return (at - _EPOCH) // _MICROSECOND
+def _no_quiet_hours(policy_id: str) -> ScheduleInvalidError:
+    reason = "names no quiet hours of this team; create them first with create_quiet_hours"
+    return ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)

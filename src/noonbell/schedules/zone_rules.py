@@ -292,7 +292,7 @@ class Move:
         if stored.columns.type == "one_shot" and stored.enabled and not still_due:
             detail["reason"] = "by the new rules its instant is over; it is disabled"
         return AuditEvent(
-            self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, _encode(detail).decode()
+            self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, _encode(detail).decode(), stored.team
         )
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
+    DEFAULT_TEAM,
     Asked,
     Attempt,
     ChangedSchedule,
@@ -36,12 +37,15 @@ from noonbell.core.records import (
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store import memory_asking, memory_outbox
+from noonbell.store.backlog import BacklogInMemory
+from noonbell.store.coming import ComingInMemory
 from noonbell.store.memory_by_policy import DurableInMemory
 from noonbell.store.memory_documents import DocumentsInMemory
 from noonbell.store.memory_history import HistoryInMemory
 from noonbell.store.memory_outbox import OutboxInMemory
 from noonbell.store.memory_pruning import PruningInMemory
 from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
+from noonbell.store.survey import SurveyInMemory
 
 __all__ = ["MemoryData", "MemoryStore"]
 
@@ -61,7 +65,10 @@ _LIVE: Final = (
 )
 
 
-class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMemory, DocumentsInMemory):
+class MemoryStore(
+    DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMemory, DocumentsInMemory, BacklogInMemory,
+    ComingInMemory, SurveyInMemory,
+):  # fmt: skip
     """A ledger in memory."""
 
     def __init__(self, data: MemoryData | None = None) -> None:
@@ -314,8 +321,10 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
         memory_outbox.append(tx, self.data, settlement.messages, ended_at)
         row = self.data.schedules.get(sid)
         if row is not None:
-            # an edit during the run has opened another epoch: what follows then is for a look to say, and at once
-            following = start.following if row["epoch"] == start.epoch else row["cursor_at"]
+            # a wake-up that has come during the run was taken away, and comes back with the end; an edit during the run
+            # has opened another epoch: what follows then is for a look to say, and at once
+            following = start.following if row["next_run_at"] is None else row["next_run_at"]
+            following = following if row["epoch"] == start.epoch else row["cursor_at"]
             ended = {"last_success_at" if outcome == "succeeded" else "last_failure_at": ended_at}
             tx.update(sid, next_run_at=following, **ended)
 
@@ -374,7 +383,7 @@ class MemoryStore(DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMem
 
     def _tables(self) -> MemoryData:
         if not self._open:
-            raise StoreUnavailableError("The memory store is closed")
+            raise StoreUnavailableError("The memory store is closed; open it first (async with, or open())")
         return self.data
 
     def _transaction(self) -> Transaction:
@@ -394,7 +403,7 @@ def _new_row(sid: int, new: NewSchedule, declaration: Declaration) -> Row:
         "sid": sid, "schedule_id": new.schedule_id, "name": new.name, "enabled": 1, "type": new.type, "spec": new.spec,
         "next_run_at": new.next_run_at, "last_run_at": None, "timezone": new.timezone, "quiet_hours_policy_id": None,
         "catch_up_policy": "run_once", "payload": None, "created_at": at, "updated_at": at,
-        "managed_by": declaration.managed_by, "team": None, "epoch": 1, "cursor_at": new.cursor_at,
+        "managed_by": declaration.managed_by, "team": DEFAULT_TEAM, "epoch": 1, "cursor_at": new.cursor_at,
         "retry_delay_us": new.retry_delay_us, "last_attempt_at": None, "last_success_at": None, "last_failure_at": None,
         "removed_at": None,
     }  # fmt: skip

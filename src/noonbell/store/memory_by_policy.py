@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noonbell.core.crashes import is_poisonous, quarantined
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
 from noonbell.core.records import (
     AT_ONCE,
     Attempt,
@@ -36,12 +36,12 @@ from noonbell.ports import (
     QuietChanges,
     ScheduleFilter,
     TakeTurn,
+    TellCut,
 )
 from noonbell.store import memory_outbox
 from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order, lane_key
 
 QUARANTINE_US: Final = 60_000_000
-INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
 _WRITTEN: Final = tuple(name for name in ScheduleColumns.__struct_fields__ if name != "definition")
 _KEPT: Final = ("created_at", "updated_at", "next_run_at", "last_run_at", "last_attempt_at", "last_success_at",
                 "last_failure_at", "epoch", "cursor_at")  # fmt: skip
@@ -82,27 +82,28 @@ class DurableInMemory:
         return sids
 
     def _create_all(self, tx: Transaction, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        ids = {row["schedule_id"] for row in self.data.schedules.values()}
+        ids = {row["schedule_id"]: row["removed_at"] is not None for row in self.data.schedules.values()}
         for new in created:
             if new.schedule_id in ids:
-                raise ScheduleExistsError("schedule_id", new.schedule_id)
-            ids.add(new.schedule_id)
+                raise ScheduleExistsError("schedule_id", new.schedule_id, deleted=ids[new.schedule_id])
+            ids[new.schedule_id] = False
         names = self._names()
         for new in created:
-            if (new.managed_by, new.columns.name) in names:
+            if (new.team, new.managed_by, new.columns.name) in names:
                 raise ScheduleExistsError("name", new.columns.name)
-            names.add((new.managed_by, new.columns.name))
+            names.add((new.team, new.managed_by, new.columns.name))
         first = max(self.data.schedules, default=0) + 1
         for sid, new in enumerate(created, first):
             self._create_durable(tx, sid, new, at)
-            self._tell(tx, [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns))])
+            told = snapshot(new.columns)
+            self._tell(tx, [AuditEvent(at, "schedule.created", new.schedule_id, actor, told, new.team)])
         return list(range(first, first + len(created)))
 
     def _create_durable(self, tx: Transaction, sid: int, new: DurableSchedule, at: int) -> None:
         columns = new.columns
         row: Row = {
             "sid": sid, "schedule_id": new.schedule_id, "enabled": int(new.enabled), "next_run_at": new.next_run_at,
-            "last_run_at": None, "created_at": at, "updated_at": at, "managed_by": new.managed_by, "team": None,
+            "last_run_at": None, "created_at": at, "updated_at": at, "managed_by": new.managed_by, "team": new.team,
             "epoch": 1, "cursor_at": new.cursor_at, "retry_delay_us": None, "last_attempt_at": None,
             "last_success_at": None, "last_failure_at": None, "removed_at": None,
         }  # fmt: skip
@@ -134,7 +135,8 @@ class DurableInMemory:
         edits = [made for made in (edit(self._stored(sid)) for sid in sids) if made is not None]
         names = self._names(without={made.turn.sid for made in edits})
         for made in edits:
-            key = (self.data.schedules[made.turn.sid]["managed_by"], made.columns.name)
+            row = self.data.schedules[made.turn.sid]
+            key = (row["team"], row["managed_by"], made.columns.name)
             if made.epoch is None:
                 continue  # its name is free
             if key in names:
@@ -153,6 +155,9 @@ class DurableInMemory:
             lives = self.data.live[sid].values()
             tx.end_together([(live, "failed" if live.state == "waiting" else "abandoned") for live in lives], at)
             tx.update(sid, removed_at=at, updated_at=at)
+            for key in made.documents:
+                if key in self.data.documents:
+                    tx.delete(self.data.documents, key)
             return
         tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
         self._know_rules(tx, {made.epoch.timezone: made.epoch.zone_hash})
@@ -195,12 +200,13 @@ class DurableInMemory:
         return (
             row["removed_at"] is None
             and wanted.managed_by in (None, row["managed_by"])
+            and wanted.team in (None, row["team"])
             and wanted.lane in (None, durable["lane"])
             and wanted.enabled in (None, bool(row["enabled"]))
             and wanted.type in (None, row["type"])
             and wanted.quiet_hours_policy_id in (None, row["quiet_hours_policy_id"])
             and (wanted.tag is None or wanted.tag in definition_of(durable["definition"]).tags)
-            and (wanted.name_contains is None or wanted.name_contains in row["name"])
+            and (wanted.name_contains is None or _lower(wanted.name_contains) in _lower(row["name"]))
         )
 
     def _known(self, schedule_ids: Iterable[str]) -> dict[str, int]:
@@ -211,10 +217,10 @@ class DurableInMemory:
             if row["schedule_id"] in sought and row["removed_at"] is None and sid in self.data.durable
         }
 
-    def _names(self, without: Iterable[int] = ()) -> set[tuple[str, str]]:
+    def _names(self, without: Iterable[int] = ()) -> set[tuple[str, str, str]]:
         left_out = set(without)
         return {
-            (row["managed_by"], row["name"])
+            (row["team"], row["managed_by"], row["name"])
             for sid, row in self.data.schedules.items()
             if row["removed_at"] is None and sid not in left_out
         }
@@ -222,7 +228,9 @@ class DurableInMemory:
     def _stored(self, sid: int) -> StoredSchedule:
         row, durable = self.data.schedules[sid], self.data.durable[sid]
         policy = self.data.quiet_hours.get(row["quiet_hours_policy_id"])
-        run = self.data.runs.get(sid, {}).get((durable["last_run_for"], "scheduled"))
+        run = None
+        if '"overlap":"skip"' in (durable["definition"] or ""):  # nobody else asks
+            run = self.data.runs.get(sid, {}).get((durable["last_run_for"], "scheduled"))
         return StoredSchedule(
             sid=sid,
             schedule_id=row["schedule_id"],
@@ -235,6 +243,7 @@ class DurableInMemory:
             quiet=None if policy is None else policy.document,
             ran=None if run is None else (run.started_at, run.ended_at),
             lives=in_order(self.data.live.get(sid)),
+            team=row["team"],
         )
 
     # --- claiming -------------------------------------------------------------------------------------------------
@@ -311,7 +320,7 @@ class DurableInMemory:
         again = replace(before, fence=start.fence, owner=owner, attempt=start.attempt, cause=start.cause)
         tx.put_live(replace(again, state="running", wake_at=None, started_at=started_at, attempt_at=now))
 
-    async def take_over(self, lane: str, at: int) -> int:
+    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
         queued = 0
         with self._transaction() as tx:
             for sid, durable in self.data.durable.items():
@@ -320,24 +329,29 @@ class DurableInMemory:
                 final: list[tuple[LiveRun, Outcome]] = []
                 given_up: list[tuple[LiveRun, Outcome]] = []
                 for live in list(self.data.live.get(sid, {}).values()):
-                    if live.state != "running":
+                    if live.state != "running" or stopped not in (None, live.owner):
                         continue
                     attempt = Attempt(
                         sid, live.run_for, live.kind, live.attempt, "unknown", live.cause, live.attempt_at or at, at,
-                        live.owner or "", INTERRUPTED,
+                        live.owner or "", INTERRUPTED if stopped is None else CUT_OFF,
                     )  # fmt: skip
                     tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
                     if live.kind == "manual" or definition_of(durable["definition"]).at_most_once:
                         final.append((live, "unknown"))
                         continue
-                    if is_poisonous(live.crashes):
+                    if stopped is None and is_poisonous(live.crashes):
                         given_up.append((live, "abandoned"))
-                        schedule_id = self.data.schedules[sid]["schedule_id"]
-                        self._tell(tx, [quarantined(schedule_id, live.run_for, live.attempt, live.crashes, at)])
+                        row = self.data.schedules[sid]
+                        told = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)
+                        self._tell(tx, [quarantined(*told, team=row["team"])])
                         continue
                     again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
-                    tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + 1))
+                    tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + (stopped is None)))
                     queued += 1
+                if tell is not None and (final or given_up):
+                    seen = self._stored(sid)
+                    for live, outcome in (*final, *given_up):
+                        memory_outbox.append(tx, self.data, tell(seen, live, outcome), at)
                 tx.end_together(final, at)
                 tx.end_together(given_up, at)
                 if final or given_up:
@@ -362,6 +376,8 @@ class DurableInMemory:
 
     def _put_policy(self, tx: Transaction, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
         before = self.data.quiet_hours.get(policy.policy_id)
+        if before is not None and before.team != policy.team:
+            raise ScheduleExistsError("policy_id", policy.policy_id)
         kept = policy if before is None else replace(policy, created_at=before.created_at)
         tx.put(self.data.quiet_hours, policy.policy_id, kept)
         self._know_rules(tx, quiet_rules(policy.document))
@@ -398,6 +414,12 @@ def _told(event: AuditEvent, wanted: AuditFilter) -> bool:
         wanted.subject in (None, event.subject)
         and wanted.event in (None, event.event)
         and wanted.actor in (None, event.actor)
+        and wanted.team in (None, event.team)
         and (wanted.from_at is None or event.at >= wanted.from_at)
         and (wanted.to_at is None or event.at <= wanted.to_at)
     )
+
+
+def _lower(name: str) -> bytes:
+    """Without regard to capitals, as far as ASCII letters go: that is what databases agree on."""
+    return name.encode().lower()

@@ -40,7 +40,7 @@ class HistoryInMemory:
         older = (pair for pair in keyed if before is None or pair[0] < tuple(before))
         rows = data.schedules
         return [
-            PastRun(rows[run.sid]["schedule_id"], rows[run.sid]["name"], copy(run))
+            PastRun(rows[run.sid]["schedule_id"], rows[run.sid]["name"], copy(run), rows[run.sid]["team"])
             for _, run in nlargest(limit, older, key=lambda pair: pair[0])
         ]
 

@@ -111,9 +111,13 @@ class OutboxInMemory:
 
     # --- dead letters ---------------------------------------------------------------------------------------------
 
-    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
         letters = sorted(self._tables().dead_letters.items())
-        found = (copy(letter) for number, letter in letters if number > after and sid in (None, letter.message.sid))
+        found = (
+            copy(letter)
+            for number, letter in letters
+            if number > after and sid in (None, letter.message.sid) and team in (None, letter.message.team)
+        )
         return list(islice(found, limit))
 
     async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:

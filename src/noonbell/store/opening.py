@@ -89,7 +89,10 @@ def sqlite_path(url: str) -> Path:
 
 
 def require_ledger(url: str) -> Path | None:
-    """Make sure that a ledger is at the address, and return its file if it is one; nothing is created or changed."""
+    """Make sure that a ledger is at the address, and return its file if it is one; nothing is created or changed.
+
+    The errors say by `missing` where there is a place for a ledger, and none yet.
+    """
     if url == "memory://":
         raise StoreUrlError("memory:// lives inside one process and cannot be looked at from here", value=url)
     if _is_postgres(url):
@@ -97,7 +100,7 @@ def require_ledger(url: str) -> Path | None:
         return None
     path = sqlite_path(url)
     if not path.exists():
-        raise StoreUnavailableError(f"There is no file {path}; nothing was created", path=str(path))
+        raise StoreUnavailableError(f"There is no file {path}; nothing was created", path=str(path), missing=True)
     if not path.is_file():
         raise StoreUnavailableError(f"{path} is not a file", path=str(path))
     try:
@@ -112,7 +115,8 @@ def require_ledger(url: str) -> Path | None:
     except apsw.Error as error:
         raise StoreUnavailableError(f"{path} cannot be read now: {error}", path=str(path)) from error
     if not tables >= _TABLES:
-        raise StoreCorruptError(f"{path} is an SQLite file, but holds no Noonbell ledger", path=str(path))
+        told = f"{path} is an SQLite file, but holds no Noonbell ledger"
+        raise StoreCorruptError(told, path=str(path), missing=True)
     return path
 
 
@@ -133,4 +137,5 @@ def _require_tables(store: PostgresStore) -> None:
     if failed:
         raise failed[0]
     if not found >= _TABLES:
-        raise StoreCorruptError(f"{store!r} can be reached, but holds no Noonbell ledger; nothing was created")
+        told = f"{store!r} can be reached, but holds no Noonbell ledger; nothing was created"
+        raise StoreCorruptError(told, missing=True)

@@ -71,7 +71,7 @@ def _refuse_other_forms(text: str, typed: str) -> None:
     """What `fromisoformat` would read loosely, or refuse without saying why."""
     if not typed:
         raise OneShotInvalidError(text, f"is empty; an ISO 8601 date and time is needed, {_FORM}")
-    if len(typed) > _LONGEST_TEXT or not typed.isascii():
+    if len(typed) > _LONGEST_TEXT or not typed.isascii() or not typed.isprintable():  # it reads past a NUL
         raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}")
     if _DATE_ONLY.fullmatch(typed):
         raise OneShotInvalidError(text, f"has a date and no time; write both, {_FORM}")

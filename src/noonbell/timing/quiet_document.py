@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.errors import QuietHoursInvalidError
 from noonbell.timing.quiet_window import Window
+from noonbell.timing.zone_names import near_zones
 
 _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -129,7 +130,9 @@ def _zone(value: Any, path: str) -> tzinfo:
     try:
         return ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise QuietHoursInvalidError(path, value, "is no IANA zone; right is a name such as Europe/Kyiv") from error
+        near = near_zones(value)
+        right = f"did you mean {' or '.join(near)}?" if near else "right is a name such as Europe/Kyiv"
+        raise QuietHoursInvalidError(path, value, f"is no IANA zone; {right}") from error
 
 
 def _zone_name(zone: tzinfo, path: str) -> str:

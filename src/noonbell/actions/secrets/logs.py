@@ -22,6 +22,7 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 OWN_LOGGERS: Final = (
     "noonbell",
     "noonbell.actions",
+    "noonbell.api",
     "noonbell.delivery",
     "noonbell.engine",
     "noonbell.http",
@@ -32,6 +33,7 @@ OWN_LOGGERS: Final = (
     "noonbell.scheduler",
     "noonbell.schedules",
     "noonbell.secrets",
+    "noonbell.service",
     "noonbell.store",
 )
 _OTHER_LOGGERS: Final = ("asyncio", "aiohttp.client", "aiohttp.internal")
@@ -114,6 +116,11 @@ class _Process:
 
 _PROCESS: Final = _Process()
 _FILTER: Final = MaskingFilter(_PROCESS)
+
+
+def process_filter() -> MaskingFilter:
+    """The filter of this process, for a handler that takes what other loggers send, too."""
+    return _FILTER
 
 
 def guard(known: Knowing) -> None:

@@ -14,14 +14,14 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
+from noonbell.core import records
 from noonbell.errors import SecretInvalidError
 
 # Shorter values would be found by chance in ordinary text, and guessed by trying; longer ones are files.
 SHORTEST_VALUE: Final = 6
 LONGEST_VALUE: Final = 16_384
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# The team of whatever was given none.
-DEFAULT_TEAM: Final = "default"
+DEFAULT_TEAM: Final = records.DEFAULT_TEAM
 
 SealedKind = Literal["secret", "signing_key"]
 SEALED_KINDS: Final[tuple[SealedKind, ...]] = ("secret", "signing_key")

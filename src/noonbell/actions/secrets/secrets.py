@@ -14,6 +14,7 @@ anew each time. A value that is known here is masked in the log lines of this pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,18 @@ class Secrets:
     def usable(self) -> bool:
         """Whether there is a master key."""
         return self._vault is not None
+
+    def acting(self, actor: str) -> Secrets:
+        """The same secrets, for somebody else: the audit names him."""
+        view = copy(self)
+        documents = SecretDocuments(self._store, self._clock.now, actor)
+        vars(view).update(
+            _actor=actor,
+            _documents=documents,
+            _book=SecretBook(documents, self._vault, self._clock.now),
+            _signing=None if self._signing is None else self._signing.acting(actor),
+        )
+        return view
 
     # --- for people -----------------------------------------------------------------------------------------------
 
@@ -144,6 +157,12 @@ class Secrets:
         """The names that texts of a tree refer to and that do not exist. Needs no master key."""
         named = loosely_named(tree)
         return sorted(named - {facts.name for facts in await self.list(team)}) if named else []
+
+    async def know_all(self) -> None:
+        """Learn the secrets of every team, so that none of them shows in what is written down here."""
+        if self._known is not None:
+            for team in sorted({DEFAULT_TEAM, *await self._documents.teams()}):
+                await self._known.team(team, not_older_seconds=FRESH_SECONDS)
 
     # --- for whatever is written down -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ Unlike secrets, signing keys can be shown: whoever receives the requests has to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -33,10 +34,17 @@ class SigningKeys:
     """The signing keys of a store's schedules. What was read is used for some seconds without another look."""
 
     def __init__(self, store: DocumentStore, vault: Vault, clock: Clock, actor: str) -> None:
+        self._store = store
         self._documents = SecretDocuments(store, clock.now, actor, _KIND)
         self._vault = vault
         self._clock = clock
         self._kept: dict[str, tuple[float, tuple[SigningKey, ...]]] = {}
+
+    def acting(self, actor: str) -> SigningKeys:
+        """The same keys, what is kept of them included; the audit names somebody else."""
+        view = copy(self)
+        vars(view).update(_documents=SecretDocuments(self._store, self._clock.now, actor, _KIND))
+        return view
 
     async def of(self, schedule_id: str, team: str) -> list[SigningKey]:
         """The keys that sign now, newest first; the first is made here."""

@@ -73,6 +73,15 @@ class SecretDocuments:
             after = page[-1].id
         return listed
 
+    async def teams(self) -> set[str]:
+        """The teams that have any."""
+        found: set[str] = set()
+        after = ""
+        while page := await self._store.list_documents(self._kind, None, after, _PAGE):
+            found.update(document.team for document in page)
+            after = page[-1].id
+        return found
+
     async def drop_secret(self, team: str, name: str) -> bool:
         told = self._told("deleted", team, name)
         return await self._store.drop_documents(self._kind, [self._id(team, name)], [told]) > 0
@@ -140,4 +149,4 @@ class SecretDocuments:
 
     def _told(self, event: str, team: str, name: str, **facts: int) -> AuditEvent:
         detail = _encode({"team": team, "name": name, **facts}).decode()
-        return AuditEvent(self._clock(), f"{self._kind}.{event}", self._id(team, name), self._actor, detail)
+        return AuditEvent(self._clock(), f"{self._kind}.{event}", self._id(team, name), self._actor, detail, team)

@@ -15,7 +15,7 @@ from noonbell.store.postgres.connection import Connection
 _encode = msgspec.json.Encoder().encode
 
 _FOUND: Final = """
-    SELECT sid, epoch, definition FROM schedules
+    SELECT sid, epoch, definition, team FROM schedules
     WHERE schedule_id = $1 AND lane IS NOT NULL AND removed_at IS NULL FOR UPDATE
 """
 _BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
@@ -29,7 +29,7 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked)
     row = await db.fetchrow(_FOUND, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
-    sid, epoch, definition = row
+    sid, epoch, definition, team = row
     if definition_of(definition).overlap != "allow" and await db.fetchval(_BUSY, sid):
         return None
     run_for = at
@@ -41,5 +41,5 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked)
         sid, run_for, epoch, AT_ONCE, via,
     )  # fmt: skip
     detail = _encode({"run_for": run_for}).decode()
-    await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])
+    await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, team)])
     return run_for

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noonbell.core.crashes import is_poisonous, quarantined
-from noonbell.core.records import LiveRun, StoredSchedule, Turn
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
-from noonbell.ports import Claimed, LaneClaim, TakeTurn
+from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.postgres import auditing, ending, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.settling import lock_schedules
-
-INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
 
 # Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
 # looked at before it is read as JSON: damage in one row must not hold up the others.
@@ -121,17 +119,18 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 # --- taking over ------------------------------------------------------------------------------------------------------
 
 _LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition
+    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team
     FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = $1 AND l.state = 'running'
+    AND ($2::text IS NULL OR l.owner = $2)
 """
 _KEYS: Final = "unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for)"
 _SAME: Final = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
 
 
-async def take_over(db: Connection, lane: str, at: int) -> int:
-    """Queue again what a dead engine left running, or end it where it must not be repeated."""
-    await lock_schedules(db, [row[0] for row in await db.fetch(_LEFT_RUNNING, lane)])
-    left = await db.fetch(_LEFT_RUNNING, lane)
+async def take_over(db: Connection, lane: str, at: int, tell: TellCut | None = None, stopped: str | None = None) -> int:
+    """Queue again what an engine left running, or end it where it must not be repeated."""
+    await lock_schedules(db, [row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)])
+    left = await db.fetch(_LEFT_RUNNING, lane, stopped)
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
         "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, coalesce(l.attempt_at, $4), $4, "
@@ -139,24 +138,36 @@ async def take_over(db: Connection, lane: str, at: int) -> int:
         "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
         "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "
         "error = excluded.error, detail = NULL",
-        *_keys(left), at, INTERRUPTED,
+        *_keys(left), at, INTERRUPTED if stopped is None else CUT_OFF,
     )  # fmt: skip
     final = [row for row in left if row[1] == "manual" or definition_of(row[6]).at_most_once]
     ended = {tuple(row[:3]) for row in final}
     repeated = [row for row in left if tuple(row[:3]) not in ended]
-    given_up = [row for row in repeated if is_poisonous(row[5])]
-    again = [row for row in repeated if not is_poisonous(row[5])]
+    given_up = [row for row in repeated if stopped is None and is_poisonous(row[5])]
+    again = [row for row in repeated if stopped is not None or not is_poisonous(row[5])]
+    messages = [] if tell is None else await _told_of_cut(db, final, given_up, tell)
     await _end(db, final, "unknown", at)
     await _end(db, given_up, "abandoned", at)
     if again:
         await db.execute(
             "UPDATE runs_live l SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, "
-            f"fence = l.fence + 1, crashes = l.crashes + 1 FROM {_KEYS} WHERE {_SAME}",
-            *_keys(again),
-        )
+            f"fence = l.fence + 1, crashes = l.crashes + $4 FROM {_KEYS} WHERE {_SAME}",
+            *_keys(again), int(stopped is None),
+        )  # fmt: skip
     await outbox.free(db, lane)
-    await auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at) for row in given_up])
+    await outbox.append(db, messages, [at] * len(messages))
+    await auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[7]) for row in given_up])
     return len(again)
+
+
+async def _told_of_cut(
+    db: Connection, final: Sequence[Any], given_up: Sequence[Any], tell: TellCut
+) -> list[OutboxMessage]:
+    cut: dict[tuple[Any, ...], Outcome] = dict.fromkeys((tuple(row[:3]) for row in final), "unknown")
+    cut.update(dict.fromkeys((tuple(row[:3]) for row in given_up), "abandoned"))
+    seen = await stored.locked(db, [key[0] for key in cut])
+    lives = [(one, live, cut.get((live.sid, live.kind, live.run_for))) for one in seen for live in one.lives]
+    return [message for one, live, ends in lives if ends is not None for message in tell(one, live, ends)]
 
 
 async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> None:

@@ -119,14 +119,17 @@ class Connections:
         if self._pool is not None:
             return
         try:
-            self._pool = await asyncpg.create_pool(
+            # None is kept up by the pool itself: while the server is away it would try, and log, beside every verb.
+            pool = await asyncpg.create_pool(
                 self._dsn,
-                min_size=1,
+                min_size=0,
                 max_size=self._pool_size,
                 connection_class=StatelessConnection,
                 init=_learn_types,
                 **self._options(),
             )
+            async with pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS):
+                self._pool = pool  # one is made at once, so that a wrong address is told here
         except ValueError as error:
             raise self._unreadable(error) from None
         except Exception as error:
@@ -183,7 +186,7 @@ class Connections:
     async def _acquired(self) -> AsyncIterator[Connection]:
         pool = self._pool
         if pool is None:
-            raise StoreUnavailableError(f"The store {self.where} is closed")
+            raise StoreUnavailableError(f"The store {self.where} is closed; open it first (async with, or open())")
         async with self._told(), pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS) as db:
             yield db
 
@@ -238,7 +241,10 @@ async def _learn_types(db: Connection) -> None:
 
 async def _give_up(db: Connection, error: BaseException) -> None:
     """End a transaction that failed. A connection that may still be busy with it is cut: the server then rolls back."""
-    if db.is_closed():
+    try:
+        if db.is_closed():
+            return
+    except asyncpg.InterfaceError:  # the pool has let go of it already; the first failure is the one to tell
         return
     if isinstance(error, asyncio.CancelledError | TimeoutError | OSError | asyncpg.InterfaceError):
         db.terminate()

@@ -30,6 +30,7 @@ from noonbell.ports import (
     ScheduleFilter,
     StreamClaim,
     TakeTurn,
+    TellCut,
     TellNumbers,
 )
 from noonbell.store.postgres import asking, auditing, by_policy, editing, outbox, pruning, stored
@@ -98,10 +99,10 @@ class DurableOnPostgres:
         async with self._connections.writing() as db:
             return await asking.ask(db, schedule_id, at, actor, via)
 
-    async def take_over(self, lane: str, at: int) -> int:
+    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
         async with self._connections.writing() as db:
             await self._still_held(db, lane_name(lane))
-            return await by_policy.take_over(db, lane, at)
+            return await by_policy.take_over(db, lane, at, tell, stopped)
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
@@ -151,9 +152,9 @@ class DurableOnPostgres:
         async with self._connections.reading() as db:
             return await outbox.sending(db, sid, message_id)
 
-    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
         async with self._connections.reading() as db:
-            return await outbox.dead_letters(db, sid, after, limit)
+            return await outbox.dead_letters(db, sid, after, limit, team)
 
     async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         async with self._connections.writing() as db:

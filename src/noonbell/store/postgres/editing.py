@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import asyncpg
+
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
+from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
@@ -58,40 +61,95 @@ async def apply(
 
 
 def _created(created: Sequence[DurableSchedule], at: int, actor: str) -> list[AuditEvent]:
-    return [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns)) for new in created]
+    return [
+        AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns), new.team) for new in created
+    ]
 
 
 async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -> list[int]:
     if not created:
         return []
     await lock(db, NUMBERING)
-    await _refuse_known_ids(db, [new.schedule_id for new in created])
-    await _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], ())
     first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedules")
     sids = list(range(first, first + len(created)))
+    await db.execute("SAVEPOINT creation")
+    try:
+        await _insert(db, created, sids, at)
+    except asyncpg.UniqueViolationError:
+        # said only now which one it is: asking before would cost every creation its share
+        await db.execute("ROLLBACK TO SAVEPOINT creation")
+        await _refuse_known_ids(db, [new.schedule_id for new in created])
+        await _refuse_taken_names(db, [(new.team, new.managed_by, new.columns.name) for new in created], ())
+        raise
+    await _open_first(db, created, first)
+    await _know_zones(db, {new.columns.timezone: new.zone_hash for new in reversed(created)})
+    numbered = zip(sids, created, strict=True)
+    await _tag(db, [(tag, new.team, sid) for sid, new in numbered for tag in tags_of(new.columns.definition)])
+    return sids
+
+
+async def _insert(db: Connection, created: Sequence[DurableSchedule], sids: list[int], at: int) -> None:
     columns = [new.columns for new in created]
     enabled, cursors = [int(new.enabled) for new in created], [new.cursor_at for new in created]
     specs, zones = [c.spec for c in columns], [c.timezone for c in columns]
     await db.execute(
         "INSERT INTO schedules (sid, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
         "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at, "
-        "created_at, updated_at) SELECT b.*, $17, $17 FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], "
-        "$5::text[], $6::text[], $7::int8[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], "
-        "$13::int8[], $14::text[], $15::text[], $16::int8[]) b",
+        "team, created_at, updated_at) SELECT b.*, $18, $18 FROM unnest($1::int8[], $2::text[], $3::text[], "
+        "$4::int8[], $5::text[], $6::text[], $7::int8[], $8::text[], $9::text[], $10::text[], $11::text[], "
+        "$12::text[], $13::int8[], $14::text[], $15::text[], $16::int8[], $17::text[]) b",
         sids, [new.schedule_id for new in created], [c.name for c in columns], enabled, [c.type for c in columns],
         specs, [new.next_run_at for new in created], zones, [c.quiet_hours_policy_id for c in columns],
         [c.catch_up_policy for c in columns], [c.payload for c in columns], [new.managed_by for new in created],
-        cursors, [c.definition for c in columns], [new.lane for new in created], [new.anchor_at for new in created], at,
+        cursors, [c.definition for c in columns], [new.lane for new in created], [new.anchor_at for new in created],
+        [new.team for new in created], at,
     )  # fmt: skip
-    await db.execute(
-        "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) "
-        "SELECT b.sid, 1, b.from_at, b.spec, b.timezone, b.zone_hash, b.policies, b.enabled FROM unnest($1::int8[], "
-        "$2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[]) "
-        "AS b (sid, from_at, spec, timezone, zone_hash, policies, enabled)",
-        sids, cursors, specs, zones, [new.zone_hash for new in created], [new.policies for new in created], enabled,
-    )  # fmt: skip
-    await _know_zones(db, {new.columns.timezone: new.zone_hash for new in reversed(created)})
-    return sids
+
+
+async def _open_first(db: Connection, created: Sequence[DurableSchedule], first: int) -> None:
+    """The first epochs of rows that were just written; most schedules of a batch share what is not in their rows."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for sid, new in enumerate(created, first):
+        alike.setdefault((new.zone_hash, new.policies), []).append(sid)
+    kept = "s.sid, 1, s.cursor_at, s.spec, s.timezone, {}, {}, s.enabled FROM schedules s"
+    left: list[tuple[int, str, str]] = []
+    into = "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) SELECT"
+    for (zone_hash, policies), sids in alike.items():
+        if len(sids) >= turns.LEAST_ALIKE:
+            sql = f"{into} {kept.format('$2::text', '$3::text')} WHERE s.sid = ANY($1::int8[])"
+            await db.execute(sql, sids, zone_hash, policies)
+        else:
+            left.extend((sid, zone_hash, policies) for sid in sids)
+    if left:
+        batch = "unnest($1::int8[], $2::text[], $3::text[]) AS b (sid, zone_hash, policies)"
+        sql = f"{into} {kept.format('b.zone_hash', 'b.policies')} JOIN {batch} ON b.sid = s.sid"
+        await db.execute(
+            sql, [sid for sid, _, _ in left], [rules for _, rules, _ in left], [terms for _, _, terms in left]
+        )
+
+
+async def _tag(db: Connection, tagged: Sequence[tuple[str, str, int]]) -> None:
+    if tagged:
+        await db.execute(
+            "INSERT INTO schedule_tags (tag, team, sid) SELECT b.* FROM unnest($1::text[], $2::text[], $3::int8[]) b",
+            *_turned(tagged),
+        )
+
+
+async def _retag(db: Connection, made: Sequence[tuple[StoredSchedule, Edit]]) -> None:
+    """The tags by which schedules are listed: they follow the definition, and go with a schedule."""
+    lost, found = changed_tags(made)
+    if lost:
+        await db.execute(
+            "DELETE FROM schedule_tags t USING unnest($1::text[], $2::text[], $3::int8[]) AS b (tag, team, sid) "
+            "WHERE t.tag = b.tag AND t.team = b.team AND t.sid = b.sid",
+            *_turned(lost),
+        )
+    await _tag(db, found)
+
+
+def _turned(tagged: Sequence[tuple[str, str, int]]) -> tuple[list[str], list[str], list[int]]:
+    return [tag for tag, _, _ in tagged], [team for _, team, _ in tagged], [sid for _, _, sid in tagged]
 
 
 async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[int] = ()) -> list[StoredSchedule]:
@@ -110,7 +168,7 @@ async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: Make
     """Write the edits; returns what is to be told of them."""
     made = [(seen, change) for seen in found if (change := make_edit(seen)) is not None]
     edits = [change for _, change in made]
-    kept = [(seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
+    kept = [(seen.team, seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
     await _refuse_taken_names(db, kept, [change.turn.sid for change in edits])
     renamed = [change for seen, change in made if change.epoch is not None and change.columns.name != seen.columns.name]
     if renamed:
@@ -118,6 +176,7 @@ async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: Make
         await db.execute(
             "UPDATE schedules SET name = NULL WHERE sid = ANY($1::int8[])", [change.turn.sid for change in renamed]
         )
+    await _retag(db, made)
     for at in dict.fromkeys(change.at for change in edits):  # one instant, but for a clock that went back
         await _write(db, [change for change in edits if change.at == at], at)
     return [event for change in edits for event in change.turn.audits]
@@ -132,6 +191,12 @@ async def _write(db: Connection, edits: list[Edit], at: int) -> None:
     if gone := [change.turn.sid for change in edits if change.epoch is None]:
         await ending.end_all_of(db, gone, at)
         await db.execute("UPDATE schedules SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at)
+        left = [document for change in edits for document in change.documents]
+        await db.execute(
+            "DELETE FROM documents d USING unnest($1::text[], $2::text[]) AS b (kind, id) "
+            "WHERE d.kind = b.kind AND d.id = b.id",
+            [kind for kind, _ in left], [one for _, one in left],
+        )  # fmt: skip
     if kept := [(change, change.epoch) for change in edits if change.epoch is not None]:
         await _open_epochs(db, [epoch for _, epoch in kept])
         columns = [change.columns for change, _ in kept]
@@ -162,28 +227,28 @@ async def _open_epochs(db: Connection, epochs: Sequence[Epoch]) -> None:
 
 
 async def _refuse_known_ids(db: Connection, ids: Sequence[str]) -> None:
-    rows = await db.fetch("SELECT schedule_id FROM schedules WHERE schedule_id = ANY($1::text[])", ids)
-    known = {row[0] for row in rows}
+    sql = "SELECT schedule_id, removed_at IS NOT NULL FROM schedules WHERE schedule_id = ANY($1::text[])"
+    known: dict[str, bool] = {row[0]: row[1] for row in await db.fetch(sql, ids)}
     for one in ids:
         if one in known:
-            raise ScheduleExistsError("schedule_id", one)
-        known.add(one)
+            raise ScheduleExistsError("schedule_id", one, deleted=known[one])
+        known[one] = False
 
 
-async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str]], but: Sequence[int]) -> None:
-    """Names of one owner are taken once; the schedules in `but` are about to get theirs anew."""
+async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str, str]], but: Sequence[int]) -> None:
+    """Names of one team and owner are taken once; the schedules in `but` are about to get theirs anew."""
     rows = await db.fetch(
         # OFFSET 0: one look by the index for each name, whatever the planner thinks of the table
-        "SELECT s.sid, s.managed_by, s.name FROM unnest($1::text[], $2::text[]) AS b (managed_by, name) CROSS JOIN "
-        "LATERAL (SELECT * FROM schedules t WHERE t.managed_by = b.managed_by AND t.name = b.name "
-        "AND t.removed_at IS NULL OFFSET 0) s",
-        [owner for owner, _ in names], [name for _, name in names],
+        "SELECT s.sid, s.team, s.managed_by, s.name FROM unnest($1::text[], $2::text[], $3::text[]) "
+        "AS b (team, managed_by, name) CROSS JOIN LATERAL (SELECT * FROM schedules t WHERE t.managed_by = b.managed_by "
+        "AND t.name = b.name AND t.team = b.team AND t.removed_at IS NULL OFFSET 0) s",
+        [team for team, _, _ in names], [owner for _, owner, _ in names], [name for _, _, name in names],
     )  # fmt: skip
     left_out = set(but)
-    taken = {(row[1], row[2]) for row in rows if row[0] not in left_out}
+    taken = {(row[1], row[2], row[3]) for row in rows if row[0] not in left_out}
     for key in names:
         if key in taken:
-            raise ScheduleExistsError("name", key[1])
+            raise ScheduleExistsError("name", key[2])
         taken.add(key)
 
 
@@ -199,12 +264,15 @@ async def put_quiet_hours(db: Connection, policy: QuietHoursPolicy, audit: Audit
 
 
 async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
-    await db.execute(
-        "INSERT INTO quiet_hours_policies (policy_id, name, document, created_at, updated_at) "
-        "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (policy_id) "
-        "DO UPDATE SET name = excluded.name, document = excluded.document, updated_at = excluded.updated_at",
-        policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at,
+    put = await db.fetch(
+        "INSERT INTO quiet_hours_policies AS t (policy_id, name, document, created_at, updated_at, team) "
+        "VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (policy_id) "
+        "DO UPDATE SET name = excluded.name, document = excluded.document, updated_at = excluded.updated_at "
+        "WHERE t.team = excluded.team RETURNING policy_id",
+        policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at, policy.team,
     )  # fmt: skip
+    if not put:
+        raise ScheduleExistsError("policy_id", policy.policy_id)  # by another team
     await _know_zones(db, quiet_rules(policy.document))
 
 
@@ -224,7 +292,7 @@ async def _drop_policy(db: Connection, policy_id: str) -> bool:
 
 async def quiet_hours(db: Connection, policy_id: str | None) -> list[QuietHoursPolicy]:
     sql = (
-        "SELECT policy_id, name, document, created_at, updated_at FROM quiet_hours_policies "
+        "SELECT policy_id, name, document, created_at, updated_at, team FROM quiet_hours_policies "
         "WHERE $1::text IS NULL OR policy_id = $1 ORDER BY policy_id"
     )
     return [QuietHoursPolicy(*row) for row in await db.fetch(sql, policy_id)]

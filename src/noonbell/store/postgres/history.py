@@ -65,12 +65,12 @@ class HistoryOnPostgres:
             if outcome != "succeeded":  # few among many: they have an index of their own
                 conditions.append("r.outcome <> 'succeeded'")
         sql = (
-            f"SELECT s.schedule_id, s.name, {_RUN} FROM runs r JOIN schedules s ON s.sid = r.sid "
+            f"SELECT s.schedule_id, s.name, s.team, {_RUN} FROM runs r JOIN schedules s ON s.sid = r.sid "
             f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
         )
         async with self._connections.reading() as db:
             rows = await db.fetch(sql, *bindings)
-        return [PastRun(row[0], row[1], Run(*tuple(row)[2:])) for row in rows]
+        return [PastRun(row[0], row[1], Run(*tuple(row)[3:]), row[2]) for row in rows]
 
     async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
         # LATERAL with LIMIT: each is one look-up in its own day

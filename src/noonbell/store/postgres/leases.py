@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import asyncpg
 
 from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, StoreUnavailableError
+from noonbell.store.outage import Outage
 from noonbell.store.postgres.connection import Connection, translated
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class LeaseKeeper:
         self._ttl = ttl_seconds
         self._where = where
         self._tokens: dict[str, str] = {}  # token to name
+        # of its own: it speaks from another thread, and for what it holds a minute is long
+        self._outage = Outage("Renewing leases", "it is tried again until their time is up")
         self._db: _Connection | None = None
         self._loop = asyncio.new_event_loop()
         self._busy = asyncio.Lock()
@@ -196,8 +199,9 @@ class LeaseKeeper:
         try:
             rows = await self._fetch(_RENEW, tokens, self._ttl)
         except StoreError as error:
-            logger.warning("The lease on %s could not be renewed yet: %s", self._names(tokens), error)
+            self._outage.failed("", f"the lease on {self._names(tokens)} waits: {error}", time.monotonic())
             return False
+        self._outage.worked("", time.monotonic())
         if rows:
             self._compare_clocks(asked_at, time.time_ns(), rows[0][2])
         again = [row[0] for row in rows if row[1] and row[0] in self._tokens]

@@ -23,7 +23,7 @@ from noonbell.store.postgres.connection import Connection, storable
 # How many messages of one stream are claimed together; the rest comes with the next claim.
 MOST_TOGETHER: Final = 100
 
-_COLUMNS: Final = "sid, lane, message_id, target, body, created_at"
+_COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
 _DUE: Final = """
     SELECT sid, attempt, wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2
     ORDER BY lane, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED
@@ -64,9 +64,10 @@ async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Seque
     )  # fmt: skip
     await db.execute(
         f"INSERT INTO outbox ({_COLUMNS}) SELECT b.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], "
-        "$5::text[], $6::int8[]) b",
+        "$5::text[], $6::int8[], $7::text[]) b",
         [m.sid for m in messages], [m.lane for m in messages], [m.message_id for m in messages],
         [m.target for m in messages], [storable(m.body) for m in messages], [m.created_at for m in messages],
+        [m.team for m in messages],
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
     if any(d.dead is not None for d in done):
         await db.execute(
             f"INSERT INTO dead_letters (id, {_COLUMNS}, died_at, attempts, error) SELECT o.id, o.sid, o.lane, "
-            "o.message_id, o.target, o.body, o.created_at, b.at, "
+            "o.message_id, o.target, o.body, o.created_at, o.team, b.at, "
             "CASE WHEN b.delivered IS NULL THEN t.attempt ELSE 0 END + 1, coalesce(b.error, '') "
             f"FROM {_BATCH} JOIN outbox o ON o.id = b.dead AND o.sid = b.sid JOIN outbox_streams t ON t.sid = b.sid",
             *batch,
@@ -150,7 +151,7 @@ async def owned(db: Connection, owner: str) -> list[int]:
 async def sending(db: Connection, sid: int, message_id: str) -> Sending | None:
     sql = (
         "SELECT (SELECT count(*) FROM outbox i WHERE i.sid = o.sid AND i.id < o.id), s.attempt, s.wake_at, s.owner, "
-        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at FROM outbox o "
+        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at, o.team FROM outbox o "
         "JOIN outbox_streams s ON s.sid = o.sid WHERE o.sid = $1 AND o.message_id = $2 ORDER BY o.id LIMIT 1"
     )
     for ahead, attempt, wake_at, owner, error, *parts in await db.fetch(sql, sid, message_id):
@@ -161,12 +162,15 @@ async def sending(db: Connection, sid: int, message_id: str) -> Sending | None:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-async def dead_letters(db: Connection, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
-    chosen = "" if sid is None else "AND sid = $3"
+async def dead_letters(
+    db: Connection, sid: int | None, after: int, limit: int, team: str | None = None
+) -> list[DeadLetter]:
+    given = [(name, value) for name, value in (("sid", sid), ("team", team)) if value is not None]
+    chosen = " ".join(f"AND {name} = ${place}" for place, (name, _) in enumerate(given, 3))
     sql = (
         f"SELECT id, died_at, attempts, error, {_COLUMNS} FROM dead_letters WHERE id > $1 {chosen} ORDER BY id LIMIT $2"
     )
-    rows = await db.fetch(sql, after, limit, *(() if sid is None else (sid,)))
+    rows = await db.fetch(sql, after, limit, *(value for _, value in given))
     return [
         DeadLetter(number, OutboxMessage(*parts), died_at, attempts, error)
         for number, died_at, attempts, error, *parts in rows

@@ -19,20 +19,37 @@ from noonbell.store.postgres.ending import RUN
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
 
-_SETTLE = f"""
+# What is told of every end, and what is known beforehand of most: a first attempt of a scheduled run that succeeded.
+_ALL = """
+    unnest(
+        $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
+        $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::int8[], $17::int8[]
+    ) AS b (
+        i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause, attempt_at,
+        error, detail_from, detail_for
+    )
+"""
+_PLAIN = """
+    (
+        SELECT u.*, 'scheduled' AS kind, $8::text AS owner, 'succeeded' AS outcome, NULL::int8 AS wake_at,
+            1::int8 AS attempt
+        FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[])
+            AS u (i, sid, run_for, ended_at, following, epoch, attempt_at)
+    ) AS b
+"""
+# OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables
+_FRESH = """
     WITH fresh AS (
         SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual
-        FROM unnest(
-            $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
-            $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::int8[], $17::int8[]
-        ) AS b (
-            i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause,
-            attempt_at, error, detail_from, detail_for
-        )
-        JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
-            AND l.owner = b.owner
-        LEFT JOIN schedules s ON s.sid = b.sid
-    ), told AS (
+        FROM {batch}
+        CROSS JOIN LATERAL (
+            SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.kind = b.kind AND t.run_for = b.run_for
+                AND t.fence = {fence} AND t.owner = b.owner OFFSET 0
+        ) l
+        LEFT JOIN LATERAL (SELECT * FROM schedules t WHERE t.sid = b.sid OFFSET 0) s ON true
+    )
+"""
+_REST = """, told AS (
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
@@ -42,7 +59,12 @@ _SETTLE = f"""
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
             error = excluded.error, detail = excluded.detail
-    ), ended AS (
+    ), waiting AS (
+        UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
+        WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
+    )
+"""
+_ENDED = f""", ended AS (
         INSERT INTO runs ({RUN})
         SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
             last_ended_for, manual
@@ -50,12 +72,11 @@ _SETTLE = f"""
     ), gone AS (
         DELETE FROM runs_live l USING fresh f
         WHERE f.wake_at IS NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
-    ), waiting AS (
-        UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
-        WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
     ), scheduled AS (
-        -- an edit during the run has opened another epoch: what follows then is for a look to say, and at once
-        UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = f.epoch THEN f.following ELSE s.cursor_at END,
+        -- A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run
+        -- has opened another epoch: what follows then is for a look to say, and at once. Else no index is touched.
+        UPDATE schedules s SET
+            next_run_at = CASE WHEN s.epoch = f.epoch THEN coalesce(s.next_run_at, f.following) ELSE s.cursor_at END,
             last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
             last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END,
             last_ended_for = CASE WHEN f.wake_at IS NULL THEN f.run_for ELSE s.last_ended_for END,
@@ -66,6 +87,8 @@ _SETTLE = f"""
     )
     SELECT i FROM fresh
 """
+_SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
+_SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
 
 
 def lane_name(lane: str) -> str:
@@ -144,6 +167,22 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
 
 
 async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
+    owner = part[0][1].owner
+    plain = [pair for pair in part if _is_ordinary(pair[1], owner)]
+    if not plain:
+        return await _settle_whole(db, part)
+    rows = await db.fetch(
+        _SETTLE_PLAIN, [i for i, _ in plain], [e.start.sid for _, e in plain], [e.start.run_for for _, e in plain],
+        [e.ended_at for _, e in plain], [e.start.following for _, e in plain], [e.start.epoch for _, e in plain],
+        [e.start.started_at for _, e in plain], owner,
+    )  # fmt: skip
+    fresh = [row[0] for row in rows]
+    if len(plain) < len(part):
+        fresh += await _settle_whole(db, [pair for pair in part if not _is_ordinary(pair[1], owner)])
+    return fresh
+
+
+async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
     ends = [settlement for _, settlement in part]
     starts = [settlement.start for settlement in ends]
     # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
@@ -171,3 +210,8 @@ def _details(ends: Sequence[Settlement]) -> tuple[list[int | None], list[int | N
 
 def _is_plain(end: Settlement) -> bool:
     return end.outcome == "succeeded" and end.start.attempt == 1 and end.detail is None
+
+
+def _is_ordinary(end: Settlement, owner: str) -> bool:
+    """Most ends are: all that is to be told of them are a few numbers."""
+    return _is_plain(end) and end.start.kind == "scheduled" and end.start.fence == 1 and end.owner == owner

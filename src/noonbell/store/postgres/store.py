@@ -23,6 +23,8 @@ from noonbell.core.records import (
 )
 from noonbell.errors import StoreError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.store.backlog import BacklogOnPostgres
+from noonbell.store.coming import ComingOnPostgres
 from noonbell.store.postgres import claiming, declaring, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.documents import DocumentsOnPostgres
@@ -31,6 +33,7 @@ from noonbell.store.postgres.history import HistoryOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import migrate, require_current
+from noonbell.store.survey import SurveyOnPostgres
 
 # A verb that writes for a held name may take as long as so many statements.
 _LONGEST_STATEMENTS: Final = 4
@@ -38,7 +41,9 @@ _LONGEST_STATEMENTS: Final = 4
 _SHORTEST_IDLE: Final = 5.0
 
 
-class PostgresStore(DurableOnPostgres, HistoryOnPostgres, DocumentsOnPostgres):
+class PostgresStore(
+    DurableOnPostgres, HistoryOnPostgres, DocumentsOnPostgres, BacklogOnPostgres, ComingOnPostgres, SurveyOnPostgres,
+):  # fmt: skip
     """A ledger in a PostgreSQL database.
 
     `pool_size` is how many connections it may use at once (a held name needs one more), `statement_timeout` how many

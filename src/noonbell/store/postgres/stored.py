@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noonbell.core.records import LiveRun, ScheduleColumns, StoredSchedule
+from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
@@ -18,12 +18,16 @@ from noonbell.store.postgres.connection import Connection
 COLUMNS: Final = (
     "s.sid, s.schedule_id, s.enabled, s.managed_by, s.lane, s.created_at, s.updated_at, s.next_run_at, s.last_run_at, "
     "s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at, s.anchor_at, s.backlog_left, "
-    "s.backlog_until, s.last_run_for, s.name, s.type, s.spec, s.timezone, s.quiet_hours_policy_id, s.catch_up_policy, "
-    "s.payload, s.definition"
+    "s.backlog_until, s.last_run_for, s.team, s.name, s.type, s.spec, s.timezone, s.quiet_hours_policy_id, "
+    "s.catch_up_policy, s.payload, s.definition"
 )
 _KEPT: Final = 18
 _LAST_RUN_FOR: Final = 17
-_QUIET: Final = 22
+_TEAM: Final = 18
+_WRITTEN: Final = 19
+_QUIET: Final = 23
+_DEFINITION: Final = 26
+_SKIPS: Final = '"overlap":"skip"'
 
 # OFFSET 0: one look by the index for each schedule, whatever the planner thinks of the tables
 _LIVES: Final = f"""
@@ -37,7 +41,6 @@ _RAN: Final = """
     ) r
 """
 _DOCUMENTS: Final = "SELECT policy_id, document FROM quiet_hours_policies WHERE policy_id = ANY($1::text[])"
-_TAGGED: Final = "EXISTS (SELECT 1 FROM json_array_elements_text(s.definition::json -> 'tags') t WHERE t ="
 
 
 async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
@@ -49,7 +52,12 @@ async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
         lives.setdefault(live[0], []).append(LiveRun(*live))
     for several in lives.values():
         several.sort(key=lambda live: (live.kind, live.run_for))
-    fired = [(row[0], row[_LAST_RUN_FOR]) for row in rows if row[_LAST_RUN_FOR] is not None]
+    # under overlap skip alone: nobody else asks
+    fired = [
+        (row[0], row[_LAST_RUN_FOR])
+        for row in rows
+        if row[_LAST_RUN_FOR] is not None and _SKIPS in (row[_DEFINITION] or "")
+    ]
     ran: dict[int, tuple[int, int]] = {}
     if fired:
         for run in await db.fetch(_RAN, [sid for sid, _ in fired], [run_for for _, run_for in fired]):
@@ -63,8 +71,10 @@ async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
 def _one(
     row: tuple[Any, ...], quiet: str | None, ran: tuple[int, int] | None, lives: list[LiveRun] | None
 ) -> StoredSchedule:
-    columns = ScheduleColumns(*row[_KEPT:])
-    values: tuple[Any, ...] = (row[0], row[1], columns, row[2] == 1, *row[3:_KEPT], quiet, ran, lives or [])
+    columns = ScheduleColumns(*row[_WRITTEN:])
+    values: tuple[Any, ...] = (
+        row[0], row[1], columns, row[2] == 1, *row[3:_KEPT], quiet, ran, lives or [], row[_TEAM],
+    )  # fmt: skip
     return StoredSchedule(*values)
 
 
@@ -96,15 +106,22 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
     parts: tuple[tuple[str, Any], ...] = (
         ("s.managed_by = {}", wanted.managed_by),
         ("s.lane = {}", wanted.lane),
-        ("s.enabled = {}", None if wanted.enabled is None else int(wanted.enabled)),
         ("s.type = {}", wanted.type),
-        ("strpos(s.name, {}) > 0", wanted.name_contains),
-        (_TAGGED + " {})", wanted.tag),
+        # by this collation only ASCII letters have a case, as on the other stores
+        ('strpos(lower(s.name COLLATE "C"), lower({}::text COLLATE "C")) > 0', wanted.name_contains),
+        ("t.tag = {}", wanted.tag),
+        ("t.team = {}", None if wanted.tag is None else wanted.team),
         ("s.quiet_hours_policy_id = {}", wanted.quiet_hours_policy_id),
+        ("s.team = {}", wanted.team),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
     conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 3)]
-    return await _page(db, conditions, after_sid, limit, *(value for _, value in given))
+    if wanted.enabled is not None:
+        conditions.append(f"s.enabled = {int(wanted.enabled)}")  # in the text, so that a partial index can serve
+    if wanted.team not in (None, DEFAULT_TEAM):
+        conditions.append(f"s.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
+    tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = s.sid"
+    return await _page(db, conditions, after_sid, limit, *(value for _, value in given), joined=tags)
 
 
 async def in_zone(db: Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
@@ -112,10 +129,10 @@ async def in_zone(db: Connection, timezone: str, after_sid: int, limit: int) -> 
 
 
 async def _page(
-    db: Connection, conditions: Sequence[str], after_sid: int, limit: int, *bindings: Any
+    db: Connection, conditions: Sequence[str], after_sid: int, limit: int, *bindings: Any, joined: str = ""
 ) -> list[StoredSchedule]:
     where = " AND ".join(("s.sid > $1", "s.lane IS NOT NULL", "s.removed_at IS NULL", *conditions))
-    sql = f"SELECT {COLUMNS} FROM schedules s WHERE {where} ORDER BY s.sid LIMIT $2"
+    sql = f"SELECT {COLUMNS} FROM schedules s {joined} WHERE {where} ORDER BY s.sid LIMIT $2"
     return await gathered(db, await db.fetch(sql, after_sid, limit, *bindings))
 
 

@@ -1,8 +1,13 @@
-"""What a look or an edit has decided, as rows on PostgreSQL: one statement for each table, whatever the batch."""
+"""What a look or an edit has decided, as rows on PostgreSQL: a statement or two for each table, whatever the batch.
+
+In a burst most turns differ in nothing but the schedule. Those travel as a list of numbers with the rest bound once;
+the others with all there is to tell.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import asyncpg
 
@@ -10,6 +15,9 @@ from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, outbox
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
+
+# From so many on, rows that are alike are worth a statement of their own.
+LEAST_ALIKE: Final = 256
 
 
 async def write_claimed(
@@ -63,18 +71,26 @@ async def write(db: Connection, turns: Sequence[Turn], owner: str, now: int) -> 
     await outbox.append(db, messages, [now] * len(messages))
 
 
+_BEGIN: Final = (
+    "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause) "
+    "SELECT b.sid, {kind}, {run_for}, 1, $1, 'running', 1, $2, $2, {epoch}, {cause} FROM "
+)
+_BEGIN_ALL: Final = (
+    f"{_BEGIN.format(kind='b.kind', run_for='b.run_for', epoch='b.epoch', cause='b.cause')} "
+    "unnest($3::int8[], $4::text[], $5::int8[], $6::int8[], $7::text[]) AS b (sid, kind, run_for, epoch, cause)"
+)
+_BEGIN_ALIKE: Final = (
+    f"{_BEGIN.format(kind='$4::text', run_for='$5::int8', epoch='$6::int8', cause='$7::text')} "
+    "unnest($3::int8[]) AS b (sid)"
+)
+
+
 async def _write_starts(db: Connection, starts: Sequence[Start], owner: str, now: int) -> None:
     fresh = [start for start in starts if start.fence == 1]
     again = [start for start in starts if start.fence > 1]
     if fresh:
-        await db.execute(
-            "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, "
-            "cause) SELECT b.sid, b.kind, b.run_for, 1, $6, 'running', 1, $7, $7, b.epoch, b.cause "
-            "FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::text[]) "
-            "AS b (sid, kind, run_for, epoch, cause)",
-            [s.sid for s in fresh], [s.kind for s in fresh], [s.run_for for s in fresh], [s.epoch for s in fresh],
-            [s.cause for s in fresh], owner, now,
-        )  # fmt: skip
+        rows = [(s.sid, s.kind, s.run_for, s.epoch, s.cause) for s in fresh]
+        await _each_kind(db, rows, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
     if again:
         await db.execute(
             "UPDATE runs_live l SET fence = b.fence, owner = $7, state = 'running', attempt = b.attempt, "
@@ -104,6 +120,26 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
         )  # fmt: skip
 
 
+_ENDED: Final = (
+    ("run_for", "int8"), ("kind", "text"), ("outcome", "text"), ("attempts", "int8"), ("started_at", "int8"),
+    ("ended_at", "int8"), ("owner", "text"), ("epoch", "int8"), ("prev_for", "int8"),
+)  # fmt: skip
+_END: Final = (
+    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}, {{attempts}}, "
+    "{started_at}, {ended_at}, {owner}, {epoch}, coalesce({prev_for}, s.last_ended_for), "
+    "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END FROM "
+)
+_END_ALL: Final = (
+    f"{_END.format(sid='b.sid', **{name: f'b.{name}' for name, _ in _ENDED})} "
+    f"unnest($1::int8[], {', '.join(f'${place}::{kind}[]' for place, (_, kind) in enumerate(_ENDED, 2))}) "
+    f"AS b (sid, {', '.join(name for name, _ in _ENDED)}) LEFT JOIN schedules s ON s.sid = b.sid"
+)
+_END_ALIKE: Final = (
+    f"{_END.format(sid='s.sid', **{name: f'${place}::{kind}' for place, (name, kind) in enumerate(_ENDED, 2)})} "
+    "schedules s WHERE s.sid = ANY($1::int8[])"
+)
+
+
 async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
     # the run before is the last one that its schedule knows of, but for several that end in one turn: those name it
     before: dict[int, int] = {}
@@ -111,38 +147,64 @@ async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
     for run in finished:
         prevs.append(before.get(run.sid))
         before[run.sid] = run.run_for
-    await db.execute(
-        f"INSERT INTO runs ({ending.RUN}) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempts, b.started_at, "
-        "b.ended_at, b.owner, b.epoch, coalesce(b.prev_for, s.last_ended_for), "
-        "CASE WHEN b.prev_for IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END "
-        "FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::text[], "
-        "$9::int8[], $10::int8[]) "
-        "AS b (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for) "
-        "LEFT JOIN schedules s ON s.sid = b.sid",
-        [r.run_for for r in finished], [r.sid for r in finished], [r.kind for r in finished],
-        [r.outcome for r in finished], [r.attempts for r in finished], [r.started_at for r in finished],
-        [r.ended_at for r in finished], [r.owner for r in finished], [r.epoch for r in finished],
-        prevs,
-    )  # fmt: skip
+    rows = [
+        (r.sid, r.run_for, r.kind, r.outcome, r.attempts, r.started_at, r.ended_at, r.owner, r.epoch, prev)
+        for r, prev in zip(finished, prevs, strict=True)
+    ]
+    await _each_kind(db, rows, _END_ALL, _END_ALIKE)
+
+
+_ADVANCE: Final = """
+    UPDATE schedules s SET cursor_at = {cursor_at}, next_run_at = {next_run_at}, enabled = {enabled},
+        anchor_at = {anchor_at}, backlog_left = {backlog_left}, backlog_until = {backlog_until},
+        last_run_for = {last_run_for},
+        last_run_at = CASE WHEN {began} > 0 THEN $1 ELSE s.last_run_at END,
+        last_attempt_at = CASE WHEN {began} > 0 THEN $1 ELSE s.last_attempt_at END,
+        last_success_at = CASE WHEN {ended} > 0 THEN $1 ELSE s.last_success_at END,
+        last_ended_for = coalesce({ended_for}, s.last_ended_for),
+        last_ended_manual = CASE WHEN {ended} > 0 THEN 0 ELSE s.last_ended_manual END,
+        ended_runs = s.ended_runs + {ended}, succeeded_runs = s.succeeded_runs + {ended}
+"""
+_ADVANCED: Final = (
+    "cursor_at", "next_run_at", "enabled", "anchor_at", "backlog_left", "backlog_until", "last_run_for", "began",
+    "ended", "ended_for",
+)  # fmt: skip
+_ADVANCE_ALL: Final = (
+    f"{_ADVANCE.format(**{name: f'b.{name}' for name in _ADVANCED})} "
+    f"FROM unnest({', '.join(f'${place}::int8[]' for place in range(2, 13))}) AS b (sid, {', '.join(_ADVANCED)}) "
+    "WHERE s.sid = b.sid"
+)
+_ADVANCE_ALIKE: Final = (
+    f"{_ADVANCE.format(**{name: f'${place}::int8' for place, name in enumerate(_ADVANCED, 3)})} "
+    "WHERE s.sid = ANY($2::int8[])"
+)
 
 
 async def _write_schedules(db: Connection, turns: Sequence[Turn], now: int) -> None:
-    await db.execute(
-        "UPDATE schedules s SET cursor_at = b.cursor_at, next_run_at = b.next_run_at, enabled = b.enabled, "
-        "anchor_at = b.anchor_at, backlog_left = b.backlog_left, backlog_until = b.backlog_until, "
-        "last_run_for = b.last_run_for, "
-        "last_run_at = CASE WHEN b.began > 0 THEN $10 ELSE s.last_run_at END, "
-        "last_attempt_at = CASE WHEN b.began > 0 THEN $10 ELSE s.last_attempt_at END, "
-        "last_success_at = CASE WHEN b.ended > 0 THEN $10 ELSE s.last_success_at END, "
-        "last_ended_for = coalesce(b.ended_for, s.last_ended_for), "
-        "last_ended_manual = CASE WHEN b.ended > 0 THEN 0 ELSE s.last_ended_manual END, "
-        "ended_runs = s.ended_runs + b.ended, succeeded_runs = s.succeeded_runs + b.ended "
-        "FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], "
-        "$9::int8[], $11::int8[], $12::int8[]) AS b (sid, cursor_at, next_run_at, enabled, anchor_at, backlog_left, "
-        "backlog_until, last_run_for, began, ended, ended_for) WHERE s.sid = b.sid",
-        [t.sid for t in turns], [t.cursor_at for t in turns], [t.next_run_at for t in turns],
-        [int(t.enabled) for t in turns], [t.anchor_at for t in turns], [t.backlog_left for t in turns],
-        [t.backlog_until for t in turns], [t.last_run_for for t in turns],
-        [int(bool(t.starts or t.finished)) for t in turns], now,
-        [len(t.finished) for t in turns], [t.finished[-1].run_for if t.finished else None for t in turns],
-    )  # fmt: skip
+    rows = [
+        (
+            turn.sid, turn.cursor_at, turn.next_run_at, int(turn.enabled), turn.anchor_at, turn.backlog_left,
+            turn.backlog_until, turn.last_run_for, int(bool(turn.starts or turn.finished)), len(turn.finished),
+            turn.finished[-1].run_for if turn.finished else None,
+        )
+        for turn in turns
+    ]  # fmt: skip
+    await _each_kind(db, rows, _ADVANCE_ALL, _ADVANCE_ALIKE, now)
+
+
+async def _each_kind(db: Connection, rows: Sequence[tuple[Any, ...]], singly: str, alike: str, *shared: Any) -> None:
+    """Write rows that begin with a sid: in a burst most are alike behind it, and those travel as a list of sids.
+
+    Both statements are given what is shared, then the sids, then the rest: as arrays, or as it is.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        groups.setdefault(row[1:], []).append(row[0])
+    left: list[tuple[Any, ...]] = []
+    for rest, sids in groups.items():
+        if len(sids) >= LEAST_ALIKE:
+            await db.execute(alike, *shared, sids, *rest)
+        else:
+            left.extend((sid, *rest) for sid in sids)
+    if left:
+        await db.execute(singly, *shared, *(list(column) for column in zip(*left, strict=True)))

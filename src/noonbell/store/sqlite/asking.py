@@ -14,7 +14,7 @@ from noonbell.store.sqlite import auditing
 _encode = msgspec.json.Encoder().encode
 
 _FOUND: Final = """
-    SELECT sid, epoch, definition ->> '$.overlap' FROM schedules
+    SELECT sid, epoch, definition ->> '$.overlap', team FROM schedules
     WHERE schedule_id = ? AND lane IS NOT NULL AND removed_at IS NULL
 """
 _BUSY: Final = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
@@ -25,10 +25,10 @@ _TAKEN: Final = """
 
 
 def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str, via: Asked) -> int | None:
-    row: tuple[int, int, str | None] | None = db.execute(_FOUND, (schedule_id,)).fetchone()
+    row: tuple[int, int, str | None, str] | None = db.execute(_FOUND, (schedule_id,)).fetchone()
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
-    sid, epoch, overlap = row
+    sid, epoch, overlap, team = row
     if overlap != "allow" and db.execute(_BUSY, (sid,)).get is not None:
         return None
     run_for = at
@@ -40,5 +40,5 @@ def ask(db: apsw.Connection, schedule_id: str, at: int, actor: str, via: Asked) 
         (sid, run_for, epoch, AT_ONCE, via),
     )
     detail = _encode({"run_for": run_for}).decode()
-    auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail)])
+    auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, team)])
     return run_for

@@ -7,9 +7,9 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.crashes import is_poisonous, quarantined
-from noonbell.core.records import Turn
-from noonbell.ports import Claimed, LaneClaim, TakeTurn
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.records import OutboxMessage, Outcome, Turn
+from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
 
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,14 @@ _NEXT_WOKEN: Final = f"""
 """
 
 
-def claim(db: apsw.Connection, take_turn: TakeTurn, *, lane: str, owner: str, now: int, limit: int) -> LaneClaim:
+def claim(
+    db: apsw.Connection, take_turn: TakeTurn, *, lane: str, owner: str, now: int, limit: int, singly: bool = False
+) -> LaneClaim:
+    """Look, decide and write; if the ledger contradicts a turn, all of it again, and turn by turn.
+
+    Those that it refuses are left out. There is no savepoint around the many that are written together: it would keep a
+    copy of every page.
+    """
     looked = stored.due(db, lane, now, limit)
     coming = {seen.sid for seen in looked}
     woken = [row[0] for row in db.execute(_WOKEN, (now, lane, limit))]
@@ -59,7 +66,16 @@ def claim(db: apsw.Connection, take_turn: TakeTurn, *, lane: str, owner: str, no
             taken.append(take_turn(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             set_aside.append((seen.sid, error))
-    written = _written(db, taken, owner, now, set_aside)
+    if singly:
+        written = turns.write_singly(db, taken, owner, now, lambda sid, error: set_aside.append((sid, error)))
+    else:
+        try:
+            turns.write(db, taken, owner, now)
+        except apsw.ConstraintError:
+            db.execute("ROLLBACK")
+            db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
+            return claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit, singly=True)
+        written = taken
     if set_aside:
         _quarantine(db, [sid for sid, _ in set_aside], now)
     upcoming = [
@@ -78,18 +94,6 @@ def claim(db: apsw.Connection, take_turn: TakeTurn, *, lane: str, owner: str, no
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-def _written(
-    db: apsw.Connection, taken: list[Turn], owner: str, now: int, set_aside: list[tuple[int, Exception]]
-) -> list[Turn]:
-    """Write the turns together; if the ledger contradicts one of them, singly, and without those it refuses."""
-    try:
-        with db:  # a savepoint
-            turns.write(db, taken, owner, now)
-    except apsw.ConstraintError:
-        return turns.write_singly(db, taken, owner, now, lambda sid, error: set_aside.append((sid, error)))
-    return taken
-
-
 def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
     told = (_encode(sids).decode(), now + QUARANTINE_US)
     db.execute("UPDATE schedules SET next_run_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", told)
@@ -102,37 +106,50 @@ def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
 
 
 _LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes
+    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.team
     FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running'
-    AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2
+    AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2 AND (?3 IS NULL OR l.owner = ?3)
 """
 
 
-def take_over(db: apsw.Connection, lane: str, at: int) -> int:
-    """Queue again what a dead engine left running, or end it where it must not be repeated."""
+def take_over(db: apsw.Connection, lane: str, at: int, tell: TellCut | None = None, stopped: str | None = None) -> int:
+    """Queue again what an engine left running, or end it where it must not be repeated."""
     db.execute(
         "INSERT OR REPLACE INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, "
         "error) SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
-        "coalesce(l.attempt_at, ?2), ?2, coalesce(l.owner, ''), "
-        "'interrupted: the instance ended before the attempt did' "
-        "FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running'",
-        (lane, at),
+        "coalesce(l.attempt_at, ?2), ?2, coalesce(l.owner, ''), ?4 "
+        "FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running' "
+        "AND (?3 IS NULL OR l.owner = ?3)",
+        (lane, at, stopped, INTERRUPTED if stopped is None else CUT_OFF),
     )
-    _end_left(db, db.execute(_LEFT_RUNNING, (lane, 1)).fetchall(), "unknown", at)
-    left: Any = db.execute(_LEFT_RUNNING, (lane, 0)).fetchall()
-    given_up = [row for row in left if is_poisonous(row[5])]
+    final: Any = db.execute(_LEFT_RUNNING, (lane, 1, stopped)).fetchall()
+    left: Any = db.execute(_LEFT_RUNNING, (lane, 0, stopped)).fetchall()
+    given_up = [row for row in left if stopped is None and is_poisonous(row[5])]
+    if tell is not None:
+        outbox.append(db, _told_of_cut(db, final, given_up, tell), at)
+    _end_left(db, final, "unknown", at)
     _end_left(db, given_up, "abandoned", at)
-    auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at) for row in given_up])
-    queued = [row for row in left if not is_poisonous(row[5])]
+    auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[6]) for row in given_up])
+    queued = [row for row in left if stopped is not None or not is_poisonous(row[5])]
     if queued:
         db.execute(
             "UPDATE runs_live SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, fence = fence + 1, "
-            "crashes = crashes + 1 WHERE (sid, kind, run_for) IN "
-            "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?))",
-            (_encode(queued).decode(),),
+            "crashes = crashes + ?2 WHERE (sid, kind, run_for) IN "
+            "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))",
+            (_encode(queued).decode(), int(stopped is None)),
         )
     outbox.free(db, lane)
     return len(queued)
+
+
+def _told_of_cut(
+    db: apsw.Connection, final: list[tuple[Any, ...]], given_up: list[tuple[Any, ...]], tell: TellCut
+) -> list[OutboxMessage]:
+    cut: dict[tuple[Any, ...], Outcome] = dict.fromkeys((row[:3] for row in final), "unknown")
+    cut.update(dict.fromkeys((row[:3] for row in given_up), "abandoned"))
+    seen = stored.by_sids(db, sorted({key[0] for key in cut}))
+    lives = [(one, live, cut.get((live.sid, live.kind, live.run_for))) for one in seen for live in one.lives]
+    return [message for one, live, ends in lives if ends is not None for message in tell(one, live, ends)]
 
 
 def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at: int) -> None:

@@ -95,7 +95,7 @@ class Connection:
 
     async def _submit(self, work: Callable[[Any], T]) -> T:
         if self._dead or (self._threaded and self._thread is None):
-            raise StoreUnavailableError(f"The store {self._path} is closed")
+            raise StoreUnavailableError(f"The store {self._path} is closed; open it first (async with, or open())")
         if not self._threaded:
             return self._guarded(work)
         loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ from noonbell.ports import (
     QuietChanges,
     ScheduleFilter,
     TakeTurn,
+    TellCut,
 )
 from noonbell.store.sqlite import asking, auditing, by_policy, editing, pruning, stored
 from noonbell.store.sqlite.connection import Connection
@@ -58,8 +59,8 @@ class DurableOnSqlite:
     async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, via))
 
-    async def take_over(self, lane: str, at: int) -> int:
-        return await self._connection.run(lambda db: by_policy.take_over(db, lane, at))
+    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
+        return await self._connection.run(lambda db: by_policy.take_over(db, lane, at, tell, stopped))
 
     async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
         await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit))

@@ -8,8 +8,16 @@ from typing import Final
 import apsw
 import msgspec
 
-from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
-from noonbell.core.turns import quiet_rules, snapshot
+from noonbell.core.records import (
+    AuditEvent,
+    DurableSchedule,
+    Edit,
+    QuietHoursPolicy,
+    ScheduleColumns,
+    StoredSchedule,
+)
+from noonbell.core.tags import changed_tags, tags_of
+from noonbell.core.turns import quiet_rules
 from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.sqlite import auditing, ending, rows, stored, turns
@@ -18,8 +26,23 @@ _encode = msgspec.json.Encoder().encode
 
 _NEW: Final = (
     "schedules (sid, created_at, updated_at, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
-    "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at)"
+    "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at, team)"
 )
+
+# From so many on, first epochs that are alike are worth a statement of their own.
+LEAST_ALIKE: Final = 16
+# CROSS JOIN: the batch drives, whatever the planner thinks of the tables
+_OPEN_FIRST: Final = """
+    INSERT INTO epochs (sid, epoch, from_at, to_at, spec, timezone, zone_hash, policies, enabled)
+    SELECT s.sid, 1, s.cursor_at, NULL, s.spec, s.timezone, ?2, ?3, s.enabled
+    FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = b.value
+"""
+_SNAPSHOT: Final = ", ".join(f"'{name}', {name}" for name in ScheduleColumns.__struct_fields__)
+_TELL_CREATED: Final = f"""
+    INSERT INTO audit_events (at, event, subject, actor, detail, team)
+    SELECT ?2, 'schedule.created', schedule_id, ?3, json_object({_SNAPSHOT}), team
+    FROM schedules WHERE sid >= ?1 ORDER BY sid
+"""
 
 
 def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
@@ -31,32 +54,46 @@ def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, act
     except apsw.ConstraintError:
         # said only now which one it is: asking before would cost every creation its share
         _refuse_known_ids(db, [new.schedule_id for new in created], first)
-        _refuse_taken_names(db, [(new.managed_by, new.columns.name) for new in created], (), first)
+        _refuse_taken_names(db, [(new.team, new.managed_by, new.columns.name) for new in created], (), first)
         raise
     return list(range(first, first + len(created)))
 
 
 def _insert(db: apsw.Connection, created: Sequence[DurableSchedule], first: int, at: int, actor: str) -> None:
-    numbered = list(enumerate(created, first))
     made = [
         (
             sid, at, at, new.schedule_id, one.name, new.enabled, one.type, one.spec, new.next_run_at, one.timezone,
             one.quiet_hours_policy_id, one.catch_up_policy, one.payload, new.managed_by, new.cursor_at, one.definition,
-            new.lane, new.anchor_at,
+            new.lane, new.anchor_at, new.team,
         )
-        for sid, new in numbered
+        for sid, new in enumerate(created, first)
         for one in (new.columns,)
     ]  # fmt: skip
     rows.insert(db, _NEW, made)
-    epochs = [
-        (sid, 1, new.cursor_at, None, one.spec, one.timezone, new.zone_hash, new.policies, new.enabled)
-        for sid, new in numbered
-        for one in (new.columns,)
-    ]
-    rows.insert(db, "epochs", epochs)
+    _open_first(db, created, first)
+    tags = {new.columns.definition: tags_of(new.columns.definition) for new in created}
+    tagged = [(tag, new.team, sid) for sid, new in enumerate(created, first) for tag in tags[new.columns.definition]]
+    rows.insert(db, "schedule_tags", tagged)
     _know_rules(db, {new.columns.timezone: new.zone_hash for new in created})
-    audits = [AuditEvent(at, "schedule.created", new.schedule_id, actor, snapshot(new.columns)) for new in created]
-    auditing.append(db, audits)
+    # as `snapshot` and `AuditEvent` would tell it, without a value of the row leaving the file and coming back
+    db.execute(_TELL_CREATED, (first, at, actor))
+
+
+def _open_first(db: apsw.Connection, created: Sequence[DurableSchedule], first: int) -> None:
+    """The first epochs of rows that were just written; most schedules of a batch share what is not in their rows."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for sid, new in enumerate(created, first):
+        alike.setdefault((new.zone_hash, new.policies), []).append(sid)
+    left: list[tuple[object, ...]] = []
+    for (zone_hash, policies), sids in alike.items():
+        if len(sids) >= LEAST_ALIKE:
+            db.execute(_OPEN_FIRST, (_encode(sids), zone_hash, policies))
+            continue
+        for sid in sids:
+            new = created[sid - first]
+            spec, timezone = new.columns.spec, new.columns.timezone
+            left.append((sid, 1, new.cursor_at, None, spec, timezone, zone_hash, policies, new.enabled))
+    rows.insert(db, "epochs", left)
 
 
 def apply(
@@ -97,7 +134,7 @@ def _known(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSched
 def _edit(db: apsw.Connection, found: Iterable[StoredSchedule], make_edit: MakeEdit) -> None:
     made = [(seen, change) for seen in found if (change := make_edit(seen)) is not None]
     edits = [change for _, change in made]
-    kept = [(seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
+    kept = [(seen.team, seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
     _refuse_taken_names(db, kept, [change.turn.sid for change in edits])
     renamed = [
         seen.sid for seen, change in made if change.epoch is not None and change.columns.name != seen.columns.name
@@ -106,11 +143,30 @@ def _edit(db: apsw.Connection, found: Iterable[StoredSchedule], make_edit: MakeE
         # names may go round among them, and a name is looked at row by row: first all of them are free
         sql = "UPDATE schedules SET name = NULL WHERE sid IN (SELECT value FROM json_each(?))"
         db.execute(sql, (_encode(renamed).decode(),))
+    _retag(db, made)
+    # what none of them changes is not written: the indexes on it stay as they are
+    changed = [
+        name
+        for name in ScheduleColumns.__struct_fields__
+        if any(getattr(seen.columns, name) != getattr(change.columns, name) for seen, change in made)
+    ]
     for at in dict.fromkeys(change.at for change in edits):  # one instant, but for a clock that went back
-        _write(db, [change for change in edits if change.at == at], at)
+        _write(db, [change for change in edits if change.at == at], at, changed)
 
 
-def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
+def _retag(db: apsw.Connection, made: Sequence[tuple[StoredSchedule, Edit]]) -> None:
+    """The tags by which schedules are listed: they follow the definition, and go with a schedule."""
+    lost, found = changed_tags(made)
+    if lost:
+        sql = (
+            "DELETE FROM schedule_tags WHERE (tag, team, sid) IN "
+            "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?))"
+        )
+        db.execute(sql, (_encode(lost).decode(),))
+    rows.insert(db, "schedule_tags", found)
+
+
+def _write(db: apsw.Connection, edits: list[Edit], at: int, changed: Sequence[str]) -> None:
     turns.write(db, [change.turn for change in edits], "", at)
     sids = _encode([change.turn.sid for change in edits]).decode()
     db.execute(
@@ -122,6 +178,11 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
             "UPDATE schedules SET removed_at = ?2, updated_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
             (_encode(gone).decode(), at),
         )
+        left = [document for change in edits for document in change.documents]
+        db.execute(
+            "DELETE FROM documents WHERE (kind, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            (_encode(left).decode(),),
+        )
     epochs = [change.epoch for change in edits if change.epoch is not None]
     if epochs:
         names = epochs[0].__struct_fields__
@@ -130,10 +191,9 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int) -> None:
         _know_rules(db, {epoch.timezone: epoch.zone_hash for epoch in epochs})
     kept = [(change.turn.sid, change.epoch.epoch, change.columns) for change in edits if change.epoch is not None]
     if kept:
-        names = kept[0][2].__struct_fields__
-        columns = ", ".join(f"{name} = b.value ->> '$[2].{name}'" for name in names)
+        columns = "".join(f", {name} = b.value ->> '$[2].{name}'" for name in changed)
         db.execute(
-            f"UPDATE schedules SET epoch = b.value ->> 1, updated_at = ?2, {columns} FROM json_each(?1) b "
+            f"UPDATE schedules SET epoch = b.value ->> 1, updated_at = ?2{columns} FROM json_each(?1) b "
             "WHERE sid = b.value ->> 0",
             (_encode(kept), at),
         )
@@ -151,28 +211,31 @@ def put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
 
 def _refuse_known_ids(db: apsw.Connection, ids: list[str], below: int) -> None:
     """Ids are given once; those of the schedules from the sid `below` on are the ones in question."""
-    sql = "SELECT s.schedule_id FROM json_each(?1) b CROSS JOIN schedules s ON s.schedule_id = b.value WHERE s.sid < ?2"
-    known = {row[0] for row in db.execute(sql, (_encode(ids).decode(), below))}
+    sql = (
+        "SELECT s.schedule_id, s.removed_at IS NOT NULL FROM json_each(?1) b "
+        "CROSS JOIN schedules s ON s.schedule_id = b.value WHERE s.sid < ?2"
+    )
+    known = {row[0]: bool(row[1]) for row in db.execute(sql, (_encode(ids).decode(), below))}
     for one in ids:
         if one in known:
-            raise ScheduleExistsError("schedule_id", one)
-        known.add(one)
+            raise ScheduleExistsError("schedule_id", one, deleted=known[one])
+        known[one] = False
 
 
 def _refuse_taken_names(
-    db: apsw.Connection, names: list[tuple[str, str]], but: Sequence[int], below: int = 1 << 62
+    db: apsw.Connection, names: list[tuple[str, str, str]], but: Sequence[int], below: int = 1 << 62
 ) -> None:
-    """Names of one owner are taken once; those in `but`, and from the sid `below` on, are about to get theirs."""
+    """Names of a team and owner are taken once; those in `but` and from the sid `below` on are about to get theirs."""
     sql = (
-        "SELECT s.managed_by, s.name FROM json_each(?1) b CROSS JOIN schedules s ON s.managed_by = b.value ->> 0 "
-        "AND s.name = b.value ->> 1 AND s.removed_at IS NULL AND s.sid < ?3 "
+        "SELECT s.team, s.managed_by, s.name FROM json_each(?1) b CROSS JOIN schedules s ON s.team = b.value ->> 0 "
+        "AND s.managed_by = b.value ->> 1 AND s.name = b.value ->> 2 AND s.removed_at IS NULL AND s.sid < ?3 "
         "AND s.sid NOT IN (SELECT value FROM json_each(?2))"
     )
     bindings = (_encode(names).decode(), _encode(list(but)).decode(), below)
-    taken = {(row[0], row[1]) for row in db.execute(sql, bindings)}
+    taken = {(row[0], row[1], row[2]) for row in db.execute(sql, bindings)}
     for key in names:
         if key in taken:
-            raise ScheduleExistsError("name", key[1])
+            raise ScheduleExistsError("name", key[2])
         taken.add(key)
 
 
@@ -186,10 +249,12 @@ def put_quiet_hours(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditE
 
 def _put_policy(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
     db.execute(
-        "INSERT INTO quiet_hours_policies VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (policy_id) "
-        "DO UPDATE SET name = ?2, document = ?3, updated_at = ?5",
-        (policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at),
+        "INSERT INTO quiet_hours_policies VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (policy_id) "
+        "DO UPDATE SET name = ?2, document = ?3, updated_at = ?5 WHERE team = ?6",
+        (policy.policy_id, policy.name, policy.document, policy.created_at, policy.updated_at, policy.team),
     )
+    if not db.changes():
+        raise ScheduleExistsError("policy_id", policy.policy_id)  # by another team
     _know_rules(db, quiet_rules(policy.document))
     auditing.append(db, [audit])
 

@@ -107,10 +107,10 @@ def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: 
             conditions.append("r.outcome <> 'succeeded'")
             by = "INDEXED BY idx_runs_unsuccessful"
     sql = (
-        f"SELECT s.schedule_id, s.name, {_RUN} FROM runs r {by} CROSS JOIN schedules s ON s.sid = r.sid "
+        f"SELECT s.schedule_id, s.name, s.team, {_RUN} FROM runs r {by} CROSS JOIN schedules s ON s.sid = r.sid "
         f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT ?1"
     )
-    return [PastRun(row[0], row[1], Run(*row[2:])) for row in db.execute(sql, tuple(bindings))]
+    return [PastRun(row[0], row[1], Run(*row[3:]), row[2]) for row in db.execute(sql, tuple(bindings))]
 
 
 def mend(db: apsw.Connection, sids: list[int], gone: str, bounds: tuple[int, int]) -> None:

@@ -26,7 +26,7 @@ MOST_TOGETHER: Final = 100
 
 _encode = msgspec.json.Encoder().encode
 
-_COLUMNS: Final = "sid, lane, message_id, target, body, created_at"
+_COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
 
 
 class OutboxOnSqlite:
@@ -50,8 +50,8 @@ class OutboxOnSqlite:
     async def sending(self, sid: int, message_id: str) -> Sending | None:
         return await self._connection.run(lambda db: sending(db, sid, message_id), write=False)
 
-    async def dead_letters(self, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
-        return await self._connection.run(lambda db: dead_letters(db, sid, after, limit), write=False)
+    async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
+        return await self._connection.run(lambda db: dead_letters(db, sid, after, limit, team), write=False)
 
     async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         return await self._connection.run(lambda db: revive(db, numbers, at, tell))
@@ -64,7 +64,7 @@ def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> 
     """Put messages at the ends of their streams; one that is under way or waits keeps its owner and its wake-up."""
     if not messages:
         return
-    sent = [(m.sid, m.lane, m.message_id, m.target, m.body, m.created_at) for m in messages]
+    sent = [(m.sid, m.lane, m.message_id, m.target, m.body, m.created_at, m.team) for m in messages]
     rows.insert(db, f"outbox ({_COLUMNS})", sent)
     streams = dict.fromkeys((m.sid, m.lane) for m in messages)
     db.execute(
@@ -117,8 +117,9 @@ def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
     told = (_encode(settled).decode(),)
     db.execute(
         f"INSERT INTO dead_letters (id, {_COLUMNS}, died_at, attempts, error) SELECT o.id, o.sid, o.lane, "
-        "o.message_id, o.target, o.body, o.created_at, b.value ->> 1, iif(b.value ->> 2 IS NULL, s.attempt, 0) + 1, "
-        "b.value ->> 5 FROM json_each(?) b JOIN outbox o ON o.id = b.value ->> 3 AND o.sid = b.value ->> 0 "
+        "o.message_id, o.target, o.body, o.created_at, o.team, b.value ->> 1, "
+        "iif(b.value ->> 2 IS NULL, s.attempt, 0) + 1, b.value ->> 5 FROM json_each(?) b "
+        "JOIN outbox o ON o.id = b.value ->> 3 AND o.sid = b.value ->> 0 "
         "JOIN outbox_streams s ON s.sid = o.sid",
         told,
     )
@@ -146,7 +147,7 @@ def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
 def sending(db: apsw.Connection, sid: int, message_id: str) -> Sending | None:
     sql = (
         "SELECT (SELECT count(*) FROM outbox i WHERE i.sid = o.sid AND i.id < o.id), s.attempt, s.wake_at, s.owner, "
-        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at FROM outbox o "
+        "s.error, o.sid, o.lane, o.message_id, o.target, o.body, o.created_at, o.team FROM outbox o "
         "JOIN outbox_streams s ON s.sid = o.sid WHERE o.sid = ? AND o.message_id = ? ORDER BY o.id LIMIT 1"
     )
     for ahead, attempt, wake_at, owner, error, *parts in db.execute(sql, (sid, message_id)):
@@ -157,12 +158,15 @@ def sending(db: apsw.Connection, sid: int, message_id: str) -> Sending | None:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def dead_letters(db: apsw.Connection, sid: int | None, after: int, limit: int) -> list[DeadLetter]:
-    chosen = "" if sid is None else "AND sid = ?3"
+def dead_letters(
+    db: apsw.Connection, sid: int | None, after: int, limit: int, team: str | None = None
+) -> list[DeadLetter]:
+    given = [(name, value) for name, value in (("sid", sid), ("team", team)) if value is not None]
+    chosen = " ".join(f"AND {name} = ?{place}" for place, (name, _) in enumerate(given, 3))
     sql = (
         f"SELECT id, died_at, attempts, error, {_COLUMNS} FROM dead_letters WHERE id > ?1 {chosen} ORDER BY id LIMIT ?2"
     )
-    bindings = (after, limit) if sid is None else (after, limit, sid)
+    bindings = (after, limit, *(value for _, value in given))
     return [
         DeadLetter(number, OutboxMessage(*parts), died_at, attempts, error)
         for number, died_at, attempts, error, *parts in db.execute(sql, bindings)

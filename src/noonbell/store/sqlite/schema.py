@@ -29,7 +29,7 @@ MIGRATIONS: Final = (
         created_at,
         updated_at,
         managed_by NOT NULL,
-        team,
+        team NOT NULL DEFAULT 'default',
         epoch NOT NULL DEFAULT 1,
         cursor_at,
         retry_delay_us,
@@ -39,7 +39,7 @@ MIGRATIONS: Final = (
         removed_at
     );
     CREATE UNIQUE INDEX idx_schedules_id ON schedules (schedule_id);
-    CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name) WHERE removed_at IS NULL;
+    CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name, team) WHERE removed_at IS NULL;
     CREATE INDEX idx_schedules_next_run ON schedules (next_run_at) WHERE enabled = 1;
 
     CREATE TABLE runs_live (
@@ -127,6 +127,15 @@ MIGRATIONS: Final = (
     ALTER TABLE schedules ADD COLUMN backlog_left;
     ALTER TABLE schedules ADD COLUMN backlog_until;
     ALTER TABLE schedules ADD COLUMN last_run_for;
+    -- lists of a team, in the order of sids
+    CREATE INDEX idx_schedules_team ON schedules (team) WHERE removed_at IS NULL;
+    CREATE INDEX idx_schedules_disabled ON schedules (team) WHERE enabled = 0 AND removed_at IS NULL;
+    CREATE TABLE schedule_tags (
+        tag TEXT NOT NULL,
+        team TEXT NOT NULL,
+        sid INTEGER NOT NULL,
+        PRIMARY KEY (tag, team, sid)
+    ) WITHOUT ROWID;
     CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
 
     CREATE TABLE quiet_hours_policies (
@@ -134,7 +143,8 @@ MIGRATIONS: Final = (
         name NOT NULL,
         document NOT NULL,
         created_at NOT NULL,
-        updated_at NOT NULL
+        updated_at NOT NULL,
+        team NOT NULL
     ) WITHOUT ROWID;
 
     CREATE TABLE audit_events (
@@ -143,9 +153,12 @@ MIGRATIONS: Final = (
         event NOT NULL,
         subject NOT NULL,
         actor NOT NULL,
-        detail NOT NULL
+        detail NOT NULL,
+        team
     );
     CREATE INDEX idx_audit_events_subject ON audit_events (subject, id);
+    -- the events of one team among those of many; where there is one team alone, it costs nothing
+    CREATE INDEX idx_audit_events_team ON audit_events (team, id) WHERE team <> 'default';
     CREATE TRIGGER audit_events_are_final BEFORE UPDATE ON audit_events
     BEGIN
         SELECT raise(ABORT, 'audit events are never changed');
@@ -181,7 +194,8 @@ MIGRATIONS: Final = (
         message_id NOT NULL,
         target NOT NULL,
         body NOT NULL,
-        created_at NOT NULL
+        created_at NOT NULL,
+        team NOT NULL
     );
     CREATE INDEX idx_outbox_stream ON outbox (sid, id);
 
@@ -204,6 +218,7 @@ MIGRATIONS: Final = (
         target NOT NULL,
         body NOT NULL,
         created_at NOT NULL,
+        team NOT NULL,
         died_at NOT NULL,
         attempts NOT NULL,
         error NOT NULL

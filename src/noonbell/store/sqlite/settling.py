@@ -55,20 +55,33 @@ _FRESH = """
     FROM temp.settling b JOIN runs_live l
     ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence AND l.owner = b.owner
 """
+# A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
+# another epoch: what follows then is for a look to say, and at once. It is written only where there is one to bring
+# back: two indexes change with it.
+_WAKE_UP = "next_run_at = iif(schedules.epoch <> b.epoch, cursor_at, coalesce(schedules.next_run_at, b.following)),"
 
 
 def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """Write the ends together; if the ledger contradicts one of them, singly."""
+    """Write the ends together; if the ledger contradicts one of them, singly, in a new transaction.
+
+    There is no savepoint around the many: it would keep a copy of every page. Nothing was done here before them.
+    """
+    try:
+        late = {id(s) for part in _apart(settlements) for s in _settle(db, part)}
+    except apsw.ConstraintError:
+        db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        return [stale for settlement in settlements for stale in _settle_alone(db, settlement)]
+    return [s for s in settlements if id(s) in late] if late else []
+
+
+def _settle_alone(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
+    stale: list[Settlement] = []
     try:
         with db:  # a savepoint
-            late = {id(s) for part in _apart(settlements) for s in _settle(db, part)}
-            return [s for s in settlements if id(s) in late] if late else []
+            stale = _settle(db, [settlement])
     except apsw.ConstraintError:
-        if len(settlements) == 1:
-            return _give_up(db, settlements[0])
-    stale: list[Settlement] = []
-    for settlement in settlements:
-        stale += settle(db, [settlement])
+        return _give_up(db, settlement)
     return stale
 
 
@@ -96,7 +109,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     _fill(db, settlements)
-    stale = _drop_stale(db, settlements)
+    stale, woken = _drop_stale(db, settlements)
     recorded = settlements
     if stale:
         left_out = {id(s) for s in stale}
@@ -116,9 +129,8 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
         "WHERE b.wake_at IS NOT NULL AND runs_live.sid = b.sid AND runs_live.kind = b.kind "
         "AND runs_live.run_for = b.run_for"
     )
-    # an edit during the run has opened another epoch: what follows then is for a look to say, and at once
     db.execute(
-        "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.epoch, b.following, cursor_at), "
+        f"UPDATE schedules SET {_WAKE_UP if woken else ''} "
         "last_success_at = iif(b.outcome = 'succeeded', b.ended_at, last_success_at), "
         "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at), "
         "last_ended_for = iif(b.wake_at IS NULL, b.run_for, last_ended_for), "
@@ -188,9 +200,17 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         db.execute(_FULL, (_encode(full),))
 
 
-def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
-    if db.execute(f"SELECT count(*) {_FRESH}").get == len(settlements):
-        return []
+def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> tuple[list[Settlement], bool]:
+    """Those that match no live run; and whether an end among the others brings a wake-up back."""
+    matched, woken = db.execute(
+        "SELECT count(*), coalesce(sum(s.next_run_at IS NULL OR s.epoch <> b.epoch), 0) > 0 "
+        f"{_FRESH} LEFT JOIN schedules s ON s.sid = b.sid"
+    ).get
+    if matched == len(settlements):
+        return [], bool(woken)
     fresh = set(db.execute(f"SELECT b.sid, b.kind, b.run_for, b.fence, b.owner {_FRESH}"))
     db.execute(f"DELETE FROM temp.settling WHERE i NOT IN (SELECT b.i {_FRESH})")
-    return [s for s in settlements if (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner) not in fresh]
+    stale = [
+        s for s in settlements if (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner) not in fresh
+    ]
+    return stale, bool(woken)

@@ -20,6 +20,8 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.store.backlog import BacklogOnSqlite
+from noonbell.store.coming import ComingOnSqlite
 from noonbell.store.sqlite import claiming, declaring, paging, settling
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.documents import DocumentsOnSqlite
@@ -27,9 +29,13 @@ from noonbell.store.sqlite.durable import DurableOnSqlite
 from noonbell.store.sqlite.history import HistoryOnSqlite
 from noonbell.store.sqlite.hold import FileHold, holder_of, take
 from noonbell.store.sqlite.outbox import OutboxOnSqlite
+from noonbell.store.survey import SurveyOnSqlite
 
 
-class SqliteStore(DurableOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnSqlite):
+class SqliteStore(
+    DurableOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnSqlite, BacklogOnSqlite, ComingOnSqlite,
+    SurveyOnSqlite,
+):  # fmt: skip
     """A ledger in one file."""
 
     def __init__(

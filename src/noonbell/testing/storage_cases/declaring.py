@@ -44,8 +44,8 @@ class DeclaringCases(StorageCases):
                 **dict.fromkeys(LEDGER_TABLES["schedules"].columns),
                 "sid": sids[1], "schedule_id": "id-b", "name": "b", "enabled": 1, "type": "cron", "spec": "* * * * *",
                 "next_run_at": T0 + MINUTE, "timezone": "UTC", "catch_up_policy": "run_once", "created_at": T0,
-                "updated_at": T0, "managed_by": OWNER, "epoch": 1, "cursor_at": T0, "retry_delay_us": 5 * MINUTE,
-                "last_ended_manual": 0, "ended_runs": 0, "succeeded_runs": 0,
+                "updated_at": T0, "managed_by": OWNER, "team": "default", "epoch": 1, "cursor_at": T0,
+                "retry_delay_us": 5 * MINUTE, "last_ended_manual": 0, "ended_runs": 0, "succeeded_runs": 0,
             }  # fmt: skip
             first = Epoch(sids[1], 1, T0, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
             assert await store.epochs(sids[1]) == [first]

@@ -17,7 +17,7 @@ CREATE TABLE schedules (
     created_at int8,
     updated_at int8,
     managed_by text COLLATE "C" NOT NULL,
-    team text,
+    team text COLLATE "C" NOT NULL DEFAULT 'default',
     epoch int8 NOT NULL DEFAULT 1,
     cursor_at int8,
     retry_delay_us int8,
@@ -27,7 +27,7 @@ CREATE TABLE schedules (
     removed_at int8
 );
 CREATE UNIQUE INDEX idx_schedules_id ON schedules (schedule_id);
-CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name) WHERE removed_at IS NULL;
+CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name, team) WHERE removed_at IS NULL;
 CREATE INDEX idx_schedules_next_run ON schedules (next_run_at) WHERE enabled = 1;
 
 CREATE TABLE runs_live (

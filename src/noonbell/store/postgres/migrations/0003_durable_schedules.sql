@@ -8,6 +8,18 @@ ALTER TABLE schedules ADD COLUMN last_run_for int8;
 -- What a lane looks for, however many schedules other lanes have.
 CREATE INDEX idx_schedules_lane ON schedules (lane, next_run_at)
     WHERE enabled = 1 AND lane IS NOT NULL AND next_run_at IS NOT NULL;
+-- Lists. An index that holds the rows that fire is written at every fire, so these hold others: of the teams beside the
+-- first, and those that are disabled.
+CREATE INDEX idx_schedules_team ON schedules (team, sid) WHERE removed_at IS NULL AND team <> 'default';
+CREATE INDEX idx_schedules_disabled ON schedules (team, sid) WHERE enabled = 0 AND removed_at IS NULL;
+CREATE TABLE schedule_tags (
+    tag text COLLATE "C" NOT NULL,
+    team text COLLATE "C" NOT NULL,
+    sid int8 NOT NULL,
+    PRIMARY KEY (tag, team, sid)
+);
+-- The end of a run changes no indexed column of its schedule: with room in the page, no index is touched either.
+ALTER TABLE schedules SET (fillfactor = 80);
 CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
 
 ALTER TABLE attempts ADD COLUMN detail bytea;
@@ -38,7 +50,8 @@ CREATE TABLE quiet_hours_policies (
     name text NOT NULL,
     document text NOT NULL,
     created_at int8 NOT NULL,
-    updated_at int8 NOT NULL
+    updated_at int8 NOT NULL,
+    team text COLLATE "C" NOT NULL
 );
 
 CREATE TABLE audit_events (
@@ -47,10 +60,13 @@ CREATE TABLE audit_events (
     event text COLLATE "C" NOT NULL,
     subject text COLLATE "C" NOT NULL,
     actor text NOT NULL,
-    detail text NOT NULL
+    detail text NOT NULL,
+    team text COLLATE "C"
 );
 CREATE INDEX idx_audit_events_subject ON audit_events (subject, id);
 CREATE INDEX idx_audit_events_at ON audit_events (at);
+-- the events of one team among those of many; where there is one team alone, it costs nothing
+CREATE INDEX idx_audit_events_team ON audit_events (team, id) WHERE team <> 'default';
 CREATE FUNCTION noonbell_audit_events_are_final() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'audit events are never changed';
@@ -66,7 +82,8 @@ CREATE TABLE outbox (
     message_id text NOT NULL,
     target text NOT NULL,
     body text NOT NULL,
-    created_at int8 NOT NULL
+    created_at int8 NOT NULL,
+    team text COLLATE "C" NOT NULL
 );
 CREATE INDEX idx_outbox_stream ON outbox (sid, id);
 
@@ -89,6 +106,7 @@ CREATE TABLE dead_letters (
     target text NOT NULL,
     body text NOT NULL,
     created_at int8 NOT NULL,
+    team text COLLATE "C" NOT NULL,
     died_at int8 NOT NULL,
     attempts int8 NOT NULL,
     error text NOT NULL

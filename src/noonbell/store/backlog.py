@@ -1,0 +1,59 @@
+"""How much is waiting in a store: the verb behind the gauges of a service, with one small class for each store.
+
+It is a look at indexes, bounded by MOST_COUNTED: nobody needs to know whether a hundred thousand or a million are
+waiting, and a question about the load must not add to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from noonbell.store.memory_tables import MemoryData
+
+MOST_COUNTED: Final = 100_000
+DUE_SQL: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= {now} "
+    f"LIMIT {MOST_COUNTED}) AS due"
+)
+LIVE_SQL: Final = (
+    f"SELECT state, count(*) FROM (SELECT state FROM runs_live LIMIT {MOST_COUNTED}) AS live GROUP BY state"
+)
+
+
+class BacklogStore(Protocol):
+    async def backlog(self, now: int) -> dict[str, int]:
+        """How many schedules are `due` by now, and how many live runs are `queued`, `running` and `waiting`."""
+        ...
+
+
+class BacklogInMemory:
+    _tables: Callable[[], MemoryData]
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        data = self._tables()
+        rows = (row for row in data.schedules.values() if row["enabled"] == 1 and row["next_run_at"] is not None)
+        states = Counter(str(live.state) for lives in data.live.values() for live in lives.values())
+        return {"due": sum(row["next_run_at"] <= now for row in rows), **states}
+
+
+class BacklogOnSqlite:
+    _connection: Any
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        def count(db: Any) -> dict[str, int]:
+            ((due,),) = db.execute(DUE_SQL.format(now="?"), (now,))
+            return {"due": due, **dict(db.execute(LIVE_SQL))}
+
+        counted: dict[str, int] = await self._connection.run(count, write=False)
+        return counted
+
+
+class BacklogOnPostgres:
+    _connections: Any
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        async with self._connections.reading() as db:
+            due = await db.fetchval(DUE_SQL.format(now="$1"), now)
+            return {"due": due, **dict(await db.fetch(LIVE_SQL))}

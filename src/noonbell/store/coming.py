@@ -1,0 +1,111 @@
+"""What wakes next in a store, and schedules by their numbers: the verbs behind an overview, one small class per store.
+
+These are looks at the index of wake-ups, each with a bound: a page must not cost more where there are a million
+schedules. Those of one team are looked for among the first MOST_SOUGHT of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from noonbell.core.records import StoredSchedule
+from noonbell.store.memory_tables import MemoryData
+
+MOST_SOUGHT: Final = 20_000
+_DUE: Final = (
+    "FROM schedules WHERE enabled = 1 AND lane IS NOT NULL AND next_run_at > {after} AND next_run_at <= {upto}"
+)
+_SIDS_SQL: Final = (
+    f"SELECT sid FROM (SELECT sid, team, next_run_at {_DUE} ORDER BY next_run_at, sid LIMIT {MOST_SOUGHT}) AS soon "
+    "WHERE CAST({team} AS TEXT) IS NULL OR team = {team} ORDER BY next_run_at, sid LIMIT {limit}"
+)
+_COUNT_SQL: Final = f"SELECT count(*) FROM (SELECT 1 {_DUE} LIMIT {{limit}}) AS soon"
+
+
+class ComingStore(Protocol):
+    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+        """Durable schedules whose next wake-up lies in (after, upto], the earliest first."""
+        ...
+
+    async def count_coming(self, after: int, upto: int, most: int) -> int:
+        """How many wake next in (after, upto], of all teams; no more than `most` are counted."""
+        ...
+
+    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+        """The durable schedules of these numbers, the deleted ones among them."""
+        ...
+
+
+class ComingInMemory:
+    _tables: Callable[[], MemoryData]
+    _stored: Callable[[int], StoredSchedule]
+
+    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+        rows = self._tables().schedules
+        soon = self._soon(after, upto)[:MOST_SOUGHT]
+        return [self._stored(sid) for sid in islice((sid for sid in soon if team in (None, rows[sid]["team"])), limit)]
+
+    async def count_coming(self, after: int, upto: int, most: int) -> int:
+        return min(len(self._soon(after, upto)), most)
+
+    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+        durable = self._tables().durable
+        return [self._stored(sid) for sid in sids if sid in durable]
+
+    def _soon(self, after: int, upto: int) -> list[int]:
+        data = self._tables()
+        found = [(data.schedules[sid]["next_run_at"], sid) for sid in data.durable if data.schedules[sid]["enabled"]]
+        return [sid for at, sid in sorted((at, sid) for at, sid in found if at is not None) if after < at <= upto]
+
+
+class ComingOnSqlite:
+    _connection: Any
+
+    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+        from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
+
+        def look(db: Any) -> list[StoredSchedule]:
+            sql = _SIDS_SQL.format(after="?1", upto="?2", team="?3", limit="?4")
+            return stored.by_sids(db, [row[0] for row in db.execute(sql, (after, upto, team, limit))])
+
+        found: list[StoredSchedule] = await self._connection.run(look, write=False)
+        return found
+
+    async def count_coming(self, after: int, upto: int, most: int) -> int:
+        def count(db: Any) -> int:
+            ((counted,),) = db.execute(_COUNT_SQL.format(after="?", upto="?", limit="?"), (after, upto, most))
+            return int(counted)
+
+        counted: int = await self._connection.run(count, write=False)
+        return counted
+
+    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+        from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
+
+        wanted = list(sids)
+        found: list[StoredSchedule] = await self._connection.run(lambda db: stored.by_sids(db, wanted), write=False)
+        return found
+
+
+class ComingOnPostgres:
+    _connections: Any
+
+    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+        async with self._connections.reading() as db:
+            sql = _SIDS_SQL.format(after="$1", upto="$2", team="$3", limit="$4")
+            sids = [row[0] for row in await db.fetch(sql, after, upto, team, limit)]
+        found = {one.sid: one for one in await self.schedules_by_number(sids)}
+        return [found[sid] for sid in sids if sid in found]
+
+    async def count_coming(self, after: int, upto: int, most: int) -> int:
+        async with self._connections.reading() as db:
+            return int(await db.fetchval(_COUNT_SQL.format(after="$1", upto="$2", limit="$3"), after, upto, most))
+
+    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+        from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used
+
+        async with self._connections.reading() as db:
+            sql = f"SELECT {stored.COLUMNS} FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL"
+            return await stored.gathered(db, await db.fetch(sql, list(sids)))
