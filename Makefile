@@ -15,6 +15,9 @@ BENCH_STAMP := $(BENCH_VENV)/.stamp
 
 # How many processes pytest may use.
 JOBS ?= 2
+# Where `make run` keeps its database, and where it listens.
+RUN_DB ?= var/noonbell.db
+PORT ?= 8765
 # An interpreter to build the environments with; empty means: look for one.
 PYTHON ?=
 
@@ -47,20 +50,19 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --
 endef
 
 .PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules bench-http \
-  faults lock clean
+  bench-serve faults lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Make .venv from the pinned versions (nothing to do the second time)
 
-run: $(STAMP) ## Show the coming firing times of three expressions
-	@for expression in '0 9 * * 1-5' '0 0 1,15 * 1' '30 1 * * *'; do \
-	  echo; $(BIN)/noonbell next "$$expression" --tz America/New_York --count 3; \
-	done
+run: $(STAMP) ## Start the service with demo schedules, on an embedded database in var/
+	@mkdir -p $(dir $(RUN_DB))
+	@exec $(BIN)/noonbell serve --demo --store sqlite:///$(RUN_DB) --port $(PORT)
 
 test: check ## The whole gate: check, then the fast tests
-	$(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
 
 check: lint types imports ## Lint, types and import contracts
 
@@ -78,7 +80,7 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## The import contracts between the layers
 	$(BIN)/lint-imports
 
-bench: bench-cron bench-engine bench-schedules bench-http ## All benchmarks
+bench: bench-cron bench-engine bench-schedules bench-http bench-serve ## All benchmarks
 
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
@@ -92,12 +94,18 @@ bench-schedules: $(BENCH_STAMP) ## A million durable schedules on SQLite and Pos
 bench-http: $(STAMP) ## HTTP jobs through the whole path, beside bare aiohttp
 	$(BIN)/python benchmarks/bench_http.py
 
+bench-serve: $(STAMP) ## How long the service takes to be ready, with a thousand schedules and with a million
+	$(BIN)/python benchmarks/bench_serve.py
+
 faults: $(STAMP) ## The long runs: every zone and transition, the fuzz, the simulation, real crashes
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000
+	$(BIN)/python -m tests.faults.histories
 	$(BIN)/python -m tests.faults.crashes
 	$(BIN)/python -m tests.faults.schedules_crashes
+	$(BIN)/python -m tests.faults.api_schema
+	$(BIN)/python -m tests.faults.hostile_targets
 
 lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
 	@$(find_python); \

@@ -58,7 +58,7 @@ def test_version_and_help() -> None:
     shown = CliRunner().invoke(program, ["--help"]).output
     assert re.search(r"^ +explain +Say in English", shown, re.MULTILINE)
     assert re.search(r"^ +next +List the coming", shown, re.MULTILINE)
-    assert "_NOONBELL_COMPLETE=bash_source" in shown
+    assert "noonbell completion bash" in shown
 
 
 def test_the_help_lines_name_commands_that_exist() -> None:

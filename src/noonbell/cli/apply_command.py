@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 import click
 
+from noonbell.cli.backend.protocol import ShownPlan
 from noonbell.cli.declared_files import (
     WOULD_CHANGE,
     WRONG,
     PlanningCommand,
     complaint,
-    in_store,
     options,
+    planned,
     print_plan,
     read_file,
 )
-from noonbell.ledger.reading import instant
-from noonbell.planning import Format, Plan, apply, plan
+from noonbell.cli.place import Place
+from noonbell.cli.progress import working
+from noonbell.planning import Format
 
 _EXAMPLES: Final = """\b
 noonbell apply schedules.toml --store sqlite:///app.db
 noonbell apply schedules.toml --yes --allow-delete --actor deploy
+noonbell apply schedules.toml --server https://bell.example.org
 """
 
 
@@ -40,14 +44,13 @@ def command(
     ctx: click.Context,
     *,
     file: str,
-    url: str,
     form: Format | None,
     check: bool,
     yes: bool,
     allow_delete: bool,
     create: bool,
     actor: str | None,
-    as_json: bool,
+    place: Place,
 ) -> None:
     """Bring the schedules that belong to FILE to what it says, all of them or none; the plan is shown first.
 
@@ -55,38 +58,27 @@ def command(
     next look. Exit status: 0 done; 2 with --check where something would change; 1 where something is wrong, or the
     answer was no.
     """
-    started: datetime = ctx.obj
+    as_json = place.as_json
     begun = time.monotonic()
-    declared = read_file(file, form, as_json=as_json)
-    made = in_store(
-        url,
-        lambda store: plan(store, declared, now=instant(started)),
-        read_only=not create,
-        create=create,
-        as_json=as_json,
-    )
+    made = planned(place, read_file(file, form, as_json=as_json), create=create)
     if not as_json:
-        print_plan(made, url)
+        print_plan(made, place)
     if made.empty or check:
         if as_json:
-            click.echo(json.dumps({**made.to_json(), "applied": False}, ensure_ascii=False))
+            click.echo(json.dumps({**made.data, "applied": False}, ensure_ascii=False))
         ctx.exit(WOULD_CHANGE if check and not made.empty else 0)
     _confirm(ctx, made, yes=yes, allow_delete=allow_delete, as_json=as_json)
     # whoever was asked may have taken his time; what is new counts from now
-    now = started + timedelta(seconds=time.monotonic() - begun)
-    in_store(
-        url,
-        lambda store: apply(store, made, now=instant(now), actor=actor, allow_delete=True),
-        read_only=False,
-        as_json=as_json,
-    )
+    later = replace(place, now=place.now + timedelta(seconds=time.monotonic() - begun))
+    with working(f"Applying {len(made.schedules) + len(made.quiet_hours)} changes", as_json=as_json):
+        later.ask(lambda backend: backend.files.apply(made, actor))
     if as_json:
-        click.echo(json.dumps({**made.to_json(), "applied": True}, ensure_ascii=False))
+        click.echo(json.dumps({**made.data, "applied": True}, ensure_ascii=False))
     else:
         click.echo("Applied.")
 
 
-def _confirm(ctx: click.Context, made: Plan, *, yes: bool, allow_delete: bool, as_json: bool) -> None:
+def _confirm(ctx: click.Context, made: ShownPlan, *, yes: bool, allow_delete: bool, as_json: bool) -> None:
     """Ask for what was not allowed on the command line; without a terminal that is an error."""
     asks = sys.stdin.isatty() and not yes and not as_json  # a question would spoil the JSON
     named = ", ".join(made.deleted)

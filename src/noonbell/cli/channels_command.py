@@ -11,20 +11,18 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.notify_store import with_notify
-from noonbell.cli.reading import terminal
-from noonbell.cli.sealed_store import json_option, key_option, read_value, store_option, team_option
+from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.place import Place, key_file_option, placed, team_option
+from noonbell.cli.sealed_store import read_value
+from noonbell.cli.tables import print_table
 from noonbell.notify.kinds import KINDS
 from noonbell.notify.records import DEFAULT_PER_MINUTE, Channel
 
 _EXAMPLES: Final = """\b
-noonbell channels add ops --kind slack --store sqlite:///app.db --key-file master.keys
-noonbell channels add mail --kind email --set host=smtp.example.com --set from=bell@example.com \\
-    --set to=ann@example.com --set user=bell
+noonbell channels add ops --kind slack --key-file master.keys
+noonbell channels add mail --kind email --set host=smtp.example.com \\
+    --set from=bell@example.com --set to=ann@example.com --set user=bell
 noonbell channels test ops
 """
 # What is asked for where it was not given; a password only where there is a user.
@@ -34,7 +32,7 @@ _allow = click.option("--allow", multiple=True, metavar="PLACE", help="A private
 _apprise = click.option("--apprise", is_flag=True, help="Let apprise connect past all checks of addresses.")
 
 
-@click.group("channels", epilog=_EXAMPLES)
+@click.group("channels", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Say where notices can go: mail, Slack, Discord, Telegram, webhooks. `noonbell rules` says who is told of what."""
 
@@ -47,9 +45,8 @@ def command() -> None:
 @click.option("--most-per-minute", type=int, default=DEFAULT_PER_MINUTE, show_default=True)
 @_apprise
 @team_option
-@store_option
-@key_option
-@json_option
+@key_file_option
+@placed
 def add(
     *,
     channel_id: str,
@@ -58,32 +55,31 @@ def add(
     given: tuple[str, ...],
     most_per_minute: int,
     apprise: bool,
-    team: str,
-    url: str,
+    team: str | None,
     key_file: Path | None,
-    as_json: bool,
+    place: Place,
 ) -> None:
     """Add the channel ID. Its secret (the address of a hook, a token, a password) is asked for, or read from stdin."""
-    config = _config(kind, given, as_json=as_json)
+    config = _config(kind, given, as_json=place.as_json)
     asked = _ASKED.get(kind)
     if asked is not None and asked not in config and (kind != "email" or "user" in config):
-        config[asked] = read_value(f"{asked} of {printable(channel_id)}", as_json=as_json)
-    made = with_notify(
-        url,
-        lambda faces: faces.channels.create(
+        config[asked] = read_value(f"{asked} of {printable(channel_id)}", as_json=place.as_json)
+    made = place.ask(
+        lambda backend: backend.channels.create(
             name=name or channel_id,
             kind=kind,
             config=config,
-            team=team,
+            team=backend.team_for(team),
             channel_id=channel_id,
             most_per_minute=most_per_minute,
         ),
-        as_json=as_json,
         key_file=key_file,
         needs_keys=True,
         apprise=apprise,
     )
-    click.echo(_json(made) if as_json else f"{channel_id} is there; try it with: noonbell channels test {channel_id}")
+    click.echo(
+        _json(made) if place.as_json else f"{channel_id} is there; try it with: noonbell channels test {channel_id}"
+    )
 
 
 def _config(kind: str, given: tuple[str, ...], *, as_json: bool) -> dict[str, Any]:
@@ -115,56 +111,51 @@ def _value(text: str) -> Any:
 
 @command.command("list", cls=SpeakingCommand)
 @click.option("--team", metavar="NAME", help="Only those of one team.")
-@store_option
-@json_option
-def list_(*, team: str | None, url: str, as_json: bool) -> None:
+@placed
+def list_(*, team: str | None, place: Place) -> None:
     """List the channels."""
-    page = with_notify(url, lambda faces: faces.channels.list(team=team, limit=1_000), as_json=as_json, read_only=True)
-    if as_json:
+    page = place.ask(lambda backend: backend.channels.list(team=backend.team_seen(team), limit=1_000), read_only=True)
+    if place.as_json:
         click.echo(_json(page.items))
         return
     if not page.items:
         click.echo("There are no channels.")
         return
-    table = Table("id", "kind", "name", "team", "per minute", "", box=None, pad_edge=False)
+    lines = []
     for one in page.items:
         rate = "no limit" if one.most_per_minute is None else str(one.most_per_minute)
-        cells = (one.channel_id, one.kind, one.name, one.team, rate, "" if one.enabled else "off")
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    terminal().print(table)
+        lines.append((one.channel_id, one.kind, one.name, one.team, rate, "" if one.enabled else "off"))
+    print_table(("id", "kind", "name", "team", "per minute", ""), lines, folded=2)
 
 
 @command.command("rm", cls=SpeakingCommand)
 @_id
-@store_option
-@json_option
-def remove(*, channel_id: str, url: str, as_json: bool) -> None:
+@placed
+def remove(*, channel_id: str, place: Place) -> None:
     """Remove the channel ID, which no rule may name any more."""
-    with_notify(url, lambda faces: faces.channels.delete(channel_id), as_json=as_json)
-    click.echo(json.dumps({"removed": channel_id}) if as_json else f"{channel_id} is removed.")
+    place.ask(lambda backend: backend.channels.delete(channel_id))
+    click.echo(json.dumps({"removed": channel_id}) if place.as_json else f"{channel_id} is removed.")
 
 
 @command.command("test", cls=SpeakingCommand)
 @_id
 @_allow
 @_apprise
-@store_option
-@key_option
-@json_option
-def test(
-    *, channel_id: str, allow: tuple[str, ...], apprise: bool, url: str, key_file: Path | None, as_json: bool
-) -> None:
-    """Send a test notice to the channel ID, and tell what the other side said."""
-    said = with_notify(
-        url,
-        lambda faces: faces.channels.test(channel_id),
-        as_json=as_json,
+@key_file_option
+@placed
+def test(*, channel_id: str, allow: tuple[str, ...], apprise: bool, key_file: Path | None, place: Place) -> None:
+    """Send a test notice to the channel ID, and tell what the other side said.
+
+    A server sends it from where it is, by its own rules: --allow, --apprise and --key-file are for --store.
+    """
+    said = place.ask(
+        lambda backend: backend.channels.test(channel_id),
         key_file=key_file,
         needs_keys=True,
         allow=allow,
         apprise=apprise,
     )
-    if as_json:
+    if place.as_json:
         click.echo(json.dumps({"sent": channel_id, "said": said}, ensure_ascii=False))
     else:
         click.echo(f"Sent. The other side said: {printable(said)}")
@@ -172,19 +163,12 @@ def test(
 
 @command.command("key", cls=SpeakingCommand)
 @_id
-@store_option
-@key_option
-@json_option
-def key(*, channel_id: str, url: str, key_file: Path | None, as_json: bool) -> None:
+@key_file_option
+@placed
+def key(*, channel_id: str, key_file: Path | None, place: Place) -> None:
     """Show the keys that sign what the webhook ID is sent: whoever receives it needs them."""
-    keys = with_notify(
-        url,
-        lambda faces: faces.channels.signing_keys(channel_id),
-        as_json=as_json,
-        key_file=key_file,
-        needs_keys=True,
-    )
-    click.echo(json.dumps(keys) if as_json else "\n".join(keys))
+    keys = place.ask(lambda backend: backend.channels.signing_keys(channel_id), key_file=key_file, needs_keys=True)
+    click.echo(json.dumps(list(keys)) if place.as_json else "\n".join(keys))
 
 
 def _json(value: Channel | list[Channel]) -> str:

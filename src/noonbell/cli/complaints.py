@@ -1,7 +1,18 @@
-"""What the program says about bad input: exit status 2, in words, or as JSON on stdout where --json was asked for."""
+"""What the program says where it cannot do what it was asked, in words, or as JSON on stdout where --json was given.
+
+Exit status, of every command unless its help says otherwise:
+
+    0    done
+    1    looked, and something is wrong: a ledger with a problem, a run that failed, a lacking installation
+    2    bad input, or refused: what was asked for does not exist, cannot be read, or is not possible
+    3    the server cannot be reached, or cannot answer now
+    4    the server does not accept the key, or the key may not do this
+    130  interrupted with Ctrl-C
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from typing import IO, Any, Final
@@ -11,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from noonbell.cron import FIELD_NAMES
-from noonbell.errors import InvalidCronExpressionError
+from noonbell.errors import InvalidCronExpressionError, LanguageError
 
 _RIGHT: Final = {
     "minute": "0-59, such as 5 or 0,30 or 10-20",
@@ -22,26 +33,49 @@ _RIGHT: Final = {
     "expression": "five fields: minute hour day month weekday, such as 15 3 * * 1-5",
 }
 
+_LONGEST_MARKED: Final = 100
+
+WRONG: Final = 1
+REFUSED: Final = 2
+UNREACHABLE: Final = 3
+NOT_PERMITTED: Final = 4
+INTERRUPTED: Final = 130
+
 
 class Complaint(click.ClickException):
     """Bad input: a message, facts for programs, and hints for people."""
 
-    exit_code = 2
+    exit_code = REFUSED
 
-    def __init__(self, message: str, facts: Mapping[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> None:
+    def __init__(
+        self,
+        message: str,
+        facts: Mapping[str, Any],
+        hints: tuple[str, ...] = (),
+        *,
+        as_json: bool,
+        exit_code: int | None = None,
+    ) -> None:
         super().__init__(message)
+        if exit_code is not None:
+            self.end_with(exit_code)
         self.facts = dict(facts)
         self.hints = hints
         self.as_json = as_json
+
+    def end_with(self, exit_code: int) -> None:
+        """Let the program end with this status."""
+        vars(self)["exit_code"] = exit_code  # click declares it for the class alone
 
     def show(self, file: IO[Any] | None = None) -> None:
         if self.as_json:
             click.echo(json.dumps({"error": {"message": self.message, **self.facts}}, ensure_ascii=False), file=file)
             return
-        console = Console(stderr=True, file=file, highlight=False, soft_wrap=True)
-        console.print(Text.assemble(("Error: ", "bold red"), printable(self.message)))
+        console = Console(stderr=True, file=file, highlight=False)
+        whole = not console.is_terminal  # a terminal breaks lines between words, and programs want them whole
+        console.print(Text.assemble(("Error: ", "bold red"), printable(self.message)), soft_wrap=whole)
         for hint in self.hints:
-            console.print(Text(f"  {printable(hint)}"))
+            console.print(Text(f"  {printable(hint)}"), soft_wrap=whole)
 
 
 class SpeakingCommand(click.Command):
@@ -58,6 +92,32 @@ class SpeakingCommand(click.Command):
             if as_json:
                 raise Complaint(message, {"usage": ctx.get_usage()}, as_json=True) from error
             raise click.UsageError(message, ctx) from error
+
+
+class SpeakingGroup(click.Group):
+    """A group of commands that knows the near misses, and complains in JSON where --json was given."""
+
+    command_class = SpeakingCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["noonbell.as_json"] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            raise self._unknown(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def _unknown(self, ctx: click.Context, name: str) -> click.ClickException:
+        known = self.list_commands(ctx)
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        message = f'There is no command "{name}" in {ctx.command_path}'
+        hint = f"Did you mean: {', '.join(near)}" if near else f"There are: {', '.join(known)}"
+        facts = {"value": name, "suggestions": near, "known": known}
+        return Complaint(message, facts, (hint,), as_json=bool(ctx.meta.get("noonbell.as_json")))
 
 
 def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> Complaint:
@@ -77,6 +137,24 @@ def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> Com
         hints = (f"An expression is {right}",)
     if error.suggestion:
         hints += (f"Did you mean: {error.suggestion}",)
+    return Complaint(str(error), facts, hints, as_json=as_json)
+
+
+def about_language(error: LanguageError, *, as_json: bool) -> Complaint:
+    """The complaint about a phrase: the place marked, what could stand there, and phrases that come near."""
+    facts = {
+        "expression": error.text,
+        "position": error.position,
+        "end": error.end,
+        "word": error.word,
+        "reason": error.reason,
+        "accepted": list(error.accepted),
+        "suggestions": list(error.suggestions),
+    }
+    hints: tuple[str, ...] = error.marked if len(error.text) <= _LONGEST_MARKED else ()
+    if error.accepted:
+        hints += (f"There could stand: {', '.join(error.accepted)}",)
+    hints += tuple(f"Did you mean: {suggestion}" for suggestion in error.suggestions)
     return Complaint(str(error), facts, hints, as_json=as_json)
 
 

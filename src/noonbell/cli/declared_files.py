@@ -5,41 +5,35 @@ Exit status: 0 done (with --check: nothing would change), 2 something would chan
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from noonbell.cli.backend.protocol import Backend, ShownPlan
 from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
+from noonbell.cli.place import Place, placed
+from noonbell.cli.quiet_windows import windows_text
 from noonbell.cli.reading import terminal
-from noonbell.errors import NoonbellError, ScheduleFileInvalidError
-from noonbell.planning import FieldChange, Format, Item, Plan, ScheduleFile, load, loads
-from noonbell.ports import ScheduleStore
-from noonbell.store.opening import open_store, require_ledger
+from noonbell.errors import ScheduleFileInvalidError
+from noonbell.planning import FieldChange, Format, Item, ScheduleFile, load, loads
 
-T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 WRONG: Final = 1
 WOULD_CHANGE: Final = 2
 _MOST_SHOWN: Final = 200
 _LONGEST_VALUE: Final = 60
-_DAYS: Final = "Sun Mon Tue Wed Thu Fri Sat".split()
 _SIGNS: Final = {"create": ("+", "green"), "change": ("~", "yellow"), "delete": ("-", "red")}
 
 
 class _WrongUsageError(click.UsageError):
-    exit_code = WRONG
-
-
-class _WrongComplaint(Complaint):
     exit_code = WRONG
 
 
@@ -50,25 +44,32 @@ class PlanningCommand(SpeakingCommand):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            raise _WrongUsageError(error.message, ctx) from error
+            raise _WrongUsageError(error.format_message(), ctx) from error
         except Complaint as error:
-            raise complaint(error.message, error.facts, error.hints, as_json=error.as_json) from error
+            error.end_with(WRONG)
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Complaint as error:
+            error.end_with(WRONG)
+            raise
+
+
+class Read(NamedTuple):
+    """A file that was read: what it declares, and its text, which a server reads again."""
+
+    declared: ScheduleFile
+    text: str
+    form: Format
 
 
 def options(function: _Function) -> _Function:
     for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included."),
+        placed,
         click.option("--check", is_flag=True, help="Change nothing; exit with 2 if something would change."),
         click.option("--format", "form", type=click.Choice(["toml", "yaml"]), help="Of FILE; default: by its ending."),
-        click.option(
-            "--store",
-            "--db",
-            "url",
-            metavar="ADDRESS",
-            envvar="NOONBELL_STORE",
-            required=True,
-            help="The ledger, such as sqlite:///app.db. Default: the environment's NOONBELL_STORE.",
-        ),
         click.argument("file", metavar="FILE"),
     ):
         function = decorate(function)
@@ -76,17 +77,20 @@ def options(function: _Function) -> _Function:
 
 
 def complaint(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> Complaint:
-    return _WrongComplaint(message, facts, hints, as_json=as_json)
+    return Complaint(message, facts, hints, as_json=as_json, exit_code=WRONG)
 
 
-def read_file(name: str, form: Format | None, *, as_json: bool) -> ScheduleFile:
+def read_file(name: str, form: Format | None, *, as_json: bool) -> Read:
     """The file, or stdin where its name is `-`."""
     try:
         if name != "-":
-            return load(Path(name), format=form)
+            declared = load(Path(name), format=form)
+            text = Path(name).read_text(encoding="utf-8-sig")
+            return Read(declared, text, form or ("toml" if Path(name).suffix.lower() == ".toml" else "yaml"))
         if form is None:
             raise complaint("stdin has no ending; say --format toml or --format yaml", {}, as_json=as_json)
-        return loads(sys.stdin.buffer.read(), format=form, source="<stdin>")
+        data = sys.stdin.buffer.read()
+        return Read(loads(data, format=form, source="<stdin>"), data.decode("utf-8-sig"), form)
     except ScheduleFileInvalidError as error:
         raise about_file(error, as_json=as_json) from error
     except OSError as error:
@@ -112,48 +116,27 @@ def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> Complaint:
     return complaint(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
 
 
-def in_store(
-    url: str, ask: Callable[[ScheduleStore], Awaitable[T]], *, read_only: bool, create: bool = False, as_json: bool
-) -> T:
-    """Open the store, ask, and close it; what goes wrong becomes a complaint."""
+def planned(place: Place, file: Read, *, create: bool = False) -> ShownPlan:
+    """What the file would change at the place."""
 
-    async def session() -> T:
-        if not create:
-            require_ledger(url)
-        store = open_store(url, read_only=read_only)
-        if not hasattr(store, "apply_schedules"):
-            raise complaint(f"{store!r} cannot hold durable schedules yet", {}, as_json=as_json)
-        await store.open()
+    async def ask(backend: Backend) -> ShownPlan:
         try:
-            return await ask(cast("ScheduleStore", store))
-        finally:
-            await store.close()
+            return await backend.files.plan(file.declared, file.text, file.form, None)
+        except ScheduleFileInvalidError as error:
+            if not hasattr(error, "problems"):  # a server has told them as notes
+                raise
+            raise about_file(error, as_json=place.as_json) from error
 
-    try:
-        return asyncio.run(session())
-    except ScheduleFileInvalidError as error:
-        raise about_file(error, as_json=as_json) from error
-    except NoonbellError as error:
-        facts = {"store": shown_address(url), "kind": type(error).__name__}
-        raise complaint(str(error), facts, as_json=as_json) from error
-
-
-def shown_address(url: str) -> str:
-    """Without a password."""
-    return re.sub(r"//[^/]*@", "//…@", url)
+    return place.ask(ask, read_only=not create, create=create)
 
 
 # --- a plan on the terminal -------------------------------------------------------------------------------------------
 
 
-def print_plan(plan: Plan, url: str) -> None:
+def print_plan(plan: ShownPlan, place: Place) -> None:
     console = terminal()
-    console.print(
-        Text.assemble(
-            (printable(plan.file.document.source), "bold"), f" ({plan.file.owner}) against {shown_address(url)}"
-        )
-    )
-    prefix = f"{plan.file.owner}:"
+    console.print(Text.assemble((printable(plan.source), "bold"), f" ({plan.managed_by}) against {place.shown}"))
+    prefix = f"{plan.managed_by}:"
     items = [
         *(("quiet hours ", item.id.removeprefix(prefix), item) for item in plan.quiet_hours),
         *(("", item.id, item) for item in plan.schedules),
@@ -166,7 +149,7 @@ def print_plan(plan: Plan, url: str) -> None:
     console.print(Text(summary(plan), "bold"))
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: ShownPlan) -> str:
     """How much there is to do, in one line."""
     if plan.empty:
         return f"Nothing to change: {plan.unchanged} as declared"
@@ -176,9 +159,11 @@ def summary(plan: Plan) -> str:
         f"{len(plan.ids('delete'))} to delete",
         f"{plan.unchanged} unchanged",
     ]
+    told = ", ".join(parts)
     if plan.quiet_hours:
-        parts.append(f"{len(plan.quiet_hours)} quiet hours to change")
-    return ", ".join(parts)
+        counts = Counter[str](item.kind for item in plan.quiet_hours)
+        told += "; quiet hours: " + ", ".join(f"{counts[kind]} to {kind}" for kind in _SIGNS if counts[kind])
+    return told
 
 
 def _print_item(console: Console, kind: str, shown_id: str, item: Item) -> None:
@@ -196,7 +181,7 @@ def _print_item(console: Console, kind: str, shown_id: str, item: Item) -> None:
 
 def _print_change(console: Console, change: FieldChange) -> None:
     if change.field in ("windows", "quiet_hours"):
-        before, after = _windows(change.before), _windows(change.after)
+        before, after = printable(windows_text(change.before)), printable(windows_text(change.after))
     else:
         before, after = _shortened(_value(change.before), _value(change.after))
     field = Text(f"{printable(change.field)}: ", "dim")
@@ -210,18 +195,6 @@ def _print_wrapped(console: Console, line: Text) -> None:
     for number, one in enumerate(lines):
         one.rstrip()
         console.print(Text("      " if number else "    ") + one)
-
-
-def _windows(windows: list[dict[str, Any]]) -> str:
-    """Quiet hours as people say them: `Mon-Fri 22:00-06:00 Europe/Kyiv`."""
-    said = []
-    for window in windows:
-        days = [_DAYS[day] for day in window.get("weekdays", [])]
-        named = f"{days[0]}-{days[-1]}" if window.get("weekdays") == [1, 2, 3, 4, 5] else ",".join(days)
-        when = [part for part in (named, ",".join(window.get("dates", []))) if part]
-        bounds = [f"{key[6:]} {window[key]}" for key in ("valid_from", "valid_to") if key in window]
-        said.append(" ".join([*when, f"{window['from']}-{window['to']}", window["timezone"], *bounds]))
-    return printable("; ".join(said)) or "none"
 
 
 def _value(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Final
 
 import click
 
-from noonbell.cli.complaints import Complaint, printable
+from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
 from noonbell.cli.instants import find_zone
+from noonbell.cli.progress import working
+from noonbell.cli.sealed_store import json_option
 
 _EXAMPLES: Final = """\b
 crontab -l | noonbell import crontab - -o schedules.toml
@@ -19,20 +22,28 @@ noonbell import crontab /etc/crontab --user-field
 _LARGEST: Final = 4 * 1024 * 1024
 
 
-@click.group("import")
+@click.group("import", cls=SpeakingGroup)
 def command() -> None:
     """Make a file of schedules from what another program has."""
 
 
-@command.command("crontab", epilog=_EXAMPLES)
+@command.command("crontab", cls=SpeakingCommand, epilog=_EXAMPLES)
 @click.argument("file", metavar="FILE")
 @click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not be there yet.")
 @click.option("--user-field", is_flag=True, help="Lines name a user before the command, as in /etc/crontab.")
 @click.option("--tz", metavar="ZONE", help="IANA zone of the machine it comes from. Default: the host's.")
 @click.option("--name", metavar="NAME", help="Who owns the schedules. Default: from the file's name.")
+@json_option
 @click.pass_context
 def crontab(
-    ctx: click.Context, *, file: str, out: str | None, user_field: bool, tz: str | None, name: str | None
+    ctx: click.Context,
+    *,
+    file: str,
+    out: str | None,
+    user_field: bool,
+    tz: str | None,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """Translate the crontab FILE (- for stdin) into a file that `noonbell plan` and `noonbell apply` take.
 
@@ -41,15 +52,27 @@ def crontab(
     """
     from noonbell.planning.crontab import import_crontab  # noqa: PLC0415 - the help of the group needs none of it
 
-    zone = str(find_zone(tz, as_json=False))
+    zone = str(find_zone(tz, as_json=as_json))
     source = "stdin" if file == "-" else file
-    found = import_crontab(
-        _read(file), source=source, name=name or _named(out or file), timezone=zone, user_field=user_field
-    )
+    text = _read(file, as_json=as_json)
+    with working("Translating", as_json=as_json):
+        found = import_crontab(
+            text, source=source, name=name or _named(out or file), timezone=zone, user_field=user_field
+        )
+    if out is not None:
+        _write(out, found.toml, as_json=as_json)
+    if as_json:
+        told = {
+            "translated": found.taken,
+            "file": out,
+            "toml": found.toml if out is None else None,
+            "notes": [note.said for note in found.notes],
+            "refused": [{"reason": one.said, "line": one.text} for one in found.refused],
+        }
+        click.echo(json.dumps(told, ensure_ascii=False))
+        ctx.exit(1 if found.refused else 0)
     if out is None:
         click.echo(found.toml, nl=False)
-    else:
-        _write(out, found.toml)
     for note in found.notes:
         click.echo(f"note: {printable(note.said)}", err=True)
     for refused in found.refused:
@@ -59,7 +82,7 @@ def crontab(
     ctx.exit(1 if found.refused else 0)
 
 
-def _read(file: str) -> str:
+def _read(file: str, *, as_json: bool) -> str:
     try:
         if file == "-":
             raw = sys.stdin.buffer.read(_LARGEST + 1)
@@ -67,24 +90,24 @@ def _read(file: str) -> str:
             with Path(file).open("rb") as opened:
                 raw = opened.read(_LARGEST + 1)
     except OSError as error:
-        raise Complaint(f"{file} cannot be read: {error.strerror}", {"file": file}, as_json=False) from error
+        raise Complaint(f"{file} cannot be read: {error.strerror}", {"file": file}, as_json=as_json) from error
     if len(raw) > _LARGEST:
-        raise Complaint(f"{file} is larger than any crontab", {"file": file}, as_json=False)
+        raise Complaint(f"{file} is larger than any crontab", {"file": file}, as_json=as_json)
     try:
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise Complaint(f"{file}:{line}: is not UTF-8", {"file": file, "line": line}, as_json=False) from error
+        raise Complaint(f"{file}:{line}: is not UTF-8", {"file": file, "line": line}, as_json=as_json) from error
 
 
-def _write(out: str, text: str) -> None:
+def _write(out: str, text: str, *, as_json: bool) -> None:
     try:
         with Path(out).open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise Complaint(f"{out} is there already; nothing was written", {"file": out}, as_json=False) from error
+        raise Complaint(f"{out} is there already; nothing was written", {"file": out}, as_json=as_json) from error
     except OSError as error:
-        raise Complaint(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=False) from error
+        raise Complaint(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=as_json) from error
 
 
 def _named(file: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Final
 
 import click
 
 from noonbell.actions.secrets.keys import VARIABLE, add_key, create_key_file
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup
+from noonbell.cli.sealed_store import json_option
 from noonbell.errors import MasterKeyError
 
 _EXAMPLES: Final = """\b
@@ -18,7 +20,7 @@ noonbell keys add master.keys
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@click.group("keys", epilog=_EXAMPLES)
+@click.group("keys", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Make the master keys that secrets are sealed with.
 
@@ -28,24 +30,32 @@ def command() -> None:
     """
 
 
-@command.command("new")
+@command.command("new", cls=SpeakingCommand)
 @_file
-def new(file: Path) -> None:
+@json_option
+def new(file: Path, *, as_json: bool) -> None:
     """Make FILE with a fresh master key, readable by its owner alone. A file that exists is left alone."""
     try:
         create_key_file(file)
     except MasterKeyError as error:
-        raise Complaint(str(error), {"file": str(file)}, as_json=False) from error
+        raise Complaint(str(error), {"file": str(file)}, as_json=as_json) from error
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "newest": 1, "versions": [1]}))
+        return
     click.echo(f"Master key 1 is in {file}, which only its owner can read.")
     click.echo(f"Keep a copy apart from the database. Where a file does not fit, its lines may stand in {VARIABLE}.")
 
 
-@command.command("add")
+@command.command("add", cls=SpeakingCommand)
 @_file
-def add(file: Path) -> None:
+@json_option
+def add(file: Path, *, as_json: bool) -> None:
     """Put a fresh master key on top of those in FILE. It seals new secrets; the older keys still open theirs."""
     try:
         ring = add_key(file)
     except MasterKeyError as error:
-        raise Complaint(str(error), {"file": str(file)}, as_json=False) from error
+        raise Complaint(str(error), {"file": str(file)}, as_json=as_json) from error
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "newest": ring.newest, "versions": list(ring.versions)}))
+        return
     click.echo(f"Master key {ring.newest} is in {file}, above {len(ring.versions) - 1} older.")

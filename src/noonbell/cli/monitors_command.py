@@ -1,72 +1,35 @@
-"""`noonbell monitors`: heartbeat monitors on a local store: make, show, change, pause, remove and ping them."""
+"""`noonbell monitors`: heartbeat monitors: make, show, change, pause, remove and ping them."""
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import json
-import os
-import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
+from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
 from noonbell.cli.instants import span_text
+from noonbell.cli.place import Place, placed
 from noonbell.cli.reading import terminal
-from noonbell.engine import SystemClock
-from noonbell.errors import NoonbellError
-from noonbell.ledger.reading import instant
-from noonbell.monitors import Monitor, Monitors
-from noonbell.monitors.fields import MonitorChanges, MonitorFields
+from noonbell.cli.tables import ago, print_table
+from noonbell.monitors import Monitor
 from noonbell.monitors.monitors import LONGEST_BODY
 from noonbell.monitors.state import PingKind
-from noonbell.ports import DocumentStore
-from noonbell.store.opening import open_store, require_ledger
 
-T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _EXAMPLES: Final = """\b
-noonbell monitors add backup --cron "30 2 * * *" --tz Europe/Kyiv --grace 1800 --store sqlite:///app.db
+noonbell monitors add backup --cron "30 2 * * *" --tz Europe/Kyiv --grace 1800
 noonbell monitors list
 noonbell monitors flips backup
 """
 _STYLES: Final = {"up": "green", "late": "yellow", "down": "bold red", "paused": "dim", "new": "cyan"}
-
-
-class _Stopped(SystemClock):
-    """The clock of one command: it stands at the moment when the command was called."""
-
-    def __init__(self, at: datetime) -> None:
-        super().__init__()
-        self._at = instant(at)
-
-    def now(self) -> int:
-        return self._at
-
-
-def _options(function: _Function) -> _Function:
-    for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included."),
-        click.option(
-            "--store",
-            "--db",
-            "url",
-            metavar="ADDRESS",
-            envvar="NOONBELL_STORE",
-            required=True,
-            help="The ledger, such as sqlite:///app.db. Default: the environment's NOONBELL_STORE.",
-        ),
-    ):
-        function = decorate(function)
-    return cast("_Function", click.pass_obj(function))
 
 
 def _rhythm_options(function: _Function) -> _Function:
@@ -88,11 +51,12 @@ def _rhythm_options(function: _Function) -> _Function:
 _monitor = click.argument("monitor", metavar="ID")
 
 
-@click.group("monitors", epilog=_EXAMPLES)
+@click.group("monitors", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Watch over jobs that run elsewhere and call a URL when they have run.
 
-    A service or an engine takes the pings and notices when one does not come; these commands work on its store.
+    A service or an engine takes the pings and notices when one does not come; these commands work on its store,
+    or ask it.
     """
 
 
@@ -101,51 +65,51 @@ def command() -> None:
 
 @command.command("list", cls=SpeakingCommand)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@_options
-def list_(now: datetime, *, team: str | None, url: str, as_json: bool) -> None:
+@placed
+def list_(*, team: str | None, place: Place) -> None:
     """List the monitors, by id."""
 
-    async def ask(monitors: Monitors) -> list[Monitor]:
+    async def ask(backend: Backend) -> list[Monitor]:
         found: list[Monitor] = []
         cursor: str | None = None
         while True:
-            page = await monitors.list(team=team, cursor=cursor, limit=1000)
+            page = await backend.monitors.list(team=backend.team_seen(team), cursor=cursor, limit=1000)
             found += page.items
             cursor = page.next_cursor
             if cursor is None:
                 return found
 
-    found = _with_monitors(now, url, ask, as_json=as_json, read_only=True)
-    if as_json:
+    found = place.ask(ask, read_only=True)
+    if place.as_json:
         click.echo(json.dumps([_data(one) for one in found], ensure_ascii=False))
         return
     if not found:
         click.echo("There are no monitors.")
         return
-    table = Table("id", "name", "status", "since", "last ping", "due", box=None, pad_edge=False)
+    lines = []
     for one in found:
         status = Text(one.status + (" (running)" if one.running else ""), _STYLES[one.status])
-        name = Text(printable(one.name))
-        table.add_row(one.monitor_id, name, status, _time(one.since), _time(one.last_ping_at), _time(one.due_at))
-    terminal().print(table)
+        times = (ago(one.since, place.now), ago(one.last_ping_at, place.now), ago(one.due_at, place.now))
+        lines.append((one.monitor_id, one.name, status, *times))
+    print_table(("id", "name", "status", "since", "last ping", "due"), lines, folded=1)
 
 
 @command.command("show", cls=SpeakingCommand)
 @_monitor
-@_options
-def show(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
+@placed
+def show(*, monitor: str, place: Place) -> None:
     """Show a monitor, its ping URL included."""
-    _tell(_with_monitors(now, url, lambda monitors: monitors.get(monitor), as_json=as_json, read_only=True), as_json)
+    _tell(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
 
 
 @command.command("pings", cls=SpeakingCommand)
 @_monitor
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
-@_options
-def pings(now: datetime, *, monitor: str, limit: int, url: str, as_json: bool) -> None:
+@placed
+def pings(*, monitor: str, limit: int, place: Place) -> None:
     """Show the last pings of a monitor, newest first, and the beginning of what they said."""
-    found = _with_monitors(now, url, lambda one: one.pings(monitor, limit=limit), as_json=as_json, read_only=True)
-    if as_json:
+    found = place.ask(lambda backend: backend.monitors.pings(monitor, limit=limit), read_only=True)
+    if place.as_json:
         click.echo(json.dumps([_data(one) for one in found], ensure_ascii=False))
         return
     for one in found:
@@ -158,11 +122,11 @@ def pings(now: datetime, *, monitor: str, limit: int, url: str, as_json: bool) -
 @command.command("flips", cls=SpeakingCommand)
 @_monitor
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True)
-@_options
-def flips(now: datetime, *, monitor: str, limit: int, url: str, as_json: bool) -> None:
+@placed
+def flips(*, monitor: str, limit: int, place: Place) -> None:
     """Show the last changes of a monitor's status, newest first."""
-    found = _with_monitors(now, url, lambda one: one.flips(monitor, limit=limit), as_json=as_json, read_only=True)
-    if as_json:
+    found = place.ask(lambda backend: backend.monitors.flips(monitor, limit=limit), read_only=True)
+    if place.as_json:
         click.echo(json.dumps([_data(one) for one in found], ensure_ascii=False))
         return
     for one in found:
@@ -181,57 +145,61 @@ def flips(now: datetime, *, monitor: str, limit: int, url: str, as_json: bool) -
 @click.option("--id", "monitor_id", metavar="ID", help="Default: one is made.")
 @click.option("--team", metavar="NAME", help='Default: "default".')
 @_rhythm_options
-@_options
-def add(now: datetime, *, name: str, url: str, as_json: bool, **given: Any) -> None:
+@placed
+def add(*, name: str, place: Place, **given: Any) -> None:
     """Make a monitor called NAME, and show its ping URL. One of --cron and --every says when a ping is due."""
-    fields = cast("MonitorFields", {"name": name, **_fields(given, as_json=as_json)})
+    fields = {"name": name, **_fields(given, as_json=place.as_json)}
     if "spec" not in fields:
-        raise Complaint("When is a ping due? Say --cron or --every", {}, as_json=as_json)
-    _tell(_with_monitors(now, url, lambda monitors: monitors.create(**fields), as_json=as_json), as_json)
+        raise place.complaint("When is a ping due? Say --cron or --every")
+
+    async def make(backend: Backend) -> Monitor:
+        return await backend.monitors.create(**{**fields, "team": backend.team_for(fields.get("team"))})
+
+    _tell(place.ask(make), place)
 
 
 @command.command("edit", cls=SpeakingCommand)
 @_monitor
 @click.option("--name", metavar="NAME")
 @_rhythm_options
-@_options
-def edit(now: datetime, *, monitor: str, url: str, as_json: bool, **given: Any) -> None:
+@placed
+def edit(*, monitor: str, place: Place, **given: Any) -> None:
     """Change what is given. Where the rhythm changes, what is due is counted from now."""
-    fields = cast("MonitorChanges", _fields(given, as_json=as_json))
-    _tell(_with_monitors(now, url, lambda monitors: monitors.update(monitor, **fields), as_json=as_json), as_json)
+    fields = _fields(given, as_json=place.as_json)
+    _tell(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
 
 
 @command.command("pause", cls=SpeakingCommand)
 @_monitor
-@_options
-def pause(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
+@placed
+def pause(*, monitor: str, place: Place) -> None:
     """Conclude nothing about a monitor until it is resumed."""
-    _tell(_with_monitors(now, url, lambda monitors: monitors.pause(monitor), as_json=as_json), as_json)
+    _tell(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
 
 
 @command.command("resume", cls=SpeakingCommand)
 @_monitor
-@_options
-def resume(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
+@placed
+def resume(*, monitor: str, place: Place) -> None:
     """Watch a paused monitor again; the next ping is counted from now."""
-    _tell(_with_monitors(now, url, lambda monitors: monitors.resume(monitor), as_json=as_json), as_json)
+    _tell(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
 
 
 @command.command("new-url", cls=SpeakingCommand)
 @_monitor
-@_options
-def new_url(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
+@placed
+def new_url(*, monitor: str, place: Place) -> None:
     """Give a monitor another ping URL; the old one is unknown from then on."""
-    _tell(_with_monitors(now, url, lambda monitors: monitors.renew_token(monitor), as_json=as_json), as_json)
+    _tell(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
 
 
 @command.command("rm", cls=SpeakingCommand)
 @_monitor
-@_options
-def rm(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
+@placed
+def rm(*, monitor: str, place: Place) -> None:
     """Delete a monitor with its pings and flips; the audit stays."""
-    _with_monitors(now, url, lambda monitors: monitors.delete(monitor), as_json=as_json)
-    click.echo(json.dumps({"deleted": monitor}) if as_json else f"{monitor} is deleted.")
+    place.ask(lambda backend: backend.monitors.delete(monitor))
+    click.echo(json.dumps({"deleted": monitor}) if place.as_json else f"{monitor} is deleted.")
 
 
 @command.command("ping", cls=SpeakingCommand)
@@ -240,57 +208,27 @@ def rm(now: datetime, *, monitor: str, url: str, as_json: bool) -> None:
 @click.option("--exit-code", type=click.IntRange(0, 255), help="0 is a success, anything else a failure.")
 @click.option("--run", default="", help="The name of the run.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Keep what is read from stdin as its body.")
-@_options
+@placed
 def ping(
-    now: datetime,
     *,
     monitor: str,
     kind: PingKind | None,
     exit_code: int | None,
     run: str,
     from_stdin: bool,
-    url: str,
-    as_json: bool,
+    place: Place,
 ) -> None:
-    """Ping a monitor by its id, straight into the store: for jobs on the same machine, and for trying out rules."""
+    """Ping a monitor by its id: for jobs on the same machine, and for trying out rules."""
     body = sys.stdin.buffer.read(2 * LONGEST_BODY) if from_stdin else b""
 
-    async def ask(monitors: Monitors) -> Monitor:
-        token = (await monitors.get(monitor)).token
-        return await monitors.ping(token, kind, body=body, exit_code=exit_code, run=run)
+    async def ask(backend: Backend) -> Monitor:
+        token = (await backend.monitors.get(monitor)).token
+        return await backend.monitors.ping(token, kind, body=body, exit_code=exit_code, run=run)
 
-    _tell(_with_monitors(now, url, ask, as_json=as_json), as_json)
+    _tell(place.ask(ask), place)
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
-
-
-def _with_monitors(
-    now: datetime, url: str, ask: Callable[[Monitors], Awaitable[T]], *, as_json: bool, read_only: bool = False
-) -> T:
-    """Open the store, ask its monitors, and close it; what goes wrong becomes a complaint."""
-
-    async def session() -> T:
-        require_ledger(url)
-        store = open_store(url, read_only=read_only)
-        await store.open()
-        try:
-            return await ask(Monitors(cast("DocumentStore", store), _Stopped(now), actor=_actor()))
-        finally:
-            await store.close()
-
-    try:
-        return asyncio.run(session())
-    except NoonbellError as error:
-        facts = {"store": re.sub(r"//[^/]*@", "//…@", url), "kind": type(error).__name__}
-        raise Complaint(str(error), facts, as_json=as_json) from error
-
-
-def _actor() -> str:
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user without a name
-        return f"cli:{os.getuid()}"
 
 
 def _fields(given: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
@@ -323,8 +261,8 @@ def _time(at: datetime | None) -> str:
     return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _tell(one: Monitor, as_json: bool) -> None:  # noqa: FBT001 - the last word of every command
-    if as_json:
+def _tell(one: Monitor, place: Place) -> None:
+    if place.as_json:
         click.echo(json.dumps(_data(one), ensure_ascii=False))
         return
     rhythm = f"every {one.spec} s" if one.type == "interval" else f"{one.spec} ({one.timezone})"
@@ -335,7 +273,7 @@ def _tell(one: Monitor, as_json: bool) -> None:  # noqa: FBT001 - the last word 
         ("status", f"{one.status} since {_time(one.since)}" + (f": {one.reason}" if one.reason else "")),
         ("running since", ", ".join(_time(run.since) for run in one.running)),
         ("next ping by", _time(one.due_at)),
-        ("ping URL", f"…{one.ping_path}"),
+        ("ping URL", f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"),
     ]
     terminal().print(Text(printable(one.name), "bold"))
     for label, value in lines:

@@ -5,6 +5,7 @@ A command's module is imported when the command is called. Tests pass the time o
 
 from __future__ import annotations
 
+import difflib
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Final
@@ -13,27 +14,60 @@ import click
 
 from noonbell import __version__
 
-# name -> (module, the line shown in --help). The line stands here so that --help loads no command.
-_COMMANDS: Final = {
-    "apply": ("noonbell.cli.apply_command", "Bring the schedules of a store to what a file says."),
-    "channels": ("noonbell.cli.channels_command", "Say where notices can go."),
-    "explain": ("noonbell.cli.explain_command", "Say in English when a cron expression fires."),
-    "keys": ("noonbell.cli.keys_command", "Make the master keys that secrets are sealed with."),
-    "import": ("noonbell.cli.import_command", "Translate a crontab into a file of schedules."),
-    "monitors": ("noonbell.cli.monitors_command", "Watch over jobs that run elsewhere."),
-    "next": ("noonbell.cli.next_command", "List the coming occurrences of a cron expression."),
-    "plan": ("noonbell.cli.plan_command", "Show what a file of schedules would change, and what that means."),
-    "prune": ("noonbell.cli.prune_command", "Forget old days of a ledger, and keep their counts."),
-    "rules": ("noonbell.cli.rules_command", "Say who is told of what."),
-    "secrets": ("noonbell.cli.secrets_command", "Put in the secrets that requests name."),
-    "signing": ("noonbell.cli.signing_command", "Show or replace the keys that sign a schedule's requests."),
-    "verify": ("noonbell.cli.verify_command", "Prove that a ledger is whole, or tell what is wrong with it."),
-    "why": ("noonbell.cli.why_command", "Say why a task did, or did not, run at a time."),
+# The lines stand here so that --help loads no command.
+_GROUPS: Final = {
+    "Schedules": {
+        "schedules": "Make, see, change and run schedules.",
+        "runs": "See what has run, and what runs now.",
+        "quiet": "Say when schedules are to be silent.",
+        "next": "List the coming occurrences of a cron expression.",
+        "explain": "Say in English when a cron expression fires.",
+        "top": "Watch what is due, runs and fails, live.",
+    },
+    "Accounts": {
+        "why": "Say why a task did, or did not, run at a time.",
+        "verify": "Prove that a ledger is whole, or tell what is wrong with it.",
+        "prune": "Forget old days of a ledger, and keep their counts.",
+    },
+    "Files": {
+        "plan": "Show what a file of schedules would change, and what that means.",
+        "apply": "Bring the schedules of a store to what a file says.",
+        "import": "Translate a crontab into a file of schedules.",
+    },
+    "Notices": {
+        "channels": "Say where notices can go.",
+        "rules": "Say who is told of what.",
+        "monitors": "Watch over jobs that run elsewhere.",
+    },
+    "Keys and people": {
+        "secrets": "Put in the secrets that requests name.",
+        "signing": "Show or replace the keys that sign a schedule's requests.",
+        "keys": "Make the master keys that secrets are sealed with.",
+        "api-keys": "Make and revoke the keys of the REST API.",
+        "admin": "Make the people who look after a service, and its teams.",
+    },
+    "Service": {
+        "serve": "Run the service: REST API, login and engine.",
+        "worker": "Run the engine alone, without the API.",
+        "config": "Show the settings of the service, and where each came from.",
+        "doctor": "Check the installation, and say what to do.",
+        "completion": "Print the shell completion for bash, zsh or fish.",
+    },
 }
+_COMMANDS: Final = {name: line for group in _GROUPS.values() for name, line in group.items()}
 
 _EPILOG: Final = """\b
-Shell completion (bash; zsh_source and fish_source likewise):
-  eval "$(_NOONBELL_COMPLETE=bash_source noonbell)"
+Most commands work on a database (--store, NOONBELL_STORE) or on a service
+(--server, NOONBELL_URL, with a key in NOONBELL_API_KEY). All know --json.
+
+\b
+  noonbell schedules add "every weekday at 9am" --name bell --command true
+  noonbell why bell 09:00
+  eval "$(noonbell completion bash)"
+
+\b
+Exit status: 0 done; 1 what was looked at is not well; 2 bad input or refused;
+3 the server cannot be reached; 4 the key is not accepted; 130 Ctrl-C.
 """
 
 
@@ -46,14 +80,30 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         if cmd_name not in _COMMANDS:
             return None
-        found = import_module(_COMMANDS[cmd_name][0]).command
+        module = f"noonbell.cli.{cmd_name.replace('-', '_')}_command"
+        found = import_module(module).command
         if not isinstance(found, click.Command):
-            raise TypeError(f"{_COMMANDS[cmd_name][0]}.command is not a click command")
+            raise TypeError(f"{module}.command is not a click command")
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _COMMANDS and not ctx.resilient_parsing:
+            from noonbell.cli.complaints import Complaint  # noqa: PLC0415 - only where something is wrong
+
+            near = difflib.get_close_matches(name, _COMMANDS, n=3, cutoff=0.5)
+            hint = f"Did you mean: {', '.join(near)}" if near else "noonbell --help lists them"
+            facts = {"value": name, "suggestions": near, "known": sorted(_COMMANDS)}
+            raise Complaint(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(_COMMANDS.items())])
+        width = max(map(len, _COMMANDS))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", line) for name, line in group.items()])
 
 
 @click.group(cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,8 +112,8 @@ class _LazyGroup(click.Group):
 def program(ctx: click.Context) -> None:
     """Schedules that can account for every minute.
 
-    Expressions are POSIX cron: minute, hour, day, month and weekday, in quotes. Steps, names, macros such as @daily and
-    Quartz forms are translated, and the translation is shown.
+    Expressions are POSIX cron: minute, hour, day, month and weekday, in quotes. Steps, names, macros such as @daily,
+    Quartz forms and English are translated, and the translation is shown.
     """
     if ctx.obj is None:
         ctx.obj = datetime.now(UTC)

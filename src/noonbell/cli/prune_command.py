@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -12,49 +13,55 @@ import click
 from rich.text import Text
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand
-from noonbell.cli.ledger import ask_ledger, db_option, json_option, tell
-from noonbell.cli.reading import terminal
+from noonbell.cli.ledger import tell
+from noonbell.cli.place import Place, placed
+from noonbell.cli.progress import working
+from noonbell.errors import StoreError
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.retention import Forgotten, prunable
 from noonbell.ledger.wording import counted
-from noonbell.ports import Pruned, ScheduleStore, Store
+from noonbell.ports import ScheduleStore
+from noonbell.store.opening import open_store, require_ledger
 
 _EXAMPLES: Final = """\b
 noonbell prune --db sqlite:///app.db --keep 90d --dry-run
 noonbell prune --db sqlite:///app.db --keep 90d
 """
+_DAY: Final = 86_400_000_000
 _UNITS: Final = {"d": 1, "w": 7, "y": 365}
 _KEEP: Final = re.compile(r"\s*([0-9]{1,6})\s*([dwy])\s*")
 _RIGHT: Final = "a number of days, weeks or years, such as 90d, 12w or 2y"
 
 
 @click.command("prune", cls=SpeakingCommand, epilog=_EXAMPLES)
-@db_option
 @click.option("--keep", metavar="LENGTH", required=True, help="How much of the past stays whole, such as 90d.")
 @click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
-@json_option
-@click.pass_obj
-def command(now: datetime, *, url: str, keep: str, dry_run: bool, as_json: bool) -> None:
+@placed
+def command(*, keep: str, dry_run: bool, place: Place) -> None:
     """Forget the days of a ledger that are older than LENGTH: their runs, spans, attempts, audit events, dead letters.
 
     Of each day and schedule the counts are kept, so that `noonbell verify` can still prove the ledger whole. Runs that
-    have not ended, and what a schedule still has to decide, stay. Days are days in UTC.
+    have not ended, and what a schedule still has to decide, stay. Days are days in UTC. A service prunes by itself
+    (retention_days); this is for a database.
     """
-    before = instant(_begin(now, keep, as_json=as_json))
-    shows = not as_json and terminal().is_terminal
+    url = place.require_store("prune")
+    before = instant(_begin(place.now, keep, as_json=place.as_json))
 
-    async def ask(store: Store) -> Forgotten:
-        if dry_run:
-            return await prunable(store, before)
-        total = Forgotten()
-        while (pruned := await cast("ScheduleStore", store).prune_day(before)) is not None:
-            total.add(pruned)
-            if shows:
-                tell(Text(_day(pruned), "dim"))
-        return total
+    async def session() -> Forgotten:
+        require_ledger(url)
+        store = cast("ScheduleStore", open_store(url, read_only=dry_run))
+        await store.open()
+        try:
+            return await (prunable(store, before) if dry_run else _pruned(store, before, as_json=place.as_json))
+        finally:
+            await store.close()
 
-    found = ask_ledger(url, ask, as_json=as_json, read_only=dry_run)
-    if as_json:
+    try:
+        found = asyncio.run(session())
+    except StoreError as error:
+        facts = {"option": "--db", "value": place.shown, "kind": type(error).__name__}
+        raise place.complaint(str(error), facts) from error
+    if place.as_json:
         told = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
         click.echo(json.dumps(told))
         return
@@ -70,8 +77,15 @@ def command(now: datetime, *, url: str, keep: str, dry_run: bool, as_json: bool)
     tell(Text.assemble((verb, "bold"), text))
 
 
-def _day(pruned: Pruned) -> str:
-    return f"{moment(pruned.day).date()}  {counted(pruned.runs, 'run')}, {counted(pruned.spans, 'span')}"
+async def _pruned(store: ScheduleStore, before: int, *, as_json: bool) -> Forgotten:
+    total = Forgotten()
+    with working("Forgetting old days", as_json=as_json, unit="days") as work:
+        days: int | None = None
+        while (pruned := await store.prune_day(before)) is not None:
+            total.add(pruned)
+            days = (before - pruned.day) // _DAY if days is None else days
+            work.tell(total.days, max(days, total.days))
+    return total
 
 
 def _shown(at: int) -> str:

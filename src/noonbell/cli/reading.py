@@ -95,7 +95,7 @@ def options(function: _Function) -> _Function:
         click.option(
             "--tz",
             metavar="ZONE",
-            shell_complete=_complete_zone,
+            shell_complete=complete_zone,
             help="IANA time zone. Default: that of the text, else the host's.",
         ),
         click.argument("expression"),
@@ -104,7 +104,7 @@ def options(function: _Function) -> _Function:
     return function
 
 
-def _complete_zone(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_zone(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     return sorted(zone for zone in available_timezones() if zone.lower().startswith(incomplete.lower()))
 
 

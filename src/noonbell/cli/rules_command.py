@@ -7,23 +7,20 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
-from noonbell.cli.complaints import SpeakingCommand, printable
-from noonbell.cli.notify_store import with_notify
-from noonbell.cli.reading import terminal
-from noonbell.cli.sealed_store import json_option, store_option, team_option
+from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup
+from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.tables import print_table
 from noonbell.notify.records import EVENTS, Rule
 
 _EXAMPLES: Final = """\b
-noonbell rules add nightly --on failed --on recovered --to ops --tag nightly --store sqlite:///app.db
+noonbell rules add nightly --on failed --on recovered --to ops --tag nightly
 noonbell rules add slow-reports --on slow --slow 600 --to ops --schedule 3f0c
 """
 _id = click.argument("rule_id", metavar="ID")
 
 
-@click.group("rules", epilog=_EXAMPLES)
+@click.group("rules", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Say who is told of what. `noonbell channels` says where notices can go."""
 
@@ -42,47 +39,41 @@ def command() -> None:
 @click.option("--title", help="A text with fields such as {{name}}.")
 @click.option("--text", help="As --title.")
 @team_option
-@store_option
-@json_option
-def add(*, rule_id: str, name: str | None, team: str, url: str, as_json: bool, **given: Any) -> None:
+@placed
+def add(*, rule_id: str, name: str | None, team: str | None, place: Place, **given: Any) -> None:
     """Add the rule ID."""
     fields = {field: value for field, value in given.items() if value is not None}
-    made = with_notify(
-        url,
-        lambda faces: faces.rules.create(rule_id=rule_id, name=name or rule_id, team=team, **fields),
-        as_json=as_json,
+    made = place.ask(
+        lambda backend: backend.rules.create(
+            rule_id=rule_id, name=name or rule_id, team=backend.team_for(team), **fields
+        )
     )
-    click.echo(_json(made) if as_json else f"{rule_id} is there: {_said(made)}.")
+    click.echo(_json(made) if place.as_json else f"{rule_id} is there: {_said(made)}.")
 
 
 @command.command("list", cls=SpeakingCommand)
 @click.option("--team", metavar="NAME", help="Only those of one team.")
-@store_option
-@json_option
-def list_(*, team: str | None, url: str, as_json: bool) -> None:
+@placed
+def list_(*, team: str | None, place: Place) -> None:
     """List the rules."""
-    page = with_notify(url, lambda faces: faces.rules.list(team=team, limit=1_000), as_json=as_json, read_only=True)
-    if as_json:
+    page = place.ask(lambda backend: backend.rules.list(team=backend.team_seen(team), limit=1_000), read_only=True)
+    if place.as_json:
         click.echo(_json(page.items))
         return
     if not page.items:
         click.echo("There are no rules.")
         return
-    table = Table("id", "team", "what", "", box=None, pad_edge=False)
-    for one in page.items:
-        cells = (one.rule_id, one.team, _said(one), "" if one.enabled else "off")
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    terminal().print(table)
+    lines = [(one.rule_id, one.team, _said(one), "" if one.enabled else "off") for one in page.items]
+    print_table(("id", "team", "what", ""), lines, folded=2)
 
 
 @command.command("rm", cls=SpeakingCommand)
 @_id
-@store_option
-@json_option
-def remove(*, rule_id: str, url: str, as_json: bool) -> None:
+@placed
+def remove(*, rule_id: str, place: Place) -> None:
     """Remove the rule ID."""
-    with_notify(url, lambda faces: faces.rules.delete(rule_id), as_json=as_json)
-    click.echo(json.dumps({"removed": rule_id}) if as_json else f"{rule_id} is removed.")
+    place.ask(lambda backend: backend.rules.delete(rule_id))
+    click.echo(json.dumps({"removed": rule_id}) if place.as_json else f"{rule_id} is removed.")
 
 
 def _said(rule: Rule) -> str:

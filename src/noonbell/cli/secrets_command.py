@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from noonbell.actions.secrets.book import Rotation
 from noonbell.actions.secrets.records import SecretFacts
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.reading import terminal
-from noonbell.cli.sealed_store import json_option, key_option, read_value, store_option, team_option, with_secrets
+from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.place import Place, key_file_option, placed, team_option
+from noonbell.cli.progress import working
+from noonbell.cli.sealed_store import read_value
+from noonbell.cli.tables import print_table
 from noonbell.ledger.reading import moment
 from noonbell.ledger.wording import counted
 
@@ -27,7 +29,7 @@ noonbell secrets rotate
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("secrets", epilog=_EXAMPLES)
+@click.group("secrets", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Put in the secrets that requests name as ${secrets.NAME}.
 
@@ -38,73 +40,76 @@ def command() -> None:
 @command.command("set", cls=SpeakingCommand)
 @_name
 @team_option
-@store_option
-@key_option
-@json_option
-def set_(*, name: str, team: str, url: str, key_file: Path | None, as_json: bool) -> None:
+@key_file_option
+@placed
+def set_(*, name: str, team: str | None, key_file: Path | None, place: Place) -> None:
     """Store the secret NAME, or a new value of it. The value is asked for, or read from stdin."""
-    value = read_value(f"Value of {printable(name)}", as_json=as_json)
-    facts = with_secrets(url, key_file, lambda secrets: secrets.put(team, name, value), as_json=as_json)
-    if as_json:
+    value = read_value(f"Value of {printable(name)}", as_json=place.as_json)
+    facts = place.ask(
+        lambda backend: backend.secrets.put(backend.team_for(team), name, value), key_file=key_file, needs_keys=True
+    )
+    if place.as_json:
         click.echo(json.dumps(_as_json(facts), ensure_ascii=False))
     else:
-        click.echo(f"{name} of team {printable(team)} is stored, version {facts.version}.")
+        click.echo(f"{name} of team {printable(facts.team)} is stored, version {facts.version}.")
 
 
 @command.command("list", cls=SpeakingCommand)
 @team_option
-@store_option
-@json_option
-def list_(*, team: str, url: str, as_json: bool) -> None:
+@placed
+def list_(*, team: str | None, place: Place) -> None:
     """List names, versions and times. Needs no master key."""
-    found = with_secrets(
-        url, None, lambda secrets: secrets.list(team), as_json=as_json, read_only=True, needs_keys=False
-    )
-    if as_json:
+
+    async def ask(backend: Backend) -> tuple[str, Sequence[SecretFacts]]:
+        whose = backend.team_for(team)
+        return whose, await backend.secrets.list(whose)
+
+    whose, found = place.ask(ask, read_only=True)
+    if place.as_json:
         click.echo(json.dumps([_as_json(facts) for facts in found], ensure_ascii=False))
         return
     if not found:
-        click.echo(f"Team {printable(team)} has no secrets.")
+        click.echo(f"Team {printable(whose)} has no secrets.")
         return
-    table = Table("name", "version", "master key", "created", "value put", box=None, pad_edge=False)
+    lines = []
     for facts in found:
         times = (f"{moment(at):%Y-%m-%d %H:%M}" for at in (facts.created_at, facts.updated_at))
-        table.add_row(Text(printable(facts.name)), str(facts.version), str(facts.key_version), *times)
-    terminal().print(table)
+        lines.append((facts.name, str(facts.version), str(facts.key_version), *times))
+    print_table(("name", "version", "master key", "created", "value put"), lines, folded=0)
 
 
 @command.command("rm", cls=SpeakingCommand)
 @_name
 @team_option
-@store_option
-@json_option
-def remove(*, name: str, team: str, url: str, as_json: bool) -> None:
+@placed
+def remove(*, name: str, team: str | None, place: Place) -> None:
     """Remove the secret NAME. What refers to it fails from then on, before anything is sent."""
-    gone = with_secrets(url, None, lambda secrets: secrets.delete(team, name), as_json=as_json, needs_keys=False)
+
+    async def ask(backend: Backend) -> tuple[str, bool]:
+        whose = backend.team_for(team)
+        return whose, await backend.secrets.delete(whose, name)
+
+    whose, gone = place.ask(ask)
     if not gone:
-        told = f'Team "{printable(team)}" has no secret "{printable(name)}"'
-        raise Complaint(told, {"argument": "NAME", "value": name, "team": team}, as_json=as_json)
-    click.echo(json.dumps({"removed": name, "team": team}) if as_json else f"{name} is removed.")
+        told = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
+        raise place.complaint(told, {"argument": "NAME", "value": name, "team": whose})
+    click.echo(json.dumps({"removed": name, "team": whose}) if place.as_json else f"{name} is removed.")
 
 
 @command.command("rotate", cls=SpeakingCommand)
-@store_option
-@key_option
-@json_option
-def rotate(*, url: str, key_file: Path | None, as_json: bool) -> None:
+@key_file_option
+@placed
+def rotate(*, key_file: Path | None, place: Place) -> None:
     """Wrap what is sealed under older master keys anew, under the newest.
 
     Others may read and write meanwhile. It can be stopped and started again. Exit status 1: some records do not open;
     they are named, and left as they are.
     """
-    shows = not as_json and terminal().is_terminal
-
-    def progress(done: int) -> None:
-        if shows:
-            terminal().print(Text(f"{done} rewrapped", "dim"))
-
-    done = with_secrets(url, key_file, lambda secrets: secrets.rotate(progress=progress), as_json=as_json)
-    _tell(done, as_json=as_json)
+    with working("Wrapping anew", as_json=place.as_json, unit="records") as work:
+        done = place.ask(
+            lambda backend: backend.secrets.rotate(progress=work.counted), key_file=key_file, needs_keys=True
+        )
+    _tell(done, as_json=place.as_json)
     if done.unreadable:
         click.get_current_context().exit(1)
 

@@ -11,18 +11,21 @@ from typing import Final
 import click
 
 from noonbell.actions.signatures import SigningKey
-from noonbell.cli.complaints import SpeakingCommand
-from noonbell.cli.sealed_store import json_option, key_option, store_option, team_option, with_secrets
+from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup
+from noonbell.cli.completing import schedule_names
+from noonbell.cli.finding import find_schedule
+from noonbell.cli.place import Place, key_file_option, placed, team_option
 from noonbell.ledger.reading import moment
 
 _EXAMPLES: Final = """\b
 noonbell signing show SCHEDULE --store sqlite:///app.db --key-file master.keys
 noonbell signing rotate SCHEDULE --overlap 72
 """
-_schedule = click.argument("schedule_id", metavar="SCHEDULE")
+_schedule = click.argument("schedule_id", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
-@click.group("signing", epilog=_EXAMPLES)
+@click.group("signing", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Show or replace the keys that sign a schedule's requests.
 
@@ -33,19 +36,16 @@ def command() -> None:
 @command.command("show", cls=SpeakingCommand)
 @_schedule
 @team_option
-@store_option
-@key_option
-@json_option
-def show(*, schedule_id: str, team: str, url: str, key_file: Path | None, as_json: bool) -> None:
+@key_file_option
+@placed
+def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: Place) -> None:
     """Print the keys that sign now, newest first. The first key of a schedule is made here, if it has none."""
-    keys = with_secrets(
-        url,
-        key_file,
-        lambda secrets: secrets.signing_keys(schedule_id, team),
-        as_json=as_json,
-        of_schedule=schedule_id,
-    )
-    _print(keys, as_json=as_json)
+
+    async def ask(backend: Backend) -> Sequence[SigningKey]:
+        found = await find_schedule(backend.schedules, schedule_id)
+        return await backend.secrets.signing_keys(found.schedule_id, backend.team_for(team))
+
+    _print(place.ask(ask, key_file=key_file, needs_keys=True), as_json=place.as_json)
 
 
 @command.command("rotate", cls=SpeakingCommand)
@@ -53,20 +53,17 @@ def show(*, schedule_id: str, team: str, url: str, key_file: Path | None, as_jso
 @click.option("--overlap", metavar="HOURS", type=click.FloatRange(0, 8_760), default=24, show_default=True,
               help="How long the old key signs on beside the new.")  # fmt: skip
 @team_option
-@store_option
-@key_option
-@json_option
-def rotate(*, schedule_id: str, overlap: float, team: str, url: str, key_file: Path | None, as_json: bool) -> None:
+@key_file_option
+@placed
+def rotate(*, schedule_id: str, overlap: float, team: str | None, key_file: Path | None, place: Place) -> None:
     """Replace the key, and print those that sign now. With --overlap 0 the old one ends at once."""
     beside = timedelta(hours=overlap)
-    keys = with_secrets(
-        url,
-        key_file,
-        lambda secrets: secrets.rotate_signing_keys(schedule_id, team, overlap=beside),
-        as_json=as_json,
-        of_schedule=schedule_id,
-    )
-    _print(keys, as_json=as_json)
+
+    async def ask(backend: Backend) -> Sequence[SigningKey]:
+        found = await find_schedule(backend.schedules, schedule_id)
+        return await backend.secrets.rotate_signing_keys(found.schedule_id, backend.team_for(team), overlap=beside)
+
+    _print(place.ask(ask, key_file=key_file, needs_keys=True), as_json=place.as_json)
 
 
 def _print(keys: Sequence[SigningKey], *, as_json: bool) -> None:

@@ -4,57 +4,63 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.ledger import ask_ledger, db_option, json_option, owner_named, owner_options, tell
-from noonbell.ledger import Report, verify_store
-from noonbell.ledger.reading import instant, moment
+from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.place import Place, placed
+from noonbell.cli.progress import working
+from noonbell.ledger import Report
+from noonbell.ledger.reading import moment
 from noonbell.ledger.wording import counted
-from noonbell.ports import Store
+
+if TYPE_CHECKING:
+    from noonbell.cli.backend.protocol import Backend
 
 _EXAMPLES: Final = """\b
 noonbell verify --db sqlite:///app.db
-noonbell verify --db sqlite:///app.db --from 2026-11-01 --to 2026-11-08 --json
+noonbell verify --db sqlite:///app.db --from 2026-11-01 --to 2026-11-08
 """
 _RIGHT: Final = "an ISO-8601 time, such as 2026-11-01T01:30 (UTC) or 2026-11-01T01:30-04:00"
 
 
 @click.command("verify", cls=SpeakingCommand, epilog=_EXAMPLES)
-@db_option
 @click.option("--from", "from_", metavar="TIME", help="Only occurrences from this ISO-8601 time on (no offset: UTC).")
 @click.option("--to", metavar="TIME", help="Only occurrences up to this time.")
 @owner_options
-@json_option
+@placed
 @click.pass_context
 def command(
     ctx: click.Context,
     *,
-    url: str,
     from_: str | None,
     to: str | None,
     scheduler: str | None,
     owner: str | None,
-    as_json: bool,
+    place: Place,
 ) -> None:
     """Prove that a ledger is whole: every occurrence has one verdict, and every run has its occurrence.
 
+    A server looks at the last day unless --from says otherwise, and at the schedules of the key's team.
+
     Exit status: 0 whole, 1 something is wrong (each is told), 2 bad input.
     """
-    from_at = None if from_ is None else instant(_instant(from_, "--from", as_json=as_json))
-    to_at = None if to is None else instant(_instant(to, "--to", as_json=as_json))
+    as_json = place.as_json
+    from_at = None if from_ is None else _instant(from_, "--from", as_json=as_json)
+    to_at = None if to is None else _instant(to, "--to", as_json=as_json)
     if from_at is not None and to_at is not None and to_at < from_at:
         message = f"--to {to} lies before --from {from_}"
         raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
     owned_by = owner_named(scheduler, owner, as_json=as_json)
 
-    async def ask(store: Store) -> Report:
-        found = await verify_store(store, managed_by=owned_by, from_at=from_at, to_at=to_at)
+    async def ask(backend: Backend) -> Report:
+        with working("Reading the ledger", as_json=as_json, unit="rows") as work:
+            found = await backend.ledger.verify(owned_by, from_at, to_at, work.counted)
         if owned_by is not None and not found.schedules and not found.problems:
-            known = sorted({str(row["managed_by"]) for row in await store.schedules()})
+            known = await backend.ledger.owners()
             message = f"There is nothing of {owned_by} in this ledger; it holds {', '.join(known) or 'nothing at all'}"
             facts = {
                 "option": "--scheduler" if owner is None else "--owner",
@@ -64,7 +70,7 @@ def command(
             raise Complaint(message, facts, as_json=as_json)
         return found
 
-    report = ask_ledger(url, ask, as_json=as_json)
+    report = place.ask(ask, read_only=True)
     if as_json:
         click.echo(json.dumps(_report_data(report), ensure_ascii=False))
     else:

@@ -5,59 +5,52 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, time
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
 import click
 from rich.text import Text
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.ledger import ask_ledger, db_option, json_option, owner_named, owner_options, tell
-from noonbell.ledger import Answer, why
-from noonbell.ledger.reading import instant
-from noonbell.ledger.why import find_task, zone_of_task
-from noonbell.ports import Store
+from noonbell.cli.completing import schedule_names
+from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.place import Place, placed
+from noonbell.ledger import Answer
+
+if TYPE_CHECKING:
+    from noonbell.cli.backend.protocol import Backend
 
 _EXAMPLES: Final = """\b
 noonbell why --db sqlite:///app.db sync-logs 02:30
 noonbell why --db sqlite:///app.db sync-logs 2026-11-01T01:30
+noonbell why report 09:00 --server https://bell.example.org
 """
 _CLOCK: Final = re.compile(r"\s*(\d\d?):(\d\d)(?::(\d\d))?\s*")
 _RIGHT: Final = "HH:MM or HH:MM:SS (today), or an ISO-8601 time such as 2026-11-01T01:30 or 2026-11-01T01:30-04:00"
 
 
 @click.command("why", cls=SpeakingCommand, epilog=_EXAMPLES)
-@db_option
-@click.argument("task", metavar="NAME")
+@click.argument("task", metavar="NAME", shell_complete=schedule_names)
 @click.argument("words", metavar="[TIME]", nargs=-1)
 @owner_options
-@json_option
-@click.pass_obj
-def command(
-    now: datetime,
-    *,
-    url: str,
-    task: str,
-    words: tuple[str, ...],
-    scheduler: str | None,
-    owner: str | None,
-    as_json: bool,
-) -> None:
+@placed
+def command(*, task: str, words: tuple[str, ...], scheduler: str | None, owner: str | None, place: Place) -> None:
     """Say why a task or schedule did, or did not, run at TIME; without TIME, at its latest occurrence, and what comes
     next. NAME is its name or its id.
 
     TIME is HH:MM or HH:MM:SS (today), or ISO-8601, in the zone of the schedule unless it has an offset.
     """
-    owned_by = owner_named(scheduler, owner, as_json=as_json)
+    owned_by = owner_named(scheduler, owner, as_json=place.as_json)
 
-    async def ask(store: Store) -> Answer:
+    async def ask(backend: Backend) -> Answer:
         at = None
         if words:  # a date and a time may come as two
-            zone = zone_of_task(await find_task(store, task, owned_by)).zone
-            at = _moment(" ".join(words), now.astimezone(zone), as_json=as_json)
-        return await why(store, task, at, managed_by=owned_by, now=instant(now))
+            zone = ZoneInfo(await backend.ledger.zone_of(task, owned_by))
+            at = _moment(" ".join(words), place.now.astimezone(zone), as_json=place.as_json)
+        return await backend.ledger.why(task, at, owned_by)
 
-    answer = ask_ledger(url, ask, as_json=as_json)
-    if as_json:
+    answer = place.ask(ask, read_only=True)
+    if place.as_json:
         click.echo(json.dumps({"text": answer.text, **answer.facts}, ensure_ascii=False))
         return
     tell(Text(printable(answer.text)))

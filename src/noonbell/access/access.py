@@ -1,0 +1,193 @@
+"""`Access`: teams, API keys, users and sessions of one store.
+
+    access = Access(store, clock)
+    record, key = await access.create_key("default", ["write"], name="deployments")
+    caller = await access.authenticate(key)          # Caller, or None
+
+A key is `nbk_<id>_<secret>`: the id finds its document, and the SHA-256 of the secret is compared in constant time.
+What was found is remembered for CACHED_SECONDS, so that a busy client does not read the store each time: a key that is
+revoked by another process works that much longer, one that is revoked here does not. The last use is written at most
+once a minute.
+
+`acting` gives a view with another actor, whom the audit then names.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from noonbell.access import records as checked
+from noonbell.access.acting import digest
+from noonbell.access.people import People
+from noonbell.access.records import (
+    API_KEY,
+    DEFAULT_TEAM,
+    TEAM,
+    ApiKey,
+    Caller,
+    KeyBody,
+    Scope,
+    Team,
+    TeamBody,
+    implied,
+    instant,
+    maybe_moment,
+    moment,
+)
+from noonbell.core.records import Document, DocumentWrite
+from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError
+
+CACHED_SECONDS: Final = 5.0
+_USE_WRITTEN: Final = 60_000_000
+_MOST_CACHED: Final = 10_000
+_KEY: Final = re.compile(r"nbk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_encode = msgspec.json.Encoder().encode
+
+
+class Access(People):
+    """Who may do what, in one store."""
+
+    # --- teams ----------------------------------------------------------------------------------------------------
+
+    async def create_team(self, name: str, title: str | None = None) -> Team:
+        chosen = checked.check_name("team", name)
+        body = TeamBody(chosen if title is None else checked.check_title("title", title))
+        write = DocumentWrite(TEAM, chosen, chosen, _encode(body).decode(), expected=0)
+        told = self._told("team.created", chosen, {"title": body.title}, chosen)
+        (document,) = await self._store.put_documents([write], self._now(), [told])
+        return _team(document)
+
+    async def ensure_default_team(self) -> None:
+        """The team of whatever was given none is always there."""
+        if not await self._store.get_documents(TEAM, [DEFAULT_TEAM]):
+            try:
+                await self.create_team(DEFAULT_TEAM)
+            except DocumentConflictError:
+                return  # another process was quicker
+
+    async def list_teams(self, *, after: str = "", limit: int = 100) -> Sequence[Team]:
+        """By name, past `after`."""
+        return [_team(document) for document in await self._store.list_documents(TEAM, None, after, limit)]
+
+    async def _require_team(self, name: object) -> str:
+        chosen = checked.check_name("team", name)
+        if not await self._store.get_documents(TEAM, [chosen]):
+            raise AccessNotFoundError("team", chosen)
+        return chosen
+
+    # --- API keys -------------------------------------------------------------------------------------------------
+
+    async def create_key(
+        self, team: str, scopes: Sequence[str], *, name: str, expires_at: datetime | None = None
+    ) -> tuple[ApiKey, str]:
+        """A new key and its record. The key is not stored: this is the only time that it can be shown."""
+        title, allowed = checked.check_title("name", name), checked.check_scopes(scopes)
+        if expires_at is not None and expires_at.tzinfo is None:
+            raise NaiveDatetimeError(expires_at)
+        if expires_at is not None and instant(expires_at) <= self._now():
+            raise AccessInvalidError("expires_at", expires_at.isoformat(), "must be in the future")
+        chosen = await self._require_team(team)
+        key_id = "".join(secrets.choice(_ALPHABET) for _ in range(12))
+        secret = secrets.token_urlsafe(32)
+        body = KeyBody(title, allowed, digest(secret), self._actor, None if expires_at is None else instant(expires_at))
+        write = DocumentWrite(API_KEY, key_id, chosen, _encode(body).decode(), expected=0)
+        told = self._told("api_key.created", key_id, {"name": title, "scopes": allowed}, chosen)
+        (document,) = await self._store.put_documents([write], self._now(), [told])
+        return _key(document, body), f"nbk_{key_id}_{secret}"
+
+    async def list_keys(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+        """The keys of a team, or of all, by id and past `after`."""
+        found = await self._store.list_documents(API_KEY, team, after, limit)
+        return [_key(document, _key_body(document.body)) for document in found]
+
+    async def get_key(self, key_id: str, *, team: str | None = None) -> ApiKey:
+        document = await self._find_key(key_id, team)
+        return _key(document, _key_body(document.body))
+
+    async def revoke_key(self, key_id: str, *, team: str | None = None) -> None:
+        """From now on it opens nothing. With `team`, only where it is that team's."""
+        document = await self._find_key(key_id, team)
+        told = self._told("api_key.revoked", key_id, {"name": _key_body(document.body).name}, document.team)
+        await self._store.drop_documents(API_KEY, [key_id], [told])
+        self._shared.known.pop(key_id, None)
+
+    async def _find_key(self, key_id: str, team: str | None) -> Document:
+        found = await self._store.get_documents(API_KEY, [key_id])
+        if not found or team not in (None, found[0].team):
+            raise AccessNotFoundError("API key", key_id)
+        return found[0]
+
+    async def authenticate(self, key: str) -> Caller | None:
+        """Who has this key; None where nobody has, or it has expired."""
+        parts = _KEY.fullmatch(key)
+        if parts is None:
+            return None
+        found = await self._known_key(parts[1])
+        if found is None:
+            return None
+        document, body = found
+        if not hmac.compare_digest(digest(parts[2]), body.digest):
+            return None
+        now = self._now()
+        if body.expires_at is not None and body.expires_at <= now:
+            return None
+        if body.last_used_at is None or now - body.last_used_at >= _USE_WRITTEN:
+            await self._used(document, body, now)
+        return Caller(f"key:{document.id}", document.team, implied(body.scopes), key_id=document.id)
+
+    async def _known_key(self, key_id: str) -> tuple[Document, KeyBody] | None:
+        known, elapsed = self._shared.known, self._shared.clock.elapsed()
+        cached = known.get(key_id)
+        if cached is not None and elapsed - cached[0] < CACHED_SECONDS:
+            return cached[1], cached[2]
+        known.pop(key_id, None)
+        found = await self._store.get_documents(API_KEY, [key_id])
+        if not found:
+            return None
+        body = _key_body(found[0].body)
+        self._remember(elapsed, found[0], body)
+        return found[0], body
+
+    def _remember(self, elapsed: float, document: Document, body: KeyBody) -> None:
+        if len(self._shared.known) >= _MOST_CACHED:
+            self._shared.known.clear()
+        self._shared.known[document.id] = elapsed, document, body
+
+    async def _used(self, document: Document, body: KeyBody, now: int) -> None:
+        """Only where the document is still as it was read: a key that was revoked meanwhile must not come back."""
+        used = msgspec.structs.replace(body, last_used_at=now)
+        text = _encode(used).decode()
+        write = DocumentWrite(API_KEY, document.id, document.team, text, expected=document.version)
+        # remembered first, so that the requests beside this one do not write it as well
+        self._remember(self._shared.clock.elapsed(), document, used)
+        try:
+            (after,) = await self._store.put_documents([write], now)
+        except DocumentConflictError:
+            self._shared.known.pop(document.id, None)
+        else:
+            if document.id in self._shared.known:
+                self._remember(self._shared.clock.elapsed(), after, used)
+
+
+_key_body = msgspec.json.Decoder(KeyBody).decode
+
+
+def _team(document: Document) -> Team:
+    body = msgspec.json.decode(document.body, type=TeamBody)
+    return Team(document.id, body.title, moment(document.created_at))
+
+
+def _key(document: Document, body: KeyBody) -> ApiKey:
+    scopes: tuple[Scope, ...] = body.scopes
+    return ApiKey(
+        document.id, document.team, body.name, scopes, moment(document.created_at), body.created_by,
+        maybe_moment(body.expires_at), maybe_moment(body.last_used_at),
+    )  # fmt: skip

@@ -1,0 +1,194 @@
+"""People: users and their passwords, the link for the first admin, sessions.
+
+No password and no token is stored: argon2id of the one, SHA-256 of the other, which is random.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from noonbell.access import records as checked
+from noonbell.access.acting import Acting, digest
+from noonbell.access.records import (
+    DEFAULT_TEAM,
+    FIRST_ADMIN,
+    LOGIN_FAILURES,
+    SESSION,
+    USER,
+    Caller,
+    LinkBody,
+    Session,
+    SessionBody,
+    User,
+    UserBody,
+    implied,
+    moment,
+)
+from noonbell.core.records import Document, DocumentWrite
+from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
+
+SESSION_LASTS: Final = timedelta(hours=12)
+LINK_LASTS: Final = timedelta(hours=24)
+_PAGE: Final = 500
+_MICROSECOND: Final = timedelta(microseconds=1)
+_LINK_ID: Final = "first-admin"
+_encode = msgspec.json.Encoder().encode
+_user_body = msgspec.json.Decoder(UserBody).decode
+
+
+class People(Acting):
+    """Who may log in."""
+
+    # --- users ----------------------------------------------------------------------------------------------------
+
+    async def has_admin(self) -> bool:
+        found = await self._store.list_documents(USER, None, "", _PAGE)
+        return any(_user_body(document.body).scope == "admin" for document in found)
+
+    async def create_admin(self, name: str, password: str) -> User:
+        """A user of the first team who may do everything there, and look after the teams."""
+        chosen, allowed = checked.check_name("name", name), checked.check_password(password)
+        body = UserBody(await self._shared.passwords.hash(allowed))
+        write = DocumentWrite(USER, chosen, DEFAULT_TEAM, _encode(body).decode(), expected=0)
+        told = self._told("user.created", chosen, {"scope": body.scope})
+        try:
+            (document,) = await self._store.put_documents([write], self._now(), [told])
+        except DocumentConflictError:
+            raise AccessInvalidError("name", chosen, "is taken; choose another") from None
+        await self._store.drop_documents(FIRST_ADMIN, [_LINK_ID])
+        return _user(document)
+
+    async def list_users(self) -> Sequence[User]:
+        return [_user(document) for document in await self._store.list_documents(USER, None, "", _PAGE)]
+
+    async def delete_user(self, name: str) -> None:
+        """Remove a user and end the sessions."""
+        told = self._told("user.deleted", name, {})
+        if not await self._store.drop_documents(USER, [name], [told]):
+            raise AccessNotFoundError("user", name)
+        await self._end_sessions_of(name)
+
+    async def set_password(self, name: str, password: str) -> None:
+        """Give a user a new password and end the sessions."""
+        allowed = checked.check_password(password)
+        found = await self._store.get_documents(USER, [name])
+        if not found:
+            raise AccessNotFoundError("user", name)
+        body = msgspec.structs.replace(_user_body(found[0].body), password=await self._shared.passwords.hash(allowed))
+        write = DocumentWrite(USER, name, found[0].team, _encode(body).decode(), expected=found[0].version)
+        await self._store.put_documents([write], self._now(), [self._told("user.password_changed", name, {})])
+        await self._end_sessions_of(name)
+
+    async def verify_password(self, name: str, password: str, address: str) -> User:
+        """The user of this name and password.
+
+        Raises:
+            LoginRefusedError: they do not fit, or there were too many failures for this name or from this address.
+        """
+        await self._shared.logins.require_patience(name, address)
+        found = await self._store.get_documents(USER, [name]) if len(name) <= 100 else []
+        body = _user_body(found[0].body) if found else None
+        # also where there is no such user, so that the time it takes tells nothing
+        fits = await self._shared.passwords.fits(None if body is None else body.password, password)
+        if not fits or body is None:
+            await self._shared.logins.failed(name, address)
+            await self._store.put_documents(
+                [], self._now(), [self._told("login.failed", name[:100], {"address": address})]
+            )
+            raise LoginRefusedError("The name or the password is wrong")
+        await self._shared.logins.succeeded(name, address)
+        return _user(found[0])
+
+    # --- the first admin ------------------------------------------------------------------------------------------
+
+    async def new_first_admin_token(self) -> str | None:
+        """The token of a link by which the first admin can be made, once; None where there is one.
+
+        An older link stops working.
+        """
+        if await self.has_admin():
+            return None
+        token, now = secrets.token_urlsafe(24), self._now()
+        body = LinkBody(digest(token), now + LINK_LASTS // _MICROSECOND)
+        write = DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, _encode(body).decode())
+        await self._store.put_documents([write], now)
+        return token
+
+    async def first_admin_token_fits(self, token: str) -> bool:
+        found = await self._store.get_documents(FIRST_ADMIN, [_LINK_ID])
+        if not found or await self.has_admin():
+            return False
+        body = msgspec.json.decode(found[0].body, type=LinkBody)
+        return hmac.compare_digest(digest(token), body.digest) and self._now() < body.expires_at
+
+    async def create_first_admin(self, token: str, name: str, password: str) -> User:
+        """The admin whom the holder of the link makes; the link is used up by that."""
+        checked.check_name("name", name)
+        checked.check_password(password)
+        found = await self._store.get_documents(FIRST_ADMIN, [_LINK_ID])
+        if not await self.first_admin_token_fits(token):
+            raise LoginRefusedError("This link was used, is too old, or is not the last one; start the service anew")
+        # taken out first: of two who come at the same moment one finds nothing to take
+        if not found or not await self._store.drop_documents(FIRST_ADMIN, [_LINK_ID]):
+            raise LoginRefusedError("This link was used a moment ago")
+        try:
+            return await self.create_admin(name, password)
+        except BaseException:
+            text = found[0].body
+            await self._store.put_documents([DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, text)], self._now())
+            raise
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    async def open_session(self, user: User, address: str) -> Session:
+        token, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(24)
+        expires_at = self._now() + SESSION_LASTS // _MICROSECOND
+        body = SessionBody(user.name, csrf, expires_at)
+        write = DocumentWrite(SESSION, digest(token), user.team, _encode(body).decode(), 0, expires_at)
+        told = self._told("login.succeeded", user.name, {"address": address})
+        await self._store.put_documents([write], self._now(), [told])
+        return Session(token, csrf, user.name, moment(expires_at))
+
+    async def session(self, token: str) -> tuple[Session, Caller] | None:
+        """The session of a cookie and who is behind it; None where it has ended."""
+        found = await self._store.get_documents(SESSION, [digest(token)])
+        if not found:
+            return None
+        body = msgspec.json.decode(found[0].body, type=SessionBody)
+        if body.expires_at <= self._now():
+            return None
+        users = await self._store.get_documents(USER, [body.user])
+        if not users:
+            return None
+        scopes = implied([_user_body(users[0].body).scope])
+        caller = Caller(f"user:{body.user}", users[0].team, scopes, user_id=body.user)
+        return Session(token, body.csrf, body.user, moment(body.expires_at)), caller
+
+    async def close_session(self, token: str) -> None:
+        await self._store.drop_documents(SESSION, [digest(token)])
+
+    async def _end_sessions_of(self, user: str) -> None:
+        after = ""
+        while page := await self._store.list_documents(SESSION, None, after, _PAGE):
+            ended = [one.id for one in page if msgspec.json.decode(one.body, type=SessionBody).user == user]
+            if ended:
+                await self._store.drop_documents(SESSION, ended)
+            after = page[-1].id
+
+    async def sweep(self) -> int:
+        """Forget sessions that have ended and failures that are long past; returns how many."""
+        dropped = 0
+        for kind in (SESSION, LOGIN_FAILURES):
+            while due := (await self._store.due_documents(kind, self._now(), _PAGE))[0]:
+                dropped += await self._store.drop_documents(kind, [document.id for document in due])
+        return dropped
+
+
+def _user(document: Document) -> User:
+    return User(document.id, document.team, _user_body(document.body).scope, moment(document.created_at))

@@ -1,0 +1,158 @@
+"""`Idempotency-Key`: a POST that is sent twice is done once.
+
+    POST /api/v1/schedules
+    Idempotency-Key: 0b1f…
+
+The first request with a key is carried out, and its answer is kept for 24 hours; the same request again gets the same
+answer, with `Idempotency-Replayed: true`. Another body under the same key is refused (422), and so is a second request
+while the first is under way (409). A key belongs to the team, the caller and the address that it is used with. Only
+answers of success are kept: after a refusal the same key may be tried again.
+
+What is created gets an id that is chosen and written down before it is created. So if the process dies between the
+creation and the kept answer, the repeat finds what is there instead of creating it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+from fastapi import Header, Request, Response
+
+from noonbell.access import Caller
+from noonbell.api.models.base import Told
+from noonbell.api.problems import ProblemError
+from noonbell.bootstrap import Service
+from noonbell.core.records import Document, DocumentWrite
+from noonbell.errors import DocumentConflictError
+from noonbell.ports import DocumentStore
+from noonbell.schedules.changes import new_ids
+
+KIND: Final = "idempotency"
+KEPT_US: Final = 24 * 3_600 * 1_000_000
+# A request that is under way for longer than this has died with its process.
+ABANDONED_US: Final = 60 * 1_000_000
+_SWEPT: Final = 20
+_encode = msgspec.json.Encoder().encode
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
+        description="A text of the client's own: the same request again is answered, not done again.",
+    ),
+]  # fmt: skip
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is answered, in the form in which it is kept."""
+
+    status: int
+    body: str
+    headers: dict[str, str] = {}
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    request: str  # what was asked for, as a hash
+    new_id: str  # of what is created
+    begun_at: int
+    answer: Answer | None = None
+
+
+_decode = msgspec.json.Decoder(_Kept).decode
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The request for whoever carries it out. `repeated`: it was begun before, and nobody knows how far it got."""
+
+    new_id: str
+    repeated: bool = False
+
+
+Do = Callable[[Attempt], Awaitable[Answer]]
+
+
+def told(status: int, model: Told, **headers: str) -> Answer:
+    """A model as an answer."""
+    return Answer(status, model.model_dump_json(), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+async def once(request: Request, service: Service, caller: Caller, key: str | None, do: Do) -> Response:
+    """Do it, unless it was done under this key before."""
+    now = service.clock.now()
+    if key is None:
+        return _response(await do(Attempt(next(new_ids(now)))))
+    store = cast("DocumentStore", service.store)
+    document_id = _digest(caller.team, caller.actor, request.method, request.url.path, key)
+    asked = _digest(request.headers.get("content-type", ""), request.url.query, (await request.body()).hex())
+    kept, version = await _begin(store, document_id, caller.team, asked, now)
+    if kept.answer is not None:
+        return _response(kept.answer, replayed=True)
+    try:
+        answer = await do(Attempt(kept.new_id, repeated=version > 1))
+    except Exception:  # not where we are stopped: nobody knows then how far it got
+        await store.drop_documents(KIND, [document_id])
+        raise
+    written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
+    await store.put_documents(
+        [DocumentWrite(KIND, document_id, caller.team, written, None, now + KEPT_US)], service.clock.now()
+    )
+    await _sweep(store, now)
+    return _response(answer)
+
+
+async def _begin(store: DocumentStore, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
+    """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
+    found = await store.get_documents(KIND, [document_id])
+    known: _Kept | None = None
+    expected, new_id = 0, next(new_ids(now))
+    if found:
+        known = _known(found[0], asked, now)
+        if known is not None and known.answer is not None:
+            return known, found[0].version
+        if known is not None:
+            new_id = known.new_id
+        expected = found[0].version
+    kept = _Kept(asked, new_id, now)
+    write = DocumentWrite(KIND, document_id, team, _encode(kept).decode(), expected, now + KEPT_US)
+    try:
+        (document,) = await store.put_documents([write], now)
+    except DocumentConflictError:
+        raise _under_way() from None
+    return kept, 1 if known is None else document.version
+
+
+def _known(document: Document, asked: str, now: int) -> _Kept | None:
+    """What is kept of an earlier request; None where its time is over."""
+    kept = _decode(document.body)
+    if kept.begun_at + KEPT_US <= now:
+        return None
+    if kept.request != asked:
+        detail = "Idempotency-Key was used for another request; take a new key for a new one"
+        raise ProblemError(422, detail, kind="idempotency-key-reused", field="Idempotency-Key")
+    if kept.answer is None and kept.begun_at + ABANDONED_US > now:
+        raise _under_way()
+    return kept
+
+
+def _under_way() -> ProblemError:
+    detail = "A request with this Idempotency-Key is under way; ask again in a moment"
+    return ProblemError(409, detail, kind="idempotency-under-way", headers={"Retry-After": "1"})
+
+
+async def _sweep(store: DocumentStore, now: int) -> None:
+    """Forget some of those whose time is over; each that comes takes a few with it."""
+    due, _ = await store.due_documents(KIND, now, _SWEPT)
+    if due:
+        await store.drop_documents(KIND, [document.id for document in due])
+
+
+def _response(answer: Answer, *, replayed: bool = False) -> Response:
+    headers = {**answer.headers, "Idempotency-Replayed": "true"} if replayed else answer.headers
+    return Response(answer.body, answer.status, headers, "application/json")
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(_encode(parts)).hexdigest()

@@ -1,0 +1,131 @@
+"""The numbers of a service, in the form that Prometheus reads.
+
+What the engine and the store count by themselves is read when somebody asks; only requests are counted here. So the
+numbers cost the fire path nothing. Counters of the engine begin anew when it starts again, as counters do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from noonbell import __version__
+from noonbell.bootstrap import Service
+from noonbell.store.timed import BOUNDS
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_COUNTED: Final = {
+    "polls": "Looks at what is due",
+    "looked": "Rows that a look has read",
+    "started": "Attempts that have begun",
+    "succeeded": "Attempts that have succeeded",
+    "failed": "Attempts that have failed",
+    "stale": "Ends that came under an old fence: another engine had taken the run",
+    "store_errors": "Looks that failed because of the store",
+}
+
+
+class Measures:
+    """The numbers of one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._registry = CollectorRegistry()
+        self._standing = _Standing(service)
+        self._registry.register(self._standing)
+        self._requests = Counter(
+            "noonbell_http_requests", "Requests, by route", ["method", "route", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "noonbell_http_request_seconds", "How long requests took", ["route"], registry=self._registry
+        )
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        known = method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} else "other"
+        self._requests.labels(known, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    async def text(self) -> bytes:
+        await self._standing.look()
+        return generate_latest(self._registry)
+
+
+class _Standing(Collector):
+    """What is read from the service when it is asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._backlog: Mapping[str, int] | None = None
+
+    async def look(self) -> None:
+        """What only the database knows."""
+        self._backlog = await self._service.backlog()
+
+    def collect(self) -> Iterable[Metric]:
+        service = self._service
+        yield _gauge("noonbell_info", "The version that runs", 1, version=__version__)
+        yield _gauge("noonbell_lane_held", "Whether this process runs its lane", int(service.schedules.running))
+        yield _counter(
+            "noonbell_lease_losses", "How often another engine has taken the lane", service.schedules.lanes_lost
+        )
+        yield from self._of_backlog()
+        summary = service.schedules.metrics
+        if summary is not None:
+            yield from _of_engine(summary)
+        yield from _of_store(service)
+
+    def _of_backlog(self) -> Iterator[Metric]:
+        if self._backlog is None:
+            return
+        yield _gauge("noonbell_due", "Schedules that are due and not decided yet", self._backlog["due"])
+        live = GaugeMetricFamily("noonbell_live_runs", "Runs that have not ended, of all lanes", labels=["state"])
+        for state in ("queued", "running", "waiting"):
+            live.add_metric([state], self._backlog.get(state, 0))
+        yield live
+
+
+def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, about in _COUNTED.items():
+        yield _counter(f"noonbell_{name}", about, summary[name])
+    for name, about in (("start_lateness", "How late attempts began"), ("recovery", "How late cut-off runs came back")):
+        told = summary[name]
+        bounds = [float(bound) for bound in told["buckets"] if bound != "more"]
+        total = (told["mean_seconds"] or 0.0) * told["count"]
+        family = HistogramMetricFamily(f"noonbell_{name}_seconds", about)
+        family.add_metric([], _cumulative(bounds, list(told["buckets"].values())), total)
+        yield family
+
+
+def _of_store(service: Service) -> Iterator[Metric]:
+    seconds = HistogramMetricFamily("noonbell_store_seconds", "How long the store took, by verb", labels=["verb"])
+    failed = CounterMetricFamily("noonbell_store_failures", "Verbs of the store that failed", labels=["verb"])
+    for verb, times in sorted(service.times.verbs.items()):
+        seconds.add_metric([verb], _cumulative(BOUNDS, times.buckets), times.total_seconds)
+        failed.add_metric([verb], times.errors)
+    yield seconds
+    yield failed
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """As Prometheus has them: how many lay at or below each bound."""
+    told, sum_so_far = [], 0
+    for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+        sum_so_far += count
+        told.append((bound, float(sum_so_far)))
+    return told
+
+
+def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    family = CounterMetricFamily(name, about)
+    family.add_metric([], value)
+    return family

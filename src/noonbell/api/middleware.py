@@ -1,0 +1,181 @@
+"""What surrounds every request: an id, security headers, a limit on its body, a line in the log, and no trace outside.
+
+Plain ASGI, so that streams pass through piece by piece.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+
+from noonbell.api.paging import ESCAPED
+from noonbell.api.problems import ProblemError, answer
+from noonbell.api.tracing import request_span, tell
+from noonbell.errors import describe_error
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+logger = logging.getLogger("noonbell.api")
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_SECRET_PATHS: Final = re.compile(r"^(/ping/|/setup/)[^/]+")
+# Nothing from elsewhere, nothing inline, and nobody puts us into a frame.
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+# Asked again and again by programs: of interest only to whoever looks for something.
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/demo/moody"})
+
+
+class Surrounding:
+    """See the module. `observe` is told method, route, status and seconds of each request."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        largest_body: int,
+        prefix: str,
+        observe: Callable[[str, str, int, float], None] | None = None,
+    ) -> None:
+        self._app = app
+        self._prefix = prefix
+        self._largest_body = largest_body
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if b"%2f" in scope.get("raw_path", b"").lower():
+            # a slash inside of an id is no border between two parts of the path; paging.ESCAPED puts it back
+            scope["path"] = unquote(re.sub("%2[fF]", ESCAPED, scope["raw_path"].decode("latin-1").partition("?")[0]))
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope["noonbell.request_id"] = request_id
+        with request_span(scope["method"], headers) as span:
+            answering = _Answering(scope, send, request_id)
+            await self._answered(scope, receive, answering, headers)
+            tell(span, scope["method"], self._route(scope), answering.status)
+
+    async def _answered(self, scope: Scope, receive: Receive, answering: _Answering, headers: Headers) -> None:
+        request_id = scope["noonbell.request_id"]
+        began = time.perf_counter()
+        try:
+            await self._pass_on(scope, receive, answering, headers)
+        except Exception as error:
+            if not answering.begun:
+                logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))
+                detail = "Something went wrong here; the log of the service has it under this id"
+                problem = ProblemError(500, detail, kind="internal")
+                await answer(Request(scope), problem)(scope, receive, answering)
+            else:
+                facts = _facts(request_id=request_id, path=_path(scope))
+                logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - whoever was answered has gone, mostly
+        finally:
+            seconds = time.perf_counter() - began
+            self._tell(scope, answering.status, seconds, request_id)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, answering: _Answering, headers: Headers) -> None:
+        limit = self._largest_body
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit and not scope["path"].startswith("/ping/"):
+            problem = ProblemError(413, _too_large(limit), kind="too-large", headers={"Connection": "close"})
+            await answer(Request(scope), problem)(scope, receive, answering)
+            return
+        if scope["path"].startswith("/ping/"):  # these cut what is long by themselves
+            await self._app(scope, receive, answering)
+            return
+        read = 0
+
+        async def receive_bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > limit:
+                raise HTTPException(413, _too_large(limit))
+            return message
+
+        await self._app(scope, receive_bounded, answering)
+
+    def _route(self, scope: Scope) -> str:
+        """The path with the names of its parts, of which there are few."""
+        template = getattr(scope.get("route"), "path", None) or "(none)"
+        if scope["path"].startswith(f"{self._prefix}/") and template.startswith("/"):
+            return f"{self._prefix}{template}"  # a route does not know the prefix that it was included with
+        return template
+
+    def _tell(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        if self._observe is not None:
+            self._observe(scope["method"], self._route(scope), status, seconds)
+        caller = scope.get("noonbell.caller")
+        level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
+        if logger.isEnabledFor(level):
+            facts = _facts(
+                method=scope["method"], path=_path(scope), status=status, ms=round(seconds * 1000, 2),
+                actor=None if caller is None else caller.actor, team=None if caller is None else caller.team,
+                request_id=request_id,
+            )  # fmt: skip
+            logger.log(level, "%s %s %d", scope["method"], _path(scope), status, extra=facts)
+
+
+class _Answering:
+    """Passes the answer on, with our headers."""
+
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._request_id = request_id
+        self.begun = False
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self._request_id
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            # what a key has opened is not for the memory of a proxy
+            headers.setdefault("Cache-Control", "no-store")
+        await self._send(message)
+
+
+def _too_large(limit: int) -> str:
+    return f"The body of a request may have {limit} bytes at most"
+
+
+def _path(scope: Scope) -> str:
+    """The path for the log: without the tokens that some hold, and without the query."""
+    path = re.sub(_SECRET_PATHS, r"\1***", scope["path"])
+    return path if path.isprintable() else repr(path)
+
+
+def _facts(**facts: Any) -> dict[str, Any]:
+    """For a log line: what programs read of it."""
+    return {"noonbell": facts}

@@ -1,0 +1,73 @@
+"""Teams, API keys and instances, as they are sent and told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from noonbell.access import Scope
+from noonbell.api.models.base import Given, ShortName, Told, left_out
+from noonbell.api.paging import Instant
+
+TeamName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$", examples=["billing"])]
+
+
+class TeamGiven(Given):
+    """A new team."""
+
+    name: TeamName
+    title: ShortName = left_out(description="The name for people; the name itself where it is left out.")
+
+
+class TeamTold(Told):
+    name: str
+    title: str
+    created_at: datetime
+
+
+class KeyGiven(Given):
+    """A new API key."""
+
+    name: ShortName = Field(description="What it is for.", examples=["deployments"])
+    scopes: list[Scope] = Field(
+        min_length=1, max_length=3, description="write includes read, and admin both.", examples=[["write"]]
+    )
+    expires_at: Instant = left_out(description="Without it the key does not expire.", examples=["2030-01-01T00:00:00Z"])
+    team: TeamName = left_out(description="Another team than the caller's: only for those who look after teams.")
+
+
+class KeyTold(Told):
+    key_id: str = Field(examples=["k3v9x2m7q1az"])
+    team: str
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = Field(default=None, description="To the minute.")
+
+
+class KeyMade(KeyTold):
+    """A key that was just made."""
+
+    key: str = Field(description="Shown this once; it is not stored.", examples=["nbk_k3v9x2m7q1az_…"])
+
+
+class CallerTold(Told):
+    """Who a key stands for."""
+
+    actor: str
+    team: str
+    scopes: list[Scope]
+    manages_teams: bool
+
+
+class InstanceTold(Told):
+    """A lane whose engine is alive."""
+
+    lane: str
+    up_since: datetime
+    here: bool = Field(description="Whether it runs in the process that answers.")
+    holder: str | None = Field(default=None, description="Where it runs; told to those who look after teams.")

@@ -1,0 +1,112 @@
+"""The two sorts of models, pages of things, and the types that many of them share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+T = TypeVar("T")
+
+LARGEST_PAGE: Final = 1_000
+
+# What can stand in a path, a log line and any database: everything but control characters.
+PLAIN: Final = r"^[^\u0000-\u001f\u007f]+$"
+Name = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
+ShortName = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
+Tag = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+Lasting = Annotated[float, BeforeValidator(_seconds)]
+"""A duration of the library, told in seconds."""
+
+
+def _nothing() -> None:
+    return None
+
+
+def left_out(**facts: Any) -> Any:
+    """A field that may be left out, and is not null."""
+    return Field(default_factory=_nothing, **facts)
+
+
+DEEPEST: Final = 100
+"""So deep may lists and objects lie within each other, given or told: much deeper cannot be written as JSON."""
+
+
+def _is_deep(value: Any, most: int = DEEPEST) -> bool:
+    """Level by level, because a recursion would fall into what it looks for."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list | tuple)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list | tuple) for one in level)
+
+
+def _refuse_deep(value: Any) -> Any:
+    if _is_deep(value):
+        raise ValueError(f"must not be nested more than {DEEPEST} deep")
+    return value
+
+
+def _cut_deep(value: Any, left: int = DEEPEST) -> Any:
+    if left == DEEPEST and not _is_deep(value):
+        return value
+    if left == 0:
+        return "…"
+    if isinstance(value, dict):
+        return {key: _cut_deep(one, left - 1) for key, one in value.items()}
+    return [_cut_deep(one, left - 1) for one in value] if isinstance(value, list | tuple) else value
+
+
+JsonGiven = Annotated[Any, AfterValidator(_refuse_deep)]
+JsonTold = Annotated[Any, BeforeValidator(_cut_deep)]
+ObjectTold = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
+
+
+class Given(BaseModel):
+    """What somebody sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were sent, as plain values; what was left out is not among them."""
+        return self.model_dump(exclude_unset=True, by_alias=True)
+
+
+class Asked(BaseModel):
+    """The query of a request: texts that are read as what they stand for. An unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Told(BaseModel):
+    """What is answered; made from the records of the library by their attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class PageOf(Told, Generic[T]):
+    """Some of a list. `next_cursor` is the `cursor` of what comes after, null at the end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+Flag = Literal["true", "false"]
+
+
+def flag(value: Flag | None) -> bool | None:
+    return None if value is None else value == "true"

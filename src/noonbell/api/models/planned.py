@@ -1,0 +1,151 @@
+"""Previews, explanations, verification and plans."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from noonbell.api.models.base import Given, JsonTold, Told, left_out
+from noonbell.api.models.schedules import Dst, Spec, Text, Type, Zone
+
+
+class PreviewGiven(Given):
+    """When something would fire: a `text` in English or cron, or a `type` and a `spec`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "every weekday at 9am in Kyiv", "count": 5}]},
+    )
+
+    text: Text = left_out(examples=["every weekday at 9am"])
+    type: Type = left_out()
+    spec: Spec = left_out()
+    timezone: Zone = Field(default="UTC", description="An IANA zone, where the text names none.")
+    dst: Dst = "literal"
+    count: int = Field(default=5, ge=1, le=100)
+
+
+class SurpriseTold(Told):
+    """A day of the coming year on which a clock change bends the schedule."""
+
+    date: str
+    kind: Literal["twice", "skipped", "moved", "remark"]
+    times: list[str]
+    sentence: str
+
+
+class FireTold(Told):
+    at: datetime
+    local: str = Field(description="The same instant in the zone of the schedule.")
+
+
+class PreviewTold(Told):
+    """What was understood. `fields` are those that POST /schedules takes."""
+
+    type: Type
+    spec: str
+    timezone: str
+    fields: dict[str, Any]
+    description: str | None
+    notes: list[str]
+    next: list[FireTold]
+    surprises: list[SurpriseTold]
+
+
+class WhyTold(Told):
+    """Why a schedule did or did not run: a paragraph, and the facts that it is made of."""
+
+    text: str
+    facts: dict[str, Any]
+
+
+class ProblemFound(Told):
+    kind: str
+    text: str
+    schedule: str | None
+    at: datetime | None
+
+
+class VerifyTold(Told):
+    """What was looked at, and what is wrong with it. `next_cursor` goes on where not all schedules were looked at."""
+
+    whole: bool
+    schedules: int
+    occurrences: int
+    runs: int
+    spans: int
+    pruned_days: int
+    problems: list[ProblemFound]
+    more_problems: int
+    remarks: list[str]
+    start: datetime
+    end: datetime
+    next_cursor: str | None = None
+
+
+class FileGiven(Given):
+    """A file of schedules as its text: see docs/files.md."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "format": "toml",
+                    "text": 'name = "billing"\n[schedules.report]\ncron = "0 9 * * 1-5"\n'
+                    'action = { kind = "http", url = "https://example.com/report", method = "POST" }\n',
+                }
+            ]
+        }
+    )
+
+    text: str = Field(max_length=4_000_000)
+    format: Literal["toml", "yaml"] = "toml"
+    name: str = left_out(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Whose schedules these are, where the text names none.",
+    )
+
+
+class ApplyGiven(FileGiven):
+    """A file to be applied. With the `fingerprint` of a plan it is refused where the plan would be another by now."""
+
+    fingerprint: str = left_out(min_length=1, max_length=100)
+    allow_delete: bool = False
+
+
+class FieldChangeTold(Told):
+    field: str
+    before: JsonTold
+    after: JsonTold
+
+
+class PlanItem(Told):
+    kind: Literal["create", "change", "delete"]
+    id: str
+    name: str
+    changes: list[FieldChangeTold]
+    words: list[str]
+    understood: str | None
+
+
+class PlanTold(Told):
+    """What a file would change. `words` say what it means for the coming weeks."""
+
+    name: str
+    managed_by: str
+    fingerprint: str
+    empty: bool
+    created: int
+    changed: int
+    deleted: int
+    unchanged: int
+    schedules: list[PlanItem]
+    quiet_hours: list[PlanItem]
+
+
+class AppliedTold(Told):
+    created: int
+    changed: int
+    deleted: int
+    plan: PlanTold

@@ -1,0 +1,285 @@
+"""Schedules and what is told of them: occurrences, previews, runs, statistics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from noonbell.api.models.base import (
+    PLAIN,
+    Given,
+    JsonGiven,
+    JsonTold,
+    Lasting,
+    Name,
+    ObjectTold,
+    PageOf,
+    Seconds,
+    Tag,
+    Told,
+    left_out,
+)
+
+Type = Literal["cron", "interval", "one_shot"]
+CatchUp = Literal["skip", "run_once", "run_all_capped"]
+Overlap = Literal["coalesce", "skip", "allow"]
+Dst = Literal["literal", "once"]
+Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
+
+MOST_AT_ONCE: Final = 1_000
+_ID: Final = Field(min_length=1, max_length=500, pattern=r"^[^\u0000-\u001f\u007f/]+$")
+ScheduleId = Annotated[str, _ID]
+Text = Annotated[str, Field(min_length=1, max_length=1_000, pattern=PLAIN)]
+Zone = Annotated[str, Field(min_length=1, max_length=100, pattern=PLAIN)]
+Time = Annotated[str, Field(min_length=1, max_length=100, pattern=PLAIN)]
+Spec = Text | int
+
+
+class RetryGiven(Given):
+    """How often a run that fails is attempted, and how long it waits before each further attempt."""
+
+    attempts: int | None = Field(default=1, ge=1, description="All attempts counted; null: without end.")
+    delay_seconds: Seconds = 5
+    strategy: Literal["exponential", "linear", "fixed"] = "exponential"
+    max_delay_seconds: Seconds | None = None
+    jitter: float = Field(default=0, ge=0, le=1)
+
+
+class ActionGiven(Given):
+    """What a run does. The further fields depend on the kind: see docs/actions.md."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        json_schema_extra={"examples": [{"kind": "http", "url": "https://example.com/hook", "method": "POST"}]},
+    )
+
+    kind: Literal["callback", "command", "http", "message"]
+
+
+class ScheduleChanges(Given):
+    """The fields of a schedule that can be changed; what is left out stays as it is."""
+
+    name: Name = left_out(description="Unique among the schedules of one owner.")
+    type: Type = left_out(description="Cannot be changed; a schedule of another type is another one.")
+    spec: Spec = left_out(
+        description="Five cron fields, seconds or 15m, or an ISO 8601 time.", examples=["0 9 * * 1-5"]
+    )
+    timezone: Zone = left_out(description="An IANA zone.", examples=["Europe/Kyiv"])
+    enabled: bool = left_out()
+    catch_up_policy: CatchUp = left_out(description="What becomes of occurrences that came while nothing was up.")
+    catch_up_cap: int = left_out(ge=1, le=1_000)
+    overlap: Overlap = left_out(description="What becomes of occurrences that come during a run.")
+    retry: RetryGiven = left_out()
+    retry_vs_new: Literal["finish", "preempt"] = left_out()
+    dst: Dst = left_out()
+    start_at: Time | None = left_out(description="ISO 8601; without an offset in the zone of the schedule.")
+    end_at: Time | None = left_out(description="As start_at.")
+    jitter_seconds: float = left_out(ge=0, le=86_400, allow_inf_nan=False)
+    at_most_once: bool = left_out()
+    quiet_hours_policy_id: Name | None = left_out()
+    payload: JsonGiven = left_out(description="JSON, given to the action.")
+    tags: list[Tag] = left_out(max_length=100)
+    action: ActionGiven = left_out()
+
+
+class ScheduleGiven(ScheduleChanges):
+    """A new schedule: `type` and `spec`, or both as a `text` in English, and what a run does."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "report",
+                    "text": "every weekday at 9am in Kyiv",
+                    "action": {"kind": "http", "url": "https://example.com/report", "method": "POST"},
+                },
+                {
+                    "name": "sync",
+                    "type": "interval",
+                    "spec": "900",
+                    "action": {"kind": "http", "url": "https://example.com/sync", "method": "POST"},
+                },
+            ]
+        }
+    )
+
+    schedule_id: ScheduleId = left_out(description="Chosen once; made up where it is left out.")
+    text: Text = left_out(description="When, in English: in place of type and spec.", examples=["every 15 minutes"])
+    action: ActionGiven
+
+
+class ManySchedules(Given):
+    """Schedules that are created together."""
+
+    schedules: list[ScheduleGiven] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class ManyChanges(Given):
+    """The same changes of many schedules."""
+
+    schedule_ids: list[ScheduleId] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    changes: ScheduleChanges
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class RetryTold(Told):
+    attempts: int | None
+    delay_seconds: float
+    strategy: str
+    max_delay_seconds: float | None
+    jitter: float
+
+
+class ScheduleTold(Told):
+    """A schedule as it stands. `understood` tells how a spec was read that was typed in another way."""
+
+    schedule_id: str
+    name: str
+    team: str
+    enabled: bool
+    type: Type
+    spec: str
+    description: str | None = Field(default=None, description="The spec in English.")
+    next_run_at: datetime | None
+    last_run_at: datetime | None
+    timezone: str
+    quiet_hours_policy_id: str | None
+    catch_up_policy: str
+    payload: JsonTold
+    created_at: datetime
+    updated_at: datetime
+    catch_up_cap: int
+    overlap: str
+    retry: RetryTold
+    retry_vs_new: str
+    dst: str
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter_seconds: float
+    at_most_once: bool
+    tags: list[str]
+    action: ObjectTold
+    managed_by: str
+    editable: bool = Field(default=True, description="False: declared by a program, which alone can change it.")
+    lane: str | None
+    epoch: int
+    running: int
+    last_success_at: datetime | None
+    last_failure_at: datetime | None
+    understood: str | None = None
+
+
+class CreatedSchedules(Told):
+    schedule_ids: list[str]
+
+
+class Changed(Told):
+    changed: int
+
+
+class Triggered(Told):
+    """The run that was asked for; GET /runs/{run_id} tells how it goes."""
+
+    run_id: str
+
+
+class AttemptTold(Told):
+    attempt: int
+    outcome: str
+    cause: str
+    started_at: datetime | None
+    ended_at: datetime
+    error: str | None
+    detail: ObjectTold | None = None
+
+
+class OccurrenceTold(Told):
+    """One nominal firing time and what became of it."""
+
+    scheduled_for: datetime
+    verdict: Literal["fired", "skipped", "missed", "coalesced", "pending"]
+    reason: str
+    state: str | None
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    tried: list[AttemptTold]
+
+
+class UpcomingTold(Told):
+    scheduled_for: datetime
+    starts_at: datetime
+    quiet: bool
+
+
+class UpcomingList(Told):
+    items: list[UpcomingTold]
+
+
+class RunTold(Told):
+    """A run. `state` is its outcome, or where it stands: queued, running, waiting."""
+
+    run_id: str
+    schedule_id: str
+    name: str
+    kind: Literal["scheduled", "manual"]
+    scheduled_for: datetime
+    state: str
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    duration_seconds: Lasting | None = Field(default=None, validation_alias="duration")
+    lateness_seconds: Lasting | None = Field(default=None, validation_alias="lateness")
+
+
+class WholeRun(RunTold):
+    """A run with all its attempts and what they left to tell."""
+
+    tried: list[AttemptTold]
+
+
+class SpreadTold(Told):
+    p50_seconds: Lasting = Field(validation_alias="p50")
+    p95_seconds: Lasting = Field(validation_alias="p95")
+
+
+class StreakTold(Told):
+    of: Literal["succeeded", "failed"]
+    runs: int
+
+
+class LastFailureTold(Told):
+    run_id: str
+    outcome: str
+    scheduled_for: datetime
+    ended_at: datetime
+
+
+class StatisticsTold(Told):
+    """What the latest runs of a schedule add up to."""
+
+    schedule_id: str
+    runs: int
+    succeeded: int
+    failed: int
+    abandoned: int
+    unknown: int
+    success_rate: float | None
+    duration: SpreadTold | None
+    lateness: SpreadTold | None
+    streak: StreakTold | None
+    last_failure: LastFailureTold | None
+    since: datetime | None
+    pruned: int
+    all_runs: int
+    all_succeeded: int
+
+
+SchedulePage = PageOf[ScheduleTold]
+OccurrencePage = PageOf[OccurrenceTold]
+RunPage = PageOf[RunTold]

@@ -1,0 +1,81 @@
+"""Pages and filters: `?limit=50&cursor=…` answers {"items": […], "next_cursor": …}.
+
+A cursor is the place where a page ended; it belongs to the list and the filters that gave it. What is added or deleted
+meanwhile moves nothing: a page costs what it gives, wherever it begins.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Protocol, TypeVar
+
+from fastapi import Path
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+
+from noonbell.api.models.base import LARGEST_PAGE, PLAIN, Asked, PageOf, Told
+
+T = TypeVar("T", bound=Told)
+
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)")
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9998, 1, 1, tzinfo=UTC)
+
+
+def _instant(value: Any) -> Any:
+    """ISO 8601 with an offset. A plus that nobody escaped has become a space on its way."""
+    text = re.sub(r" (\d\d:\d\d)$", r"+\1", value) if isinstance(value, str) else ""
+    if not _ISO.fullmatch(text):
+        raise ValueError("must be an ISO 8601 time with an offset, such as 2026-11-01T09:30:00Z")
+    try:
+        at = datetime.fromisoformat(text)
+        inside = _FIRST <= at < _LAST
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is no time: {error}") from error
+    if not inside:
+        raise ValueError("must lie between the years 1970 and 9997")
+    return at
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(_instant)]
+Limit = Annotated[int, Field(ge=1, le=LARGEST_PAGE)]
+NumberCursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+RunCursor = Annotated[str, Field(pattern=r"^-?[0-9]{1,18}(\.[0-9]{1,18})?\.(scheduled|manual)$")]
+AuditCursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$")]
+IdCursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+
+# Stands for a slash that was escaped (%2F) in a path, from the middleware to the route; no id has it.
+ESCAPED: Final = "\ue000"
+
+
+def _slashed(value: str) -> str:
+    return value.replace(ESCAPED, "/")
+
+
+Slashed = AfterValidator(_slashed)
+ScheduleInPath = Annotated[str, Slashed, Path(alias="schedule_id", min_length=1, max_length=500, pattern=PLAIN)]
+
+
+DEFAULT_LIMIT: Final = 50
+
+
+class ById(Asked):
+    """A page of things that go by their ids."""
+
+    limit: Limit = DEFAULT_LIMIT
+    cursor: IdCursor | None = None
+
+
+class Paged(Protocol):
+    """A page of the library."""
+
+    @property
+    def items(self) -> Any: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+def told(model: type[T], page: Paged) -> PageOf[T]:
+    """A page of the library as an answer."""
+    return PageOf(items=[model.model_validate(one) for one in page.items], next_cursor=page.next_cursor)

@@ -1,0 +1,326 @@
+"""Everything that can go wrong, as RFC 9457 problem+json: what, in which field, and what would be right there.
+
+A route raises `ProblemError`, or lets an error of the package through: which status that has is the table below. What
+nobody expected is logged with its trace and the id of the request; the answer holds the id and nothing else. Secrets
+that are known here are masked in every answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, Final, cast
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from noonbell import errors as known
+
+MEDIA_TYPE: Final = "application/problem+json"
+_LONGEST_VALUE: Final = 1_000
+# The tags of routes whose bodies may hold secrets: a slip of the pen must not show them.
+_SECRETIVE: Final = frozenset({"channels", "secrets"})
+_MOST_ERRORS: Final = 100
+
+TITLES: Final[Mapping[int, str]] = {
+    400: "The request cannot be understood",
+    401: "An API key is needed",
+    403: "This key may not do that",
+    404: "There is no such thing",
+    405: "This method is not allowed here",
+    406: "No such representation",
+    408: "The request took too long",
+    409: "The state of things does not allow it",
+    412: "It was changed meanwhile",
+    413: "The request is too large",
+    415: "This media type is not understood",
+    422: "A field cannot be accepted",
+    428: "A condition is needed",
+    429: "Too many requests",
+    500: "Something went wrong here",
+    502: "The other side failed",
+    503: "The service cannot do this now",
+}
+
+# The first class that fits counts; a class stands above the classes that it is derived from.
+_STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
+    (known.ScheduleNotFoundError, 404),
+    (known.MonitorNotFoundError, 404),
+    (known.PingUnknownError, 404),
+    (known.ChannelNotFoundError, 404),
+    (known.RuleNotFoundError, 404),
+    (known.TaskNotFoundError, 404),
+    (known.AccessNotFoundError, 404),
+    (known.LoginRefusedError, 401),
+    (known.ScheduleExistsError, 409),
+    (known.QuietHoursInUseError, 409),
+    (known.ScheduleBusyError, 409),
+    (known.ScheduleChangedError, 412),
+    (known.ChannelInUseError, 409),
+    (known.PlanOutdatedError, 409),
+    (known.DeletionRefusedError, 409),
+    (known.DocumentConflictError, 409),
+    (known.SchedulerInUseError, 409),
+    (known.MasterKeyError, 409),
+    (known.SecretUnreadableError, 409),
+    (known.CommandsOffError, 422),
+    (known.DeliveryError, 502),
+    (known.EgressRefusedError, 422),
+    (known.EgressFailedError, 502),
+    (known.EgressError, 422),
+    (known.StoreUnavailableError, 503),
+    (known.StoreUrlError, 422),
+    (known.StoreError, 500),
+    (known.LanguageError, 422),
+    (known.CronError, 422),
+    (known.TimingError, 422),
+    (known.RegistrationError, 422),
+    (known.ScheduleError, 422),
+    (known.MonitorError, 422),
+    (known.NotifyError, 422),
+    (known.AccessError, 422),
+    (known.SecretError, 422),
+    (known.SigningKeyError, 422),
+)
+
+
+class FieldError(BaseModel):
+    """One field that cannot be accepted."""
+
+    field: str = Field(description="Where it stands, as a path", examples=["action.url"])
+    value: Any = Field(default=None, description="What was given, where it may be shown")
+    reason: str = Field(description="What is wrong with it, and what would be right")
+
+
+class Problem(BaseModel):
+    """An answer that is no success (RFC 9457)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:noonbell:problem:schedule-invalid",
+                    "title": "A field cannot be accepted",
+                    "status": 422,
+                    "detail": "Invalid schedule: type 'sometimes' must be one of cron, interval, one_shot",
+                    "field": "type",
+                    "value": "sometimes",
+                }
+            ]
+        }
+    )
+
+    type: str = Field(description="What kind of problem it is; it stays the same when the words change")
+    title: str
+    status: int
+    detail: str
+    instance: str | None = Field(default=None, description="The id of the request, which the log names too")
+    field: str | None = None
+    value: Any = None
+    errors: list[FieldError] | None = None
+    position: int | None = Field(default=None, description="Where a text in English stopped being understood")
+    end: int | None = None
+    accepted: list[str] | None = Field(default=None, description="What could stand there")
+    suggestions: list[str] | None = Field(default=None, description="Texts that come near and are understood")
+
+
+class ProblemError(Exception):
+    """Raised by a route: the answer is this problem."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: str | None = None,
+        field: str | None = None,
+        value: object = None,
+        errors: Sequence[FieldError] | None = None,
+        headers: Mapping[str, str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.facts = dict(facts or {})  # further members of the document
+        self.status = status
+        self.detail = detail
+        self.kind = kind
+        self.field = field
+        self.value = value
+        self.errors = errors
+        self.headers = dict(headers or {})
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a route: these statuses are problems.
+
+    401, 403, 422, 429 and 503 need not be named: `api/openapi.py` adds them wherever they can come.
+    """
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: {"schema": schema}}} for status in statuses}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def answer(request: Request, problem: ProblemError) -> Response:
+    """The problem as a response."""
+    status = problem.status
+    document: dict[str, Any] = {
+        "type": f"urn:noonbell:problem:{problem.kind}" if problem.kind else "about:blank",
+        "title": TITLES.get(status, "It did not work"),
+        "status": status,
+        "detail": problem.detail,
+    }
+    if request_id := request.scope.get("noonbell.request_id"):
+        document["instance"] = f"urn:noonbell:request:{request_id}"
+    if problem.field is not None:
+        document["field"] = _sane(problem.field)
+        document["value"] = presentable(problem.value)
+    document.update(problem.facts)
+    if problem.errors:
+        document["errors"] = [one.model_dump() for one in problem.errors]
+    text = msgspec.json.encode(document).decode()
+    service = getattr(request.app.state, "service", None)
+    body = text if service is None else service.secrets.mask(text)
+    return Response(body, status, problem.headers, MEDIA_TYPE)
+
+
+def presentable(value: object) -> Any:
+    """A value that was given, as JSON and not too long."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value if not isinstance(value, int) or -(2**63) <= value < 2**63 else str(value)[:_LONGEST_VALUE]
+    if isinstance(value, str):
+        return _sane(value[:_LONGEST_VALUE])
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _sane(repr(value)[:_LONGEST_VALUE])
+    return msgspec.json.decode(text) if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE].decode("utf-8", "ignore")
+
+
+def _sane(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def status_for(error: type[Exception]) -> int:
+    """The status of a class of errors; 500 where nobody has thought of one."""
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
+
+
+def of_error(error: known.NoonbellError) -> ProblemError:
+    """What an error of the package means to whoever sent the request."""
+    status = status_for(type(error))
+    headers = {}
+    wait = getattr(error, "retry_after_seconds", None)
+    if wait is not None:
+        status, headers = 429, {"Retry-After": str(wait)}
+    elif status == 503:
+        headers = {"Retry-After": "5"}
+    field = getattr(error, "field", None) or getattr(error, "place", None)
+    value = getattr(error, "value", None)
+    if value is None:
+        value = getattr(error, "expression", None) or getattr(error, "text", None)
+    return ProblemError(
+        status, _sane(str(error)), kind=_kind(type(error)), field=field if isinstance(field, str) else None,
+        value=value, errors=_several(error), headers=headers, facts=_facts(error),
+    )  # fmt: skip
+
+
+def _facts(error: known.NoonbellError) -> dict[str, Any]:
+    """Of English that is not understood: where it stopped, and what would be."""
+    if not isinstance(error, known.LanguageError):
+        return {}
+    return {
+        "position": error.position,
+        "end": error.end,
+        "accepted": [_sane(one) for one in error.accepted],
+        "suggestions": [_sane(one) for one in error.suggestions],
+    }
+
+
+def _several(error: known.NoonbellError) -> list[FieldError] | None:
+    """Each thing that is wrong in a file of schedules."""
+    found = getattr(error, "problems", None)
+    if not isinstance(found, list | tuple):
+        return None
+    return [FieldError(field=str(getattr(one, "path", "") or "text"), reason=_sane(one.text)) for one in found]
+
+
+def _kind(error: type[Exception]) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__.removesuffix("Error")).lower()
+
+
+def of_validation(error: RequestValidationError, request: Request) -> ProblemError:
+    """What pydantic found, field by field; where secrets are sent, without what was given."""
+    found = [_field_error(one) for one in error.errors()[:_MOST_ERRORS]]
+    if _SECRETIVE & {*(getattr(request.scope.get("route"), "tags", None) or ())}:
+        found = [FieldError(field=one.field, reason=one.reason) for one in found]
+    first = found[0] if found else FieldError(field="body", reason="cannot be understood")
+    return ProblemError(
+        422, f"{first.field} {first.reason}", kind="fields-invalid", field=first.field, value=first.value, errors=found
+    )
+
+
+def _field_error(one: Mapping[str, Any]) -> FieldError:
+    where = [str(part) for part in one["loc"]]
+    path = ".".join(where[1:]) if len(where) > 1 else ".".join(where)
+    reason = re.sub(r"^(Input|Value error,) ", "", str(one["msg"]))
+    if one["type"] == "json_invalid":
+        return FieldError(field="body", reason=f"is not JSON: {one.get('ctx', {}).get('error', reason)}")
+    if one["type"] == "missing":
+        return FieldError(field=path, reason="is missing")
+    if one["type"] == "extra_forbidden":
+        return FieldError(field=path, value=presentable(one.get("input")), reason="is not known here")
+    return FieldError(field=path, value=presentable(one.get("input")), reason=_sane(reason[:1].lower() + reason[1:]))
+
+
+def install(app: FastAPI) -> None:
+    """Let the app answer with problems; requests that cannot be read are `api/app.py`'s to answer."""
+
+    async def package(request: Request, error: Exception) -> Response:
+        problem = of_error(cast("known.NoonbellError", error))
+        if problem.status == 500:
+            raise error  # nobody's fault but ours: the middleware logs it, and says no more than that
+        return answer(request, problem)
+
+    async def raised(request: Request, error: Exception) -> Response:
+        return answer(request, cast("ProblemError", error))
+
+    async def http(request: Request, error: Exception) -> Response:
+        caught = cast("HTTPException", error)
+        detail = caught.detail if caught.status_code not in (404, 405) else _unrouted(request, caught.status_code)
+        headers = dict(caught.headers or {})
+        if caught.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return answer(request, ProblemError(caught.status_code, detail, headers=headers))
+
+    app.add_exception_handler(known.NoonbellError, package)
+    app.add_exception_handler(ProblemError, raised)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _methods(request: Request) -> set[str]:
+    """All that is possible at this address: each route knows its own method alone."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        matched, _ = route.matches(request.scope)
+        if matched is not Match.NONE:
+            found |= set(getattr(route, "methods", None) or ())
+    return found
+
+
+def _unrouted(request: Request, status: int) -> str:
+    if status == 405:
+        return f"{request.method} is not possible here"
+    return "There is nothing at this address; /api/v1/openapi.json lists what there is"

@@ -1,0 +1,45 @@
+"""Dead letters: messages and notices that could not be delivered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from noonbell.api.callers import Reading, Writing
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.models.base import Asked, Name, PageOf
+from noonbell.api.models.things import Found, LetterTold, NumbersGiven
+from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, told
+from noonbell.api.problems import problems
+
+router = APIRouter(tags=["dead letters"])
+
+
+class Filters(Asked):
+    schedule_id: Name | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: NumberCursor | None = None
+
+
+@router.get("/dead-letters", summary="List dead letters, oldest first", responses=problems(404))
+async def list_dead_letters(
+    service: Serving, caller: Reading, asked: Annotated[Filters, Query()]
+) -> PageOf[LetterTold]:
+    page = await schedules_of(service, caller).dead_letters(asked.schedule_id, cursor=asked.cursor, limit=asked.limit)
+    return told(LetterTold, page)
+
+
+@router.post("/dead-letters/revive", summary="Deliver dead letters again")
+async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersGiven) -> Found:
+    """They go to the end of their streams. The answer says how many there were."""
+    found = await schedules_of(service, caller).revive_dead_letters(given.numbers)
+    service.events.nudge()
+    return Found(found=found)
+
+
+@router.post("/dead-letters/drop", summary="Forget dead letters")
+async def drop_dead_letters(service: Serving, caller: Writing, given: NumbersGiven) -> Found:
+    found = await schedules_of(service, caller).drop_dead_letters(given.numbers)
+    service.events.nudge()
+    return Found(found=found)

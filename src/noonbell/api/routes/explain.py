@@ -1,0 +1,147 @@
+"""`why` and `verify`: the ledger explained and proved, a bounded part at a time.
+
+`verify` looks at schedules page by page and at the last day unless told otherwise, so that a request ends; the command
+`noonbell verify` proves a whole ledger.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from noonbell.api.callers import Reading
+from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.deps import Serving
+from noonbell.api.models.base import Asked
+from noonbell.api.models.planned import ProblemFound, VerifyTold, WhyTold
+from noonbell.api.paging import Instant, NumberCursor, ScheduleInPath
+from noonbell.api.problems import problems
+from noonbell.bootstrap import Service
+from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ledger import Report, verify_schedules, why_schedule
+from noonbell.ledger.reading import instant, moment
+from noonbell.ports import ScheduleFilter
+
+router = APIRouter(tags=["ledger"])
+
+_LONGEST: Final = timedelta(days=31)
+_CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
+
+
+class Moment(Asked):
+    at: Annotated[str, Field(max_length=40)] | None = Field(
+        default=None,
+        description="ISO 8601; without an offset in the zone of the schedule.",
+        examples=["2026-11-01T09:30"],
+    )
+
+
+class Stretch(Asked):
+    """At most 31 days; the last day unless told otherwise."""
+
+    start: Instant | None = None
+    end: Instant | None = None
+
+
+class Pages(Stretch):
+    limit: Annotated[int, Query(ge=1, le=200)] = 50
+    cursor: NumberCursor | None = None
+
+
+@router.get("/schedules/{schedule_id}/why", summary="Why it did or did not run", responses=problems(404))
+async def why_it_ran(
+    service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
+    asked: Annotated[Moment, Query()],
+) -> WhyTold:  # fmt: skip
+    """At a moment; without one, at its latest occurrence, and what comes next."""
+    sid = await _sid(service, declared, caller.team, schedule_id)
+    at = None if asked.at is None else _moment(asked.at)
+    answer = await why_schedule(service.store, sid, at, now=service.clock.now())
+    return WhyTold(text=answer.text, facts=answer.facts)
+
+
+@router.get("/schedules/{schedule_id}/verify", summary="Prove that nothing is lost", responses=problems(404))
+async def verify_schedule(
+    service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
+    asked: Annotated[Stretch, Query()],
+) -> VerifyTold:  # fmt: skip
+    """Every occurrence of the stretch has one verdict, and every run its occurrence."""
+    sid = await _sid(service, declared, caller.team, schedule_id)
+    start, end = _stretch(asked, service.clock.now())
+    report = await verify_schedules(service.store, [sid], from_at=instant(start), to_at=instant(end))
+    return _told(report, start, end)
+
+
+@router.get("/verify", summary="Prove it for all schedules, page by page")
+async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages, Query()]) -> VerifyTold:
+    """Some schedules of the team at a time; `next_cursor` is null when all have been looked at."""
+    start, end = _stretch(asked, service.clock.now())
+    wanted = ScheduleFilter(team=caller.team)
+    found = await service.store.list_schedules(wanted, int(asked.cursor or 0), asked.limit + 1)
+    sids = [stored.sid for stored in found[: asked.limit]]
+    report = await verify_schedules(service.store, sids, from_at=instant(start), to_at=instant(end))
+    return _told(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
+
+
+async def _sid(service: Service, declared: DeclaredTasks, team: str, schedule_id: str) -> int:
+    """The number of a schedule, of one that was deleted too."""
+    history = await service.store.history_of(schedule_id)
+    if history is not None and history.team == team:
+        return history.sid
+    row = await declared.find(team, schedule_id)
+    if row is None:
+        raise ScheduleNotFoundError("schedule", schedule_id)
+    return int(row["sid"])
+
+
+def _stretch(asked: Stretch, now: int) -> tuple[datetime, datetime]:
+    end = moment(now) if asked.end is None else asked.end
+    start = end - timedelta(days=1) if asked.start is None else asked.start
+    if start > end:
+        raise ScheduleInvalidError("start", start.isoformat(), f"lies after the end, {end.isoformat()}")
+    if end - start > _LONGEST:
+        raise ScheduleInvalidError("start", start.isoformat(), "lies more than 31 days before the end; ask in parts")
+    return start, end
+
+
+def _moment(text: str) -> datetime:
+    written = re.sub(r" (\d\d:\d\d)$", r"+\1", text)  # a plus that nobody escaped
+    right = "must be an ISO 8601 time between 1970 and 9997, such as 2026-11-01T09:30 or 2026-11-01T09:30:00Z"
+    if not _CIVIL.fullmatch(written):
+        raise ScheduleInvalidError("at", text, right)
+    try:
+        at = datetime.fromisoformat(written)
+    except ValueError as error:
+        raise ScheduleInvalidError("at", text, f"is no time: {error}") from error
+    if not 1970 < at.year < 9998:
+        raise ScheduleInvalidError("at", text, right)
+    return at
+
+
+def _told(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyTold:
+    return VerifyTold(
+        whole=report.clean,
+        schedules=report.schedules,
+        occurrences=report.occurrences,
+        runs=report.runs,
+        spans=report.spans,
+        pruned_days=report.pruned,
+        problems=[
+            ProblemFound(
+                kind=problem.kind,
+                text=problem.text,
+                schedule=problem.schedule,
+                at=None if problem.at is None else moment(problem.at),
+            )
+            for problem in report.problems
+        ],
+        more_problems=report.more,
+        remarks=report.remarks,
+        start=start,
+        end=end,
+        next_cursor=next_cursor,
+    )

@@ -1,0 +1,54 @@
+"""Whether the service lives, and whether it is ready: for those who watch over processes. No key is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from noonbell.api.deps import Serving
+from noonbell.errors import NoonbellError
+
+router = APIRouter(tags=["health"])
+
+_PATIENCE_SECONDS: Final = 5.0
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """What stands in the way, where something does."""
+
+    ready: bool
+    store: Literal["ok", "failing"] = Field(description="Whether the database answers")
+    engine: Literal["running", "stopped"] = Field(description="Whether this process runs its lane")
+    stopping: bool = False
+
+
+@router.get("/healthz", summary="The process lives")
+async def healthz() -> Health:
+    return Health()
+
+
+@router.get("/readyz", summary="The service can do its work", responses={503: {"model": Readiness}})
+async def readyz(service: Serving, response: Response) -> Readiness:
+    """503 while it starts or stops, while its database does not answer, or while another process holds its lane."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await service.access.list_teams(limit=1)
+        answers = True
+    except (NoonbellError, TimeoutError):
+        answers = False
+    ready = answers and service.ready
+    if not ready:
+        response.status_code = 503
+    return Readiness(
+        ready=ready,
+        store="ok" if answers else "failing",
+        engine="running" if service.schedules.running else "stopped",
+        stopping=service.stopping.is_set(),
+    )

@@ -1,0 +1,72 @@
+"""API keys of the caller's team. A key is shown once, when it is made; what is listed cannot be used.
+
+Those who look after teams make the first key of a team, by naming it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from noonbell.access import Caller
+from noonbell.api.callers import Administering, Reading
+from noonbell.api.deps import Serving, access_of
+from noonbell.api.models.access import CallerTold, KeyGiven, KeyMade, KeyTold
+from noonbell.api.models.base import PageOf
+from noonbell.api.paging import ById
+from noonbell.api.problems import ProblemError, problems
+from noonbell.errors import AccessNotFoundError
+
+router = APIRouter(tags=["keys"])
+
+KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
+
+
+@router.get("/caller", summary="Who the key of this request stands for")
+async def caller_told(caller: Reading) -> CallerTold:
+    return CallerTold(
+        actor=caller.actor, team=caller.team, scopes=sorted(caller.scopes), manages_teams=caller.manages_teams
+    )
+
+
+@router.get("/keys", summary="List the keys of the team, by id")
+async def list_keys(service: Serving, caller: Administering, asked: Annotated[ById, Query()]) -> PageOf[KeyTold]:
+    found = await service.access.list_keys(caller.team, after=asked.cursor or "", limit=asked.limit + 1)
+    items = [KeyTold.model_validate(key) for key in found[: asked.limit]]
+    return PageOf(items=items, next_cursor=items[-1].key_id if len(found) > asked.limit else None)
+
+
+@router.post("/keys", status_code=201, summary="Make a key", responses=problems(404))
+async def create_key(service: Serving, caller: Administering, given: KeyGiven) -> KeyMade:
+    """The answer holds the key, and is the only place where it can be seen."""
+    team = _team(caller, given)
+    record, key = await access_of(service, caller).create_key(
+        team, given.scopes, name=given.name, expires_at=given.expires_at
+    )
+    return KeyMade(**KeyTold.model_validate(record).model_dump(), key=key)
+
+
+@router.get("/keys/{key_id}", summary="One key", responses=problems(404))
+async def get_key(service: Serving, caller: Administering, key_id: KeyInPath) -> KeyTold:
+    return KeyTold.model_validate(await service.access.get_key(key_id, team=caller.team))
+
+
+@router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=problems(404))
+async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath) -> None:
+    """It opens nothing from now on; in other processes for a few seconds more."""
+    access = access_of(service, caller)
+    try:
+        await access.revoke_key(key_id, team=caller.team)
+    except AccessNotFoundError:
+        if not caller.manages_teams:
+            raise
+        await access.revoke_key(key_id)  # whoever looks after teams can take back what was given to one
+
+
+def _team(caller: Caller, given: KeyGiven) -> str:
+    team: str = given.given().get("team", caller.team)
+    if team != caller.team and not caller.manages_teams:
+        detail = "Keys of another team are made by the admins of the team default, or of that team"
+        raise ProblemError(403, detail, kind="foreign-team", field="team", value=team)
+    return team

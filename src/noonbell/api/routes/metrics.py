@@ -1,0 +1,28 @@
+"""`GET /metrics`: what the service knows of itself, for Prometheus. It asks for a key of the team `default`.
+
+The numbers are about the process and its database, not about a team: no name of a schedule is among the labels.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from noonbell.access.records import DEFAULT_TEAM
+from noonbell.api.callers import Reading
+from noonbell.api.measures import CONTENT_TYPE, Measures
+from noonbell.api.problems import ProblemError
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    summary="Numbers for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The numbers"}},
+)
+async def metrics(request: Request, caller: Reading) -> Response:
+    if caller.team != DEFAULT_TEAM:
+        raise ProblemError(403, "The numbers of the whole service are for the team default", kind="foreign-team")
+    measures: Measures = request.app.state.measures
+    return Response(await measures.text(), media_type=CONTENT_TYPE)

@@ -1,0 +1,164 @@
+"""Heartbeat monitors. Pings themselves come to /ping/…, without a key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from noonbell.access import Caller
+from noonbell.api.callers import Reading, Writing
+from noonbell.api.deps import Serving, monitors_of
+from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
+from noonbell.api.idempotency import told as answered
+from noonbell.api.models.base import Asked, PageOf
+from noonbell.api.models.things import (
+    FlipList,
+    FlipTold,
+    MonitorChanges,
+    MonitorGiven,
+    MonitorTold,
+    PingList,
+    PingTold,
+)
+from noonbell.api.paging import ById, told
+from noonbell.api.problems import problems
+from noonbell.bootstrap import Service
+from noonbell.errors import MonitorInvalidError, MonitorNotFoundError
+from noonbell.monitors import Monitor
+
+router = APIRouter(tags=["monitors"])
+
+MonitorInPath = Annotated[str, Path(alias="monitor_id", pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+
+
+class LastPings(Asked):
+    limit: Annotated[int, Query(ge=1, le=50)] = 50
+
+
+class LastFlips(Asked):
+    limit: Annotated[int, Query(ge=1, le=200)] = 200
+
+
+async def _find(service: Service, caller: Caller, monitor_id: str) -> Monitor:
+    """A monitor of another team is as one that is not there."""
+    found = await service.monitors.get(monitor_id)
+    if found.team != caller.team:
+        raise MonitorNotFoundError(monitor_id)
+    return found
+
+
+@router.get("/monitors", summary="List monitors")
+async def list_monitors(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[MonitorTold]:
+    return told(MonitorTold, await service.monitors.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+
+
+@router.post(
+    "/monitors", status_code=201, summary="Create a monitor", response_model=MonitorTold, responses=problems(409)
+)
+async def create_monitor(
+    request: Request, service: Serving, caller: Writing, given: MonitorGiven, key: IdempotencyKey = None
+) -> Response:
+    """Nothing is due until its first ping has come."""
+    monitors = monitors_of(service, caller)
+    fields = given.given()
+
+    async def create(attempt: Attempt) -> Answer:
+        chosen = {"monitor_id": attempt.new_id, **fields}
+        try:
+            made = await monitors.create(**chosen, team=caller.team)
+        except MonitorInvalidError as error:
+            if not attempt.repeated or error.field != "monitor_id":
+                raise
+            made = await _find(service, caller, str(chosen["monitor_id"]))
+        service.events.nudge()
+        return answered(201, MonitorTold.model_validate(made), ETag=tag(made.version))
+
+    return await once(request, service, caller, key, create)
+
+
+@router.get("/monitors/{monitor_id}", summary="One monitor", responses=problems(404) | NOT_MODIFIED)
+async def get_monitor(
+    response: Response, service: Serving, caller: Reading, monitor_id: MonitorInPath, if_none_match: IfNoneMatch = None
+) -> MonitorTold:
+    found = await _find(service, caller, monitor_id)
+    if holds(if_none_match, tag(found.version)):
+        return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
+    return _told(response, found)
+
+
+@router.patch("/monitors/{monitor_id}", summary="Change a monitor", responses=problems(404, 409, 412))
+async def update_monitor(
+    *, response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath, given: MonitorChanges,
+    if_match: IfMatch = None,
+) -> MonitorTold:  # fmt: skip
+    """Where its rhythm changes, what is due is counted from now."""
+    require(if_match, tag((await _find(service, caller, monitor_id)).version))
+    changed = await monitors_of(service, caller).update(monitor_id, **given.given())
+    service.events.nudge()
+    return _told(response, changed)
+
+
+@router.delete("/monitors/{monitor_id}", status_code=204, summary="Delete a monitor", responses=problems(404, 412))
+async def delete_monitor(
+    service: Serving, caller: Writing, monitor_id: MonitorInPath, if_match: IfMatch = None
+) -> None:
+    """With its pings and flips; the audit stays."""
+    require(if_match, tag((await _find(service, caller, monitor_id)).version))
+    await monitors_of(service, caller).delete(monitor_id)
+    service.events.nudge()
+
+
+@router.post("/monitors/{monitor_id}/pause", summary="Conclude nothing", responses=problems(404, 409))
+async def pause_monitor(
+    response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
+) -> MonitorTold:
+    """Pings are noted all the same."""
+    await _find(service, caller, monitor_id)
+    paused = await monitors_of(service, caller).pause(monitor_id)
+    service.events.nudge()
+    return _told(response, paused)
+
+
+@router.post("/monitors/{monitor_id}/resume", summary="Watch it again", responses=problems(404, 409))
+async def resume_monitor(
+    response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
+) -> MonitorTold:
+    """The next ping is counted from now."""
+    await _find(service, caller, monitor_id)
+    resumed = await monitors_of(service, caller).resume(monitor_id)
+    service.events.nudge()
+    return _told(response, resumed)
+
+
+@router.post("/monitors/{monitor_id}/renew-token", summary="Give it another ping URL", responses=problems(404, 409))
+async def renew_token(response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath) -> MonitorTold:
+    """The old one is unknown from then on."""
+    await _find(service, caller, monitor_id)
+    renewed = await monitors_of(service, caller).renew_token(monitor_id)
+    service.events.nudge()
+    return _told(response, renewed)
+
+
+@router.get("/monitors/{monitor_id}/pings", summary="The last pings, newest first", responses=problems(404))
+async def list_pings(
+    service: Serving, caller: Reading, monitor_id: MonitorInPath, asked: Annotated[LastPings, Query()]
+) -> PingList:
+    await _find(service, caller, monitor_id)
+    found = await service.monitors.pings(monitor_id, limit=asked.limit)
+    return PingList(items=[PingTold.model_validate(one) for one in found])
+
+
+@router.get("/monitors/{monitor_id}/flips", summary="The last changes of its status", responses=problems(404))
+async def list_flips(
+    service: Serving, caller: Reading, monitor_id: MonitorInPath, asked: Annotated[LastFlips, Query()]
+) -> FlipList:
+    await _find(service, caller, monitor_id)
+    found = await service.monitors.flips(monitor_id, limit=asked.limit)
+    return FlipList(items=[FlipTold.model_validate(one) for one in found])
+
+
+def _told(response: Response, monitor: Monitor) -> MonitorTold:
+    response.headers["ETag"] = tag(monitor.version)
+    return MonitorTold.model_validate(monitor)

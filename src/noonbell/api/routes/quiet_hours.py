@@ -1,0 +1,106 @@
+"""Quiet hours that schedules refer to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from noonbell.api.callers import Reading, Writing
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
+from noonbell.api.idempotency import told as answered
+from noonbell.api.models.base import PLAIN, PageOf
+from noonbell.api.models.things import QuietHoursChanges, QuietHoursGiven, QuietHoursTold
+from noonbell.api.paging import Slashed
+from noonbell.api.problems import problems
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.schedules import QuietHoursRecord
+
+router = APIRouter(tags=["quiet hours"])
+
+PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max_length=500, pattern=PLAIN)]
+
+
+@router.get("/quiet-hours", summary="List quiet hours")
+async def list_quiet_hours(service: Serving, caller: Reading) -> PageOf[QuietHoursTold]:
+    """All of the team, by their ids: there are few."""
+    found = await schedules_of(service, caller).list_quiet_hours()
+    return PageOf(items=[QuietHoursTold.model_validate(one) for one in found])
+
+
+@router.post(
+    "/quiet-hours", status_code=201, summary="Create quiet hours", response_model=QuietHoursTold,
+    responses=problems(409),
+)  # fmt: skip
+async def create_quiet_hours(
+    request: Request, service: Serving, caller: Writing, given: QuietHoursGiven, key: IdempotencyKey = None
+) -> Response:
+    schedules = schedules_of(service, caller)
+    fields = given.given()
+
+    async def create(attempt: Attempt) -> Answer:
+        policy_id = fields.get("policy_id", attempt.new_id)
+        made: QuietHoursRecord | None = None
+        if attempt.repeated:
+            made = await _there(schedules.get_quiet_hours, policy_id)
+        if made is None:
+            made = await schedules.create_quiet_hours(fields["name"], fields["windows"], policy_id=policy_id)
+        service.events.nudge()
+        return answered(201, QuietHoursTold.model_validate(made), ETag=_tag(made))
+
+    return await once(request, service, caller, key, create)
+
+
+async def _there(get: Any, policy_id: str) -> QuietHoursRecord | None:
+    try:
+        found: QuietHoursRecord = await get(policy_id)
+    except ScheduleNotFoundError:
+        return None
+    return found
+
+
+@router.get("/quiet-hours/{policy_id}", summary="Quiet hours", responses=problems(404) | NOT_MODIFIED)
+async def get_quiet_hours(
+    response: Response, service: Serving, caller: Reading, policy_id: PolicyInPath, if_none_match: IfNoneMatch = None
+) -> QuietHoursTold:
+    found = await schedules_of(service, caller).get_quiet_hours(policy_id)
+    if holds(if_none_match, _tag(found)):
+        return unchanged(_tag(found))  # type: ignore[no-any-return]  # a response in place of the model
+    response.headers["ETag"] = _tag(found)
+    return QuietHoursTold.model_validate(found)
+
+
+@router.patch("/quiet-hours/{policy_id}", summary="Change quiet hours", responses=problems(404, 409, 412))
+async def update_quiet_hours(
+    *, response: Response, service: Serving, caller: Writing, policy_id: PolicyInPath, given: QuietHoursChanges,
+    if_match: IfMatch = None,
+) -> QuietHoursTold:  # fmt: skip
+    """Every schedule that refers to them goes on in a new epoch."""
+    schedules = schedules_of(service, caller)
+    if if_match is not None:
+        require(if_match, _tag(await schedules.get_quiet_hours(policy_id)))
+    fields = given.given()
+    changed = await schedules.update_quiet_hours(policy_id, name=fields.get("name"), windows=fields.get("windows"))
+    service.events.nudge()
+    response.headers["ETag"] = _tag(changed)
+    return QuietHoursTold.model_validate(changed)
+
+
+@router.delete(
+    "/quiet-hours/{policy_id}", status_code=204, summary="Delete quiet hours", responses=problems(404, 409, 412)
+)
+async def delete_quiet_hours(
+    service: Serving, caller: Writing, policy_id: PolicyInPath, if_match: IfMatch = None
+) -> None:
+    """Refused while a schedule refers to them."""
+    schedules = schedules_of(service, caller)
+    if if_match is not None:
+        require(if_match, _tag(await schedules.get_quiet_hours(policy_id)))
+    await schedules.delete_quiet_hours(policy_id)
+    service.events.nudge()
+
+
+def _tag(record: QuietHoursRecord) -> str:
+    return tag(int(record.updated_at.timestamp() * 1_000_000))

@@ -1,0 +1,94 @@
+"""Rules: who is told of what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from noonbell.access import Caller
+from noonbell.api.callers import Reading, Writing
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
+from noonbell.api.idempotency import told as answered
+from noonbell.api.models.base import PageOf
+from noonbell.api.models.things import RuleChanges, RuleGiven, RuleTold
+from noonbell.api.paging import ById, told
+from noonbell.api.problems import problems
+from noonbell.bootstrap import Service
+from noonbell.errors import RuleInvalidError, RuleNotFoundError
+from noonbell.notify import Rule
+
+router = APIRouter(tags=["rules"])
+
+RuleInPath = Annotated[str, Path(alias="rule_id", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
+    """A rule of another team is as one that is not there."""
+    found = await service.rules.get(rule_id)
+    if found.team != caller.team:
+        raise RuleNotFoundError(rule_id)
+    return found
+
+
+@router.get("/rules", summary="List rules")
+async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[RuleTold]:
+    return told(RuleTold, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+
+
+@router.post("/rules", status_code=201, summary="Create a rule", response_model=RuleTold, responses=problems(409))
+async def create_rule(
+    request: Request, service: Serving, caller: Writing, given: RuleGiven, key: IdempotencyKey = None
+) -> Response:
+    """For one schedule, one monitor, everything with a tag, or, with none of these, everything of the team."""
+    rules = schedules_of(service, caller).rules
+    fields = given.given()
+
+    async def create(attempt: Attempt) -> Answer:
+        chosen = {"rule_id": attempt.new_id[:12] + attempt.new_id[-8:], **fields}
+        try:
+            made = await rules.create(**chosen, team=caller.team)
+        except RuleInvalidError as error:
+            if not attempt.repeated or error.field != "rule_id":
+                raise
+            made = await _find(service, caller, str(chosen["rule_id"]))
+        service.events.nudge()
+        return answered(201, RuleTold.model_validate(made), ETag=tag(made.version))
+
+    return await once(request, service, caller, key, create)
+
+
+@router.get("/rules/{rule_id}", summary="One rule", responses=problems(404) | NOT_MODIFIED)
+async def get_rule(
+    response: Response, service: Serving, caller: Reading, rule_id: RuleInPath, if_none_match: IfNoneMatch = None
+) -> RuleTold:
+    found = await _find(service, caller, rule_id)
+    if holds(if_none_match, tag(found.version)):
+        return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
+    response.headers["ETag"] = tag(found.version)
+    return RuleTold.model_validate(found)
+
+
+@router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 412))
+async def update_rule(
+    *, response: Response, service: Serving, caller: Writing, rule_id: RuleInPath, given: RuleChanges,
+    if_match: IfMatch = None,
+) -> RuleTold:  # fmt: skip
+    found = await _find(service, caller, rule_id)
+    require(if_match, tag(found.version))
+    with changing(if_match):
+        changed = await schedules_of(service, caller).rules.update(
+            rule_id, version=None if if_match is None else found.version, **given.given()
+        )
+    service.events.nudge()
+    response.headers["ETag"] = tag(changed.version)
+    return RuleTold.model_validate(changed)
+
+
+@router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 412))
+async def delete_rule(service: Serving, caller: Writing, rule_id: RuleInPath, if_match: IfMatch = None) -> None:
+    require(if_match, tag((await _find(service, caller, rule_id)).version))
+    await schedules_of(service, caller).rules.delete(rule_id)
+    service.events.nudge()

@@ -1,0 +1,82 @@
+"""Looking back: runs of all schedules and of one, what became of occurrences, and what it adds up to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from noonbell.api.callers import Reading
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.models.base import PLAIN, Asked, PageOf
+from noonbell.api.models.schedules import OccurrenceTold, Outcome, RunTold, StatisticsTold, WholeRun
+from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
+from noonbell.api.problems import problems
+
+router = APIRouter(tags=["runs"])
+
+RunInPath = Annotated[str, Slashed, Path(alias="run_id", min_length=1, max_length=600, pattern=PLAIN)]
+
+
+class Runs(Asked):
+    limit: Limit = DEFAULT_LIMIT
+    cursor: RunCursor | None = None
+
+
+class LatestRuns(Runs):
+    outcome: Outcome | None = None
+
+
+class Stretch(Asked):
+    """From `start` to `end`; of the last day unless told otherwise."""
+
+    start: Instant | None = None
+    end: Instant | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: NumberCursor | None = None
+
+
+class Last(Asked):
+    last: Annotated[int, Query(ge=1, le=100_000)] = 100
+
+
+@router.get("/runs", summary="The latest runs of all schedules")
+async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRuns, Query()]) -> PageOf[RunTold]:
+    """Runs that have ended, the one for the latest instant first."""
+    page = await schedules_of(service, caller).recent_runs(
+        cursor=asked.cursor, limit=asked.limit, outcome=asked.outcome
+    )
+    return told(RunTold, page)
+
+
+@router.get("/runs/{run_id}", summary="One run with its attempts", responses=problems(404))
+async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> WholeRun:
+    """Ended or not; with what each attempt left to tell: a response, an output, an error."""
+    return WholeRun.model_validate(await schedules_of(service, caller).run(run_id))
+
+
+@router.get("/schedules/{schedule_id}/runs", summary="The runs of a schedule", responses=problems(404))
+async def list_runs_of_schedule(
+    service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Runs, Query()]
+) -> PageOf[RunTold]:
+    """Runs that have ended, the one that ended last first. A deleted schedule keeps its own."""
+    page = await schedules_of(service, caller).runs(schedule_id, cursor=asked.cursor, limit=asked.limit)
+    return told(RunTold, page)
+
+
+@router.get("/schedules/{schedule_id}/occurrences", summary="What became of occurrences", responses=problems(404))
+async def list_occurrences(
+    service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Stretch, Query()]
+) -> PageOf[OccurrenceTold]:
+    """Each nominal time with its verdict, oldest first."""
+    page = await schedules_of(service, caller).occurrences(
+        schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit
+    )
+    return told(OccurrenceTold, page)
+
+
+@router.get("/schedules/{schedule_id}/statistics", summary="What runs add up to", responses=problems(404))
+async def statistics(
+    service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Last, Query()]
+) -> StatisticsTold:
+    return StatisticsTold.model_validate(await schedules_of(service, caller).statistics(schedule_id, last=asked.last))

@@ -1,0 +1,269 @@
+"""Schedules: listed, created, changed, paused, triggered, deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+
+from noonbell.api.callers import Reading, Writing
+from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, schedule_tag, unchanged
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once, told
+from noonbell.api.listing import schedule_page
+from noonbell.api.models.base import Asked, Flag, Name, PageOf, Tag, flag
+from noonbell.api.models.schedules import (
+    Changed,
+    CreatedSchedules,
+    ManyChanges,
+    ManySchedules,
+    ScheduleChanges,
+    ScheduleGiven,
+    ScheduleTold,
+    Triggered,
+    Type,
+    UpcomingList,
+    UpcomingTold,
+)
+from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
+from noonbell.api.problems import problems
+from noonbell.api.written import declared_told, fields_of, not_editable, schedule_told
+from noonbell.errors import (
+    LanguageError,
+    ScheduleChangedError,
+    ScheduleExistsError,
+    ScheduleInvalidError,
+    ScheduleNotFoundError,
+)
+from noonbell.ports import ScheduleFilter
+from noonbell.schedules import Schedule, Schedules
+
+router = APIRouter(tags=["schedules"])
+
+
+class Filters(Asked):
+    """Which schedules are meant; all that are given have to hold."""
+
+    enabled: Flag | None = None
+    type: Type | None = None
+    tag: Tag | None = None
+    name_contains: Name | None = None
+    managed_by: Name | None = None
+    lane: Name | None = None
+    quiet_hours_policy_id: Name | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: NumberCursor | None = None
+
+
+class Count(Asked):
+    count: Annotated[int, Query(ge=1, le=1_000)] = 10
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/schedules", summary="List schedules, oldest first")
+async def list_schedules(
+    service: Serving, caller: Reading, declared: Declared, asked: Annotated[Filters, Query()]
+) -> PageOf[ScheduleTold]:
+    """Schedules of the key's team, those that programs have declared among them."""
+    wanted = ScheduleFilter(
+        managed_by=asked.managed_by, lane=asked.lane, enabled=flag(asked.enabled), type=asked.type, tag=asked.tag,
+        name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
+    )  # fmt: skip
+    tasks = await declared.of_team(caller.team)
+    return await schedule_page(service.store, tasks, wanted, int(asked.cursor or 0), asked.limit)
+
+
+@router.get("/schedules/{schedule_id}", summary="One schedule", responses=problems(404) | NOT_MODIFIED)
+async def get_schedule(
+    *, response: Response, service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
+    if_none_match: IfNoneMatch = None,
+) -> ScheduleTold:  # fmt: skip
+    try:
+        found = schedule_told(await schedules_of(service, caller).get(schedule_id))
+    except ScheduleNotFoundError:
+        row = await declared.find(caller.team, schedule_id)
+        if row is None:
+            raise
+        found = declared_told(row)
+    current = schedule_tag(found)
+    if holds(if_none_match, current):
+        return unchanged(current)  # type: ignore[no-any-return]  # a response in place of the model
+    response.headers["ETag"] = current
+    return found
+
+
+@router.get("/schedules/{schedule_id}/preview", summary="The next occurrences", responses=problems(404))
+async def preview_schedule(
+    service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Count, Query()]
+) -> UpcomingList:
+    found = await schedules_of(service, caller).preview(schedule_id, asked.count)
+    return UpcomingList(items=[UpcomingTold.model_validate(one) for one in found])
+
+
+# --- creating ---------------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/schedules", status_code=201, summary="Create a schedule", response_model=ScheduleTold, responses=problems(409)
+)
+async def create_schedule(
+    request: Request, service: Serving, caller: Writing, given: ScheduleGiven, key: IdempotencyKey = None
+) -> Response:
+    """When it runs is a `type` and a `spec`, or a `text` in English; the answer says how it was understood."""
+    schedules = schedules_of(service, caller)
+    fields, understood = fields_of(given.given(), service.clock.now())
+
+    async def create(attempt: Attempt) -> Answer:
+        named = {"schedule_id": attempt.new_id, **fields}
+        if "name" not in named:
+            named["name"] = named["schedule_id"]
+        try:
+            made = await schedules.create(**named)
+        except ScheduleExistsError as error:
+            if not attempt.repeated or error.field != "schedule_id":
+                raise
+            made = await schedules.get(named["schedule_id"])  # the earlier attempt got as far as this
+        service.events.nudge()
+        answer = schedule_told(made, understood)
+        return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
+
+    return await once(request, service, caller, key, create)
+
+
+@router.post(
+    "/bulk/schedules", status_code=201, summary="Create many schedules", response_model=CreatedSchedules,
+    responses=problems(409),
+)  # fmt: skip
+async def create_schedules(
+    request: Request, service: Serving, caller: Writing, given: ManySchedules, key: IdempotencyKey = None
+) -> Response:
+    """All of them or none: an error names the place of the one that cannot be accepted."""
+    schedules = schedules_of(service, caller)
+    now = service.clock.now()
+    many = []
+    for place, one in enumerate(given.schedules):
+        try:
+            many.append(fields_of(one.given(), now)[0])
+        except ScheduleInvalidError as error:
+            raise ScheduleInvalidError(error.field, error.value, error.reason, place) from error
+        except LanguageError as error:
+            raise ScheduleInvalidError("text", error.text, f"is not understood: {error}", place) from error
+
+    async def create(attempt: Attempt) -> Answer:
+        for place, fields in enumerate(many):
+            fields.setdefault("schedule_id", f"{attempt.new_id}-{place}")
+        ids = [str(fields["schedule_id"]) for fields in many]
+        found = await service.store.find_schedules(ids) if attempt.repeated else []
+        if len(found) < len(set(ids)) or {one.team for one in found} != {caller.team}:
+            await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field
+        service.events.nudge()
+        return told(201, CreatedSchedules(schedule_ids=ids))
+
+    return await once(request, service, caller, key, create)
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+@router.patch("/schedules/{schedule_id}", summary="Change fields of a schedule", responses=problems(404, 409, 412))
+async def update_schedule(
+    *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
+    given: ScheduleChanges, if_match: IfMatch = None,
+) -> ScheduleTold:  # fmt: skip
+    """What was due before is decided by what held before."""
+    schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
+    return _told(response, service, await schedules.update(schedule_id, **given.given()))
+
+
+@router.patch("/bulk/schedules", summary="Change the same fields of many schedules", responses=problems(404, 409))
+async def update_schedules(service: Serving, caller: Writing, declared: Declared, given: ManyChanges) -> Changed:
+    for schedule_id in given.schedule_ids:
+        await _refuse_declared(declared, caller.team, schedule_id)
+    ids = list(dict.fromkeys(given.schedule_ids))
+    await schedules_of(service, caller).update_many(ids, given.changes.given())  # type: ignore[arg-type]  # as above
+    service.events.nudge()
+    return Changed(changed=len(ids))
+
+
+@router.post("/schedules/{schedule_id}/pause", summary="Let it rest", responses=problems(404, 409, 412))
+async def pause_schedule(
+    *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
+    if_match: IfMatch = None,
+) -> ScheduleTold:  # fmt: skip
+    """Until it is resumed it has no occurrences; what was due before is still decided."""
+    schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
+    return _told(response, service, await schedules.pause(schedule_id))
+
+
+@router.post("/schedules/{schedule_id}/resume", summary="Go on", responses=problems(404, 409, 412))
+async def resume_schedule(
+    *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
+    if_match: IfMatch = None,
+) -> ScheduleTold:  # fmt: skip
+    schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
+    return _told(response, service, await schedules.resume(schedule_id))
+
+
+@router.post(
+    "/schedules/{schedule_id}/trigger", status_code=202, summary="Run it now", response_model=Triggered,
+    responses=problems(404, 409),
+)  # fmt: skip
+async def trigger_schedule(
+    *, request: Request, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
+    key: IdempotencyKey = None,
+) -> Response:  # fmt: skip
+    """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow`."""
+    await _refuse_declared(declared, caller.team, schedule_id)
+
+    async def trigger(_: Attempt) -> Answer:
+        run_id = await schedules_of(service, caller).trigger(schedule_id, via="api")
+        service.events.nudge()
+        return told(202, Triggered(run_id=run_id))
+
+    return await once(request, service, caller, key, trigger)
+
+
+@router.delete(
+    "/schedules/{schedule_id}", status_code=204, summary="Delete a schedule", responses=problems(404, 409, 412)
+)
+async def delete_schedule(
+    service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath, if_match: IfMatch = None
+) -> None:
+    """Its history stays; its id is never given again."""
+    schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
+    await schedules.delete(schedule_id)
+    service.events.nudge()
+
+
+async def _editable(
+    schedules: Schedules, declared: DeclaredTasks, team: str, schedule_id: str, if_match: str | None
+) -> Schedules:
+    """The schedules for a change that is refused where somebody else has been quicker."""
+    await _refuse_declared(declared, team, schedule_id)
+    if if_match is None:
+        return schedules
+    seen = await schedules.get(schedule_id)
+    if not holds(if_match, schedule_tag(seen)):
+        raise ScheduleChangedError(schedule_id)
+    return schedules.unchanged_since(seen)
+
+
+async def _refuse_declared(declared: DeclaredTasks, team: str, schedule_id: str) -> None:
+    row = await declared.find(team, schedule_id)
+    if row is not None:
+        raise not_editable(str(row["managed_by"]))
+
+
+def _told(response: Response, service: Serving, schedule: Schedule) -> ScheduleTold:
+    service.events.nudge()
+    found = schedule_told(schedule)
+    response.headers["ETag"] = schedule_tag(found)
+    return found
+
+
+def _address(request: Request, schedule_id: str) -> str:
+    return f"{request.url.path.rstrip('/')}/{quote(schedule_id, safe='')}"

@@ -1,0 +1,119 @@
+"""Secrets, which go in and never come out, and the keys that sign the requests of a schedule, which have to.
+
+A signing key opens nothing here; whoever receives signed requests needs it to check them. It takes the scope `write`
+all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from noonbell.actions.secrets.records import SecretFacts
+from noonbell.actions.signatures import SigningKey
+from noonbell.api.callers import Administering, Reading, Writing
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.models.base import PageOf
+from noonbell.api.models.things import (
+    OverlapGiven,
+    RotationTold,
+    SecretGiven,
+    SecretTold,
+    SigningKeysTold,
+    SigningKeyTold,
+)
+from noonbell.api.paging import ScheduleInPath
+from noonbell.api.problems import ProblemError, problems
+from noonbell.ledger.reading import moment
+
+router = APIRouter(tags=["secrets"])
+
+NameInPath = Annotated[str, Path(alias="name", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+
+
+@router.get("/secrets", summary="List secrets")
+async def list_secrets(service: Serving, caller: Reading) -> PageOf[SecretTold]:
+    """Names, versions and times; no value."""
+    found = await schedules_of(service, caller).secrets.list(caller.team)
+    return PageOf(items=[_told(facts) for facts in found])
+
+
+@router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))
+async def put_secret(service: Serving, caller: Writing, name: NameInPath, given: SecretGiven) -> SecretTold:
+    """A new one, or a new value of one that is there."""
+    stored = await schedules_of(service, caller).secrets.put(caller.team, name, given.value)
+    service.events.nudge()
+    return _told(stored)
+
+
+@router.delete("/secrets/{name}", status_code=204, summary="Remove a secret", responses=problems(404))
+async def delete_secret(service: Serving, caller: Writing, name: NameInPath) -> None:
+    if not await schedules_of(service, caller).secrets.delete(caller.team, name):
+        raise ProblemError(404, f'There is no secret "{name}"', kind="secret-not-found")
+    service.events.nudge()
+
+
+@router.post("/master-key/rotation", summary="Wrap all anew under the newest master key", responses=problems(409))
+async def rotate_secrets(service: Serving, caller: Administering) -> RotationTold:
+    """For the operator, after a master key was added; it concerns the secrets of all teams and shows none."""
+    if not caller.manages_teams:
+        raise ProblemError(
+            403, "The master key belongs to all teams; this takes an admin of the first", kind="operator"
+        )
+    done = await schedules_of(service, caller).secrets.rotate()
+    return RotationTold(rewrapped=done.rewrapped, unreadable=len(done.unreadable))
+
+
+# --- signing keys -----------------------------------------------------------------------------------------------------
+
+
+@router.get("/schedules/{schedule_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
+async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleInPath) -> SigningKeysTold:
+    """Newest first. The first one is made when they are first asked for."""
+    schedules = schedules_of(service, caller)
+    await schedules.get(schedule_id)
+    return _keys(await schedules.secrets.signing_keys(schedule_id, caller.team))
+
+
+@router.post("/schedules/{schedule_id}/signing-keys", summary="Replace the key", responses=problems(404, 409))
+async def rotate_signing_keys(
+    service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapGiven
+) -> SigningKeysTold:
+    """The old one signs on for a while beside the new."""
+    schedules = schedules_of(service, caller)
+    await schedules.get(schedule_id)
+    overlap = timedelta(seconds=given.overlap_seconds)
+    return _keys(await schedules.secrets.rotate_signing_keys(schedule_id, caller.team, overlap=overlap))
+
+
+@router.delete(
+    "/schedules/{schedule_id}/signing-keys", status_code=204, summary="Forget the keys", responses=problems(404, 409)
+)
+async def drop_signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleInPath) -> None:
+    schedules = schedules_of(service, caller)
+    await schedules.get(schedule_id)
+    if not await schedules.secrets.drop_signing_keys(schedule_id, caller.team):
+        raise ProblemError(404, "The schedule has no signing keys", kind="signing-keys-not-found")
+
+
+def _told(facts: SecretFacts) -> SecretTold:
+    return SecretTold(
+        name=facts.name, version=facts.version, key_version=facts.key_version, created_at=moment(facts.created_at),
+        updated_at=moment(facts.updated_at),
+    )  # fmt: skip
+
+
+def _keys(keys: Sequence[SigningKey]) -> SigningKeysTold:
+    return SigningKeysTold(
+        items=[
+            SigningKeyTold(
+                key=key.key,
+                created_at=moment(key.created_at),
+                until=None if key.expires_at is None else moment(key.expires_at),
+            )
+            for key in keys
+        ]
+    )

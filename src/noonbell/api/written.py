@@ -1,0 +1,140 @@
+"""Schedules as people write them to the API, in the words of the library.
+
+`text` says in English when; it becomes `type`, `spec` and, where it names one, `timezone`. Schedules that a program has
+declared (`Scheduler`, `periodic`) can be looked at and not changed: they follow the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from noonbell.api.models.schedules import ScheduleTold
+from noonbell.api.problems import ProblemError
+from noonbell.cron import parse
+from noonbell.errors import CronError, NoonbellError, ScheduleInvalidError
+from noonbell.language import describe, describe_instant, describe_interval
+from noonbell.language import parse as read_english
+from noonbell.ledger.reading import moment
+from noonbell.schedules import Schedule
+from noonbell.timing import parse_one_shot
+
+DECLARED: Final = ("scheduler:", "periodic:")
+
+
+class Meant(NamedTuple):
+    """What a text was understood as, and what is worth saying about it."""
+
+    fields: dict[str, Any]
+    description: str
+    notes: tuple[str, ...] = ()
+
+
+def fields_of(given: Mapping[str, Any], now: int) -> tuple[dict[str, Any], str | None]:
+    """The fields of a new schedule, and how its text was understood."""
+    fields = dict(given)
+    if "text" not in fields:
+        return fields, None
+    text = fields.pop("text")
+    for field in ("type", "spec"):
+        if field in fields:
+            raise ScheduleInvalidError("text", text, f"says when, and so does {field}; give one of the two")
+    meant = read_text(text, now, fields.get("timezone"))
+    return {**fields, **meant.fields}, " ".join([meant.description + ".", *meant.notes])
+
+
+def read_text(text: str, now: int, timezone: str | None) -> Meant:
+    """What an English text, or an expression in any dialect of cron, says: type, spec and zone."""
+    here = "UTC" if timezone is None else timezone
+    try:
+        ZoneInfo(here)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        reason = "must be the name of an IANA zone, such as Europe/Kyiv"
+        raise ScheduleInvalidError("timezone", here, reason) from error
+    try:
+        found = read_english(text, now=moment(now), timezone=here)
+    except CronError as error:
+        raise ScheduleInvalidError("text", text, f"is no cron expression: {error}") from error
+    if timezone is not None and found.zone_named and found.timezone != timezone:
+        raise ScheduleInvalidError("timezone", timezone, f"is another zone than the text names: {found.timezone}")
+    return Meant(dict(found.fields), found.description, found.notes)
+
+
+def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleTold:
+    told = ScheduleTold.model_validate(schedule)
+    told.description = described(schedule.type, schedule.spec, schedule.timezone)
+    told.editable = not schedule.managed_by.startswith(DECLARED)
+    if understood is not None:
+        told.understood = understood
+    return told
+
+
+def described(kind: str, spec: str, timezone: str) -> str | None:
+    """The spec in English; None where there is nothing to say."""
+    try:
+        if kind == "cron":
+            return describe(parse(spec))
+        if kind == "interval":
+            return describe_interval(int(spec))
+        zone = ZoneInfo(timezone)
+        return describe_instant(moment(parse_one_shot(spec, zone), zone))
+    except (NoonbellError, ValueError, OverflowError):
+        return None
+
+
+def declared_told(row: Mapping[str, Any]) -> ScheduleTold:
+    """A task that a program has declared, as a schedule."""
+    delay = row["retry_delay_us"]
+    return ScheduleTold(
+        schedule_id=row["schedule_id"],
+        name=str(row["name"]),
+        team=row["team"] or "default",
+        enabled=bool(row["enabled"]),
+        type=row["type"],
+        spec=str(row["spec"]),
+        description=described(row["type"], str(row["spec"]), str(row["timezone"])),
+        next_run_at=_moment(row["next_run_at"]),
+        last_run_at=_moment(row["last_run_at"]),
+        timezone=str(row["timezone"]),
+        quiet_hours_policy_id=None,
+        catch_up_policy=row["catch_up_policy"],
+        payload=None,
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        catch_up_cap=1,
+        overlap="coalesce",
+        retry={  # type: ignore[arg-type]  # pydantic makes the model of it
+            "attempts": None,
+            "delay_seconds": (delay or 0) / 1_000_000,
+            "strategy": "fixed",
+            "max_delay_seconds": None,
+            "jitter": 0.0,
+        },
+        retry_vs_new="preempt",
+        dst="literal",
+        start_at=None,
+        end_at=None,
+        jitter_seconds=0.0,
+        at_most_once=False,
+        tags=[],
+        action={"kind": "callback", "name": str(row["name"])},
+        managed_by=row["managed_by"],
+        editable=False,
+        lane=None,
+        epoch=row["epoch"],
+        running=int(row.get("running", 0)),
+        last_success_at=_moment(row["last_success_at"]),
+        last_failure_at=_moment(row["last_failure_at"]),
+    )
+
+
+def not_editable(managed_by: str) -> ProblemError:
+    kind, _, name = managed_by.partition(":")
+    detail = f'This is declared by the {kind} "{name}"; change it in the program that declares it'
+    return ProblemError(409, detail, kind="schedule-declared", field="managed_by", value=managed_by)
+
+
+def _moment(at: Any) -> datetime | None:
+    return moment(at) if type(at) is int else None

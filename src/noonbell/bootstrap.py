@@ -1,0 +1,197 @@
+"""The service put together: the one place where concrete parts are chosen.
+
+    service = build(settings)
+    await service.start()
+    ...
+    await service.stop(settings.shutdown_seconds)
+
+`build` opens nothing. `start` opens the store, makes what must be there, and runs the engine of the lane. `stop` stops
+claiming at once, waits for runs as long as it is given, and hands back the rest: they are queued for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, cast
+
+from noonbell.access import Access
+from noonbell.actions.egress import Egress, EgressPolicy
+from noonbell.actions.secrets.keys import KeyRing, find_keys
+from noonbell.actions.secrets.secrets import Secrets
+from noonbell.config import Settings
+from noonbell.engine import SystemClock
+from noonbell.errors import NoonbellError, describe_error
+from noonbell.monitors import Monitors
+from noonbell.notify import Channels, Rules
+from noonbell.periodic import PeriodicScheduler
+from noonbell.periodic.application import load_registrations, start_application_tasks
+from noonbell.ports import Clock, DocumentStore, ScheduleStore
+from noonbell.schedules import Schedules
+from noonbell.schedules.live import LiveChanges
+from noonbell.store.backlog import BacklogStore
+from noonbell.store.opening import open_store
+from noonbell.store.timed import StoreTimes, timed
+
+logger = logging.getLogger("noonbell.service")
+
+_LONGEST_WAIT: Final = timedelta(seconds=1)
+_SWEEP_SECONDS: Final = 600.0
+# Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
+_HAND_BACK_SECONDS: Final = 8.0
+
+
+class Service:
+    """Everything that a running service consists of. Built by `build`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: ScheduleStore,
+        times: StoreTimes,
+        *,
+        keys: KeyRing | None,
+        registrations: Sequence[Any] | None,
+    ) -> None:
+        documents = cast("DocumentStore", store)
+        self.settings = settings
+        self.clock = clock
+        self.store = store
+        self.times = times
+        self.egress = Egress(
+            EgressPolicy(allow=_allowed(settings), proxy=settings.egress_proxy),
+        )
+        self.secrets = Secrets(documents, keys, clock)
+        self.schedules = Schedules(
+            store, clock=clock, secrets=self.secrets, lane=settings.lane, longest_wait=_LONGEST_WAIT,
+            commands=settings.allowed_commands, egress=self.egress, apprise=settings.apprise,
+            public_url=settings.public_url,
+            retention=None if settings.retention_days is None else timedelta(days=settings.retention_days),
+        )  # fmt: skip
+        self.channels: Channels = self.schedules.channels
+        self.rules: Rules = self.schedules.rules
+        self.monitors = Monitors(documents, clock, secrets=self.secrets)
+        self.access = Access(documents, clock, "service")
+        self.events = LiveChanges(store, clock)
+        self.tasks: PeriodicScheduler | None = None  # of an application, where its module was named
+        self.stopping = asyncio.Event()  # set when a stop begins: streams that are open end then
+        self.started_at: int | None = None
+        self._registrations = registrations
+        self._sweeping: asyncio.Task[None] | None = None
+        self._abandoned = False  # a stop has left something that may still want to write
+
+    async def backlog(self) -> dict[str, int]:
+        """How much is due and alive in the whole store."""
+        return await cast("BacklogStore", self.store).backlog(self.clock.now())
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is up: the store is open and the engine looks after the lane."""
+        return self.started_at is not None and not self.stopping.is_set() and self.schedules.running
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store and make what must be there; nothing runs yet."""
+        await self.store.open()
+        try:
+            await self.access.ensure_default_team()
+        except BaseException:
+            await self.store.close()
+            raise
+
+    async def start(self) -> None:
+        """Open the store, run the lane and the tasks of the application. What fails here leaves nothing open."""
+        await self.open()
+        try:
+            if self._registrations is not None:
+                self.tasks = await start_application_tasks(self.store, self._registrations, clock=self.clock)
+            await self.schedules.start()
+        except BaseException:
+            if self.tasks is not None:
+                await self.tasks.close()
+            await self.store.close()
+            raise
+        self.started_at = self.clock.now()
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="noonbell-sweep")
+
+    async def stop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
+        """Stop claiming, wait for runs up to `timeout` seconds, and close the store. False: some had not ended.
+
+        Those are queued again for the next engine of the lane, with the same run id, unless they must not be repeated.
+        """
+        in_time = await self.stop_work(timeout)
+        await self.close()
+        return in_time
+
+    async def stop_work(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - as above
+        """The first half of a stop: nothing begins any more, and what runs is waited for. The store stays open."""
+        self.stopping.set()
+        await self.events.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeping
+        ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
+        if not all(ended):
+            logger.warning("Some runs have not ended in %g s; the next start takes them up again", timeout)
+        return all(ended)
+
+    async def _stop_schedules(self, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
+        given = None if timeout is None else timedelta(seconds=timeout)
+        try:
+            async with asyncio.timeout(None if timeout is None else timeout + _HAND_BACK_SECONDS):
+                return await self.schedules.stop(given)
+        except TimeoutError:
+            logger.error("The store does not answer: runs that were cut off are to the next start as after a crash")  # noqa: TRY400 - a trace says nothing
+            self._abandoned = True
+            return False
+
+    async def _stop_tasks(self, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
+        """The tasks of an application are taken up again by its next start, as after a crash."""
+        if self.tasks is None:
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.tasks.close()
+        except TimeoutError:
+            self._abandoned = True
+            return False
+        return True
+
+    async def close(self) -> None:
+        """The second half: nobody uses the store any more."""
+        if self._abandoned:
+            self.store.kill()  # as a dying process: what is left running here can write nothing
+        else:
+            await self.store.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                await self.access.sweep()
+            except NoonbellError as error:
+                logger.warning("Old sessions were not swept: %s", describe_error(error))
+
+
+def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[str, str] | None = None) -> Service:
+    """A service of these settings, not started yet; what is wrong with them is raised here."""
+    environ = os.environ if environ is None else environ
+    named = None if settings.master_keys_file is None else Path(settings.master_keys_file)
+    keys = find_keys(named, environ)
+    registrations = None if settings.tasks is None else load_registrations(settings.tasks)
+    store, times = timed(cast("ScheduleStore", open_store(settings.store)))
+    chosen = SystemClock() if clock is None else clock
+    return Service(settings, chosen, store, times, keys=keys, registrations=registrations)
+
+
+def _allowed(settings: Settings) -> tuple[str, ...]:
+    """What schedules may reach; the demo's target is this service, at its own port and nowhere else."""
+    return (*settings.egress_allow, f"127.0.0.1:{settings.port}") if settings.demo else settings.egress_allow

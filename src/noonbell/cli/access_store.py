@@ -1,0 +1,41 @@
+"""What the commands about people and keys share: a store, and its `Access`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+from noonbell.access import Access
+from noonbell.cli.complaints import Complaint
+from noonbell.cli.sealed_store import actor
+from noonbell.engine import SystemClock
+from noonbell.errors import NoonbellError
+from noonbell.ports import DocumentStore
+from noonbell.store.opening import open_store
+
+T = TypeVar("T")
+
+
+def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: bool) -> T:
+    """Open the store, ask, and close it; what goes wrong becomes a complaint.
+
+    A store that is not there is made: the first admin may come before the first start of the service.
+    """
+
+    async def session() -> T:
+        store = open_store(url)
+        await store.open()
+        try:
+            access = Access(cast("DocumentStore", store), SystemClock(), actor())
+            await access.ensure_default_team()
+            return await ask(access)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(session())
+    except NoonbellError as error:
+        facts = {"store": re.sub(r"//[^/]*@", "//…@", url), "kind": type(error).__name__}
+        raise Complaint(str(error), facts, as_json=as_json) from None

@@ -1,0 +1,101 @@
+"""`noonbell admin`: the people who may log in, and the teams. Passwords come from a prompt or from stdin only."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import click
+
+from noonbell.access import Access, Team, User
+from noonbell.cli.access_store import with_access
+from noonbell.cli.sealed_store import json_option, read_value, store_option
+
+_EXAMPLES: Final = """\b
+noonbell admin create ann --store sqlite:///noonbell.db
+noonbell admin teams --store sqlite:///noonbell.db
+"""
+
+
+@click.group("admin", epilog=_EXAMPLES)
+def command() -> None:
+    """Make the people who look after a service, and its teams."""
+
+
+@command.command("create")
+@click.argument("name")
+@store_option
+@json_option
+def create(name: str, url: str, *, as_json: bool) -> None:
+    """Make the admin NAME. The password is asked for, or read from stdin."""
+    password = read_value("Password", as_json=as_json)
+    user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json)
+    _tell(f'"{user.name}" may log in now, and look after all teams.', {"name": user.name}, as_json=as_json)
+
+
+@command.command("password")
+@click.argument("name")
+@store_option
+@json_option
+def password(name: str, url: str, *, as_json: bool) -> None:
+    """Give NAME a new password; whoever is logged in as NAME has to log in again."""
+    chosen = read_value("New password", as_json=as_json)
+    with_access(url, lambda access: access.set_password(name, chosen), as_json=as_json)
+    _tell(f'"{name}" has a new password.', {"name": name}, as_json=as_json)
+
+
+@command.command("delete")
+@click.argument("name")
+@store_option
+@json_option
+def delete(name: str, url: str, *, as_json: bool) -> None:
+    """Remove NAME, and end the sessions."""
+    with_access(url, lambda access: access.delete_user(name), as_json=as_json)
+    _tell(f'"{name}" may not log in any more.', {"name": name}, as_json=as_json)
+
+
+@command.command("list")
+@store_option
+@json_option
+def list_users(url: str, *, as_json: bool) -> None:
+    """List those who may log in."""
+    users = with_access(url, lambda access: access.list_users(), as_json=as_json)
+    lines = [f"{user.name}  {user.scope}  since {user.created_at:%Y-%m-%d}" for user in users]
+    _tell("\n".join(lines) or "Nobody yet.", [_user(user) for user in users], as_json=as_json)
+
+
+@command.command("teams")
+@store_option
+@json_option
+def teams(url: str, *, as_json: bool) -> None:
+    """List the teams."""
+
+    async def all_teams(access: Access) -> list[Team]:
+        found: list[Team] = []
+        while page := await access.list_teams(after=found[-1].name if found else ""):
+            found.extend(page)
+        return found
+
+    listed = with_access(url, all_teams, as_json=as_json)
+    lines = [team.name if team.title == team.name else f"{team.name}  {team.title}" for team in listed]
+    _tell("\n".join(lines), [{"name": team.name, "title": team.title} for team in listed], as_json=as_json)
+
+
+@command.command("add-team")
+@click.argument("name")
+@click.option("--title", help="The name for people.")
+@store_option
+@json_option
+def add_team(name: str, title: str | None, url: str, *, as_json: bool) -> None:
+    """Make the team NAME."""
+    team = with_access(url, lambda access: access.create_team(name, title), as_json=as_json)
+    told = f'The team "{team.name}" is there. Make its first key: noonbell api-keys create NAME --team {team.name}'
+    _tell(told, {"name": team.name, "title": team.title}, as_json=as_json)
+
+
+def _user(user: User) -> dict[str, str]:
+    return {"name": user.name, "scope": user.scope, "created_at": user.created_at.isoformat()}
+
+
+def _tell(text: str, facts: object, *, as_json: bool) -> None:
+    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text)

@@ -1,0 +1,381 @@
+"""A small HTTP client for the operator's own service: requests in a thread, one connection each, and event streams.
+
+Whatever can go wrong on the way is a `Complaint` in plain words: a server that is away, a certificate that is for
+another host, a key that is not accepted, somebody else's server. What the service itself refuses comes back as the
+error of the library that it was there, so that it reads as if it had happened here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import re
+import ssl
+import sys
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from noonbell import __version__, errors
+from noonbell.cli.complaints import NOT_PERMITTED, UNREACHABLE, Complaint
+from noonbell.errors import NoonbellError
+
+T = TypeVar("T")
+
+_PREFIX: Final = "/api/v1"
+_CONNECT_SECONDS: Final = 10.0
+_SECONDS: Final = 60.0
+_STREAM_SECONDS: Final = 40.0  # the service sends a sign of life every fifteen
+_RIGHT: Final = "such as https://bell.example.org or http://127.0.0.1:8765"
+_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+# What OpenSSL says of a certificate, in plain words.
+_CERTIFICATE: Final = {
+    10: "has expired",
+    9: "is not valid yet",
+    18: "is signed by itself",
+    19: "is signed by an authority that is not known here",
+    20: "is signed by an authority that is not known here",
+    62: "is for another host",
+    64: "is for another address",
+}
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Client:
+    """Asks one service with one key."""
+
+    def __init__(self, url: str, key: str | None, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.url = url.rstrip("/")
+        try:
+            parts = urlsplit(self.url)
+            self._port = parts.port
+        except ValueError:
+            raise self._bad_address(url) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise self._bad_address(url)
+        if parts.username is not None or parts.password is not None:
+            told = "The address of a server holds no user and no password; the key stands in NOONBELL_API_KEY"
+            raise self._complaint(told, {"option": "--server"})
+        self._tls = parts.scheme == "https"
+        self._host = parts.hostname
+        self._path = parts.path.removesuffix(_PREFIX)
+        if key is None or not key.strip():
+            raise self._complaint(
+                "The server asks for a key, and NOONBELL_API_KEY is not set",
+                {"variable": "NOONBELL_API_KEY"},
+                ("Make one where the database is: noonbell api-keys create NAME --scope write --store ADDRESS",),
+                exit_code=NOT_PERMITTED,
+            )
+        if not re.fullmatch(r"[\x21-\x7e]+", key.strip()):
+            told = "NOONBELL_API_KEY holds something that cannot be a key; keys begin with nbk_"
+            raise self._complaint(told, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
+        self._key = key.strip()
+        if not self._tls and not _LOOPBACK.fullmatch(self._host):
+            print(f"Warning: the key goes to {self._host} unencrypted; https:// is right", file=sys.stderr)  # noqa: T201 - stdout may be JSON
+
+    def _complaint(
+        self, told: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
+    ) -> Complaint:
+        return Complaint(told, facts, hints, as_json=self._as_json, exit_code=exit_code)
+
+    def _bad_address(self, url: str) -> Complaint:
+        facts = {"option": "--server", "value": url, "right": _RIGHT}
+        return self._complaint(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, **query: Any) -> Any:
+        return await self.call("GET", path, query=query)
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, once: bool = False
+    ) -> Any:
+        """The answer as plain values. With `once` the request may be sent twice and is done once."""
+        headers = {"Accept": "application/json"}
+        data: bytes | None = None
+        if body is not None:
+            data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
+        if once:
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        target = f"{self._path}{_PREFIX}{path}{_query(query or {})}"
+        answered = await _in_thread(self._sent, method, target, data, headers, again=once or method == "GET")
+        return self._read(answered)
+
+    async def ping(self, path: str, body: bytes) -> None:
+        """Send a ping, which wants no key."""
+        answered = await _in_thread(self._sent, "POST", self._path + path, body, {}, again=False)
+        if answered.status != 200:
+            raise NoonbellError(answered.body.decode("utf-8", "replace").strip() or f"HTTP {answered.status}")
+
+    def _sent(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], *, again: bool
+    ) -> Answered:
+        try:
+            return self._exchange(method, target, body, headers)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+            if not again:
+                raise self._away(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise self._away(error) from error
+        try:
+            return self._exchange(method, target, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._away(error) from error
+
+    def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answered:
+        connection = self._connection()
+        try:
+            _connect(connection, _SECONDS)
+            connection.request(method, target, body, {**self._usual, **headers})
+            response = connection.getresponse()
+            return Answered(
+                response.status, {key.lower(): value for key, value in response.getheaders()}, response.read()
+            )
+        finally:
+            connection.close()
+
+    @property
+    def _usual(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}", "User-Agent": f"noonbell/{__version__}"}
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_SECONDS, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def _read(self, answered: Answered) -> Any:
+        status, body = answered.status, answered.body
+        if status == 204:
+            return None
+        kind = answered.headers.get("content-type", "").partition(";")[0].strip()
+        if 300 <= status < 400:
+            to = answered.headers.get("location", "another address")
+            told = f"{self.url} sends us on to {to}; give that address with --server"
+            raise self._complaint(told, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
+        try:
+            if kind not in ("application/json", "application/problem+json"):
+                raise ValueError
+            data = msgspec.json.decode(body)
+        except (ValueError, msgspec.DecodeError):
+            told = f"{self.url} answers, but not as Noonbell does (HTTP {status}); is the address right?"
+            raise self._complaint(told, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
+        if 200 <= status < 300:
+            return data
+        raise self._refused(status, data, answered.headers)
+
+    def _refused(self, status: int, problem: Any, headers: Mapping[str, str]) -> Exception:
+        detail = str(problem.get("detail", f"HTTP {status}")) if isinstance(problem, dict) else f"HTTP {status}"
+        facts = {"server": self.url, "status": status}
+        if status == 401:
+            told = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
+            hint = "noonbell api-keys list --store ADDRESS shows which keys there are; create makes another"
+            return self._complaint(told, facts, (hint,), NOT_PERMITTED)
+        if status == 403:
+            return self._complaint(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
+        if status == 429:
+            wait = headers.get("retry-after", "a few")
+            return self._complaint(f"{self.url} asks us to wait {wait} s: {detail}", facts, (), UNREACHABLE)
+        if status >= 500 and status != 502:
+            found = problem.get("instance") if isinstance(problem, dict) else None
+            hints = (f"Its log names this request: {str(found).rpartition(':')[2]}",) if found else ()
+            return self._complaint(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
+        return rebuilt(detail, problem if isinstance(problem, dict) else {})
+
+    def _away(self, error: Exception) -> Complaint:
+        facts = {"server": self.url, "error": type(error).__name__}
+        hints: tuple[str, ...] = ()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            said = _CERTIFICATE.get(error.verify_code, f"is not accepted ({error.verify_message})")
+            told = f"The certificate of {self._host} {said}; nothing was sent"
+            hints = ("If it is your own authority's, name its certificate in SSL_CERT_FILE",)
+            if error.verify_code in (62, 64):
+                hints = (f"It does not name {self._host}: check the address, or who answers there",)
+        elif isinstance(error, ssl.SSLError):
+            told = f"{self.url} does not speak TLS as it should ({error.reason})"
+            hints = (f"Did you mean http://{self._netloc}",)
+        elif isinstance(error, ConnectionRefusedError):
+            told = f"Nobody answers at {self.url}: is the service running?"
+        elif isinstance(error, TimeoutError):
+            told = f"{self.url} does not answer in time"
+        elif type(error).__name__ == "gaierror":
+            told = f"There is no host called {self._host}"
+            hints = ("Check the address in --server or NOONBELL_URL",)
+        elif isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | http.client.BadStatusLine):
+            told = f"{self.url} has hung up without an answer"
+            hints = () if self._tls else (f"Perhaps it speaks TLS there: https://{self._netloc}",)
+        else:
+            told = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
+        return self._complaint(told, facts, hints, UNREACHABLE)
+
+    @property
+    def _netloc(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return host if self._port is None else f"{host}:{self._port}"
+
+    # --- event streams --------------------------------------------------------------------------------------------
+
+    async def stream(self, path: str) -> AsyncIterator[tuple[str, str, Any] | None]:
+        """Server-sent events as (id, kind, data), without end; None where the service only says that it lives.
+
+        A connection that breaks is made again, with the id of the last event, so that nothing is lost.
+        """
+        last: str | None = None
+        pause = 1.0
+        while True:
+            queue: asyncio.Queue[Any] = asyncio.Queue()
+            reader = _StreamReader(self, f"{self._path}{_PREFIX}{path}", last, queue)
+            reader.start()
+            try:
+                while (item := await queue.get()) is not _END:
+                    if isinstance(item, Exception):
+                        raise item
+                    pause = 1.0
+                    if item is not None:
+                        last = item[0]
+                    yield item
+            finally:
+                reader.close()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 15.0)
+            yield None
+
+
+_END: Final = object()
+
+
+class _StreamReader(threading.Thread):
+    """Reads one stream in a thread that dies with the process, and hands what comes to the event loop."""
+
+    def __init__(self, client: Client, target: str, last: str | None, queue: asyncio.Queue[Any]) -> None:
+        super().__init__(name="noonbell-events", daemon=True)
+        self._client = client
+        self._target = target
+        self._last = last
+        self._queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._connection = client._connection()  # noqa: SLF001 - the two are one thing
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _put(self, item: Any) -> None:
+        if not self._closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+
+    def run(self) -> None:
+        client = self._client
+        headers = {**client._usual, "Accept": "text/event-stream"}  # noqa: SLF001 - as above
+        if self._last is not None:
+            headers["Last-Event-ID"] = self._last
+        opened = False
+        try:
+            _connect(self._connection, _STREAM_SECONDS)
+            self._connection.request("GET", self._target, headers=headers)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                found = {key.lower(): value for key, value in response.getheaders()}
+                client._read(Answered(response.status, found, response.read()))  # noqa: SLF001 - as above
+            opened = True
+            self._read_lines(response)
+        except Complaint as error:
+            self._put(error)
+        except NoonbellError as error:
+            self._put(error)
+        except (OSError, http.client.HTTPException) as error:
+            if not opened and self._last is None:
+                self._put(client._away(error))  # noqa: SLF001 - as above
+        finally:
+            self._connection.close()
+            self._put(_END)
+
+    def _read_lines(self, response: http.client.HTTPResponse) -> None:
+        event: dict[str, str] = {}
+        while not self._closed and (raw := response.readline()):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if line.startswith(":"):
+                self._put(None)
+            elif line:
+                field, _, value = line.partition(":")
+                event[field] = value.removeprefix(" ")
+            elif "data" in event:
+                self._put((event.get("id", ""), event.get("event", ""), msgspec.json.decode(event["data"])))
+                event = {}
+
+
+async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call it in a thread that nobody waits for when the program ends: a server that hangs must not hold Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def work() -> None:
+        result, failed = None, None
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, result, failed)
+
+    threading.Thread(target=work, name="noonbell-request", daemon=True).start()
+    return await done
+
+
+def _connect(connection: http.client.HTTPConnection, seconds: float) -> None:
+    """Connect, which has to be quick, and leave so many seconds for an answer."""
+    connection.connect()
+    if connection.sock is not None:
+        connection.sock.settimeout(seconds)
+
+
+def escaped(part: str) -> str:
+    """A part of a path, whatever is in it."""
+    return quote(part, safe="")
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    given = {key: _text(value) for key, value in query.items() if value is not None}
+    return "?" + urlencode(given) if given else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def rebuilt(detail: str, problem: Mapping[str, Any]) -> NoonbellError:
+    """The error that the service had, as far as it has told: its class, its words, its field and value."""
+    name = str(problem.get("type", "")).rpartition(":")[2]
+    wanted = "".join(part.capitalize() for part in name.split("-")) + "Error"
+    kind = getattr(errors, wanted, NoonbellError)
+    error: NoonbellError = kind.__new__(kind)
+    facts = {key: problem[key] for key in ("field", "value") if problem.get(key) is not None}
+    NoonbellError.__init__(error, detail, **facts)
+    several = problem.get("errors") or ()
+    for one in several if len(several) > 1 else ():
+        error.add_note(f"{one.get('field', '')}: {one.get('reason', '')}")
+    return error

@@ -1,0 +1,211 @@
+"""The local side: a store that is opened for one command, with the faces of the library over it.
+
+A file that is not there is not created unless the command says so, and one that holds something else is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from noonbell.access import Access, ApiKey
+from noonbell.actions.egress import Egress, EgressPolicy
+from noonbell.actions.secrets.keys import find_keys
+from noonbell.actions.secrets.secrets import Secrets
+from noonbell.cli.backend.local_schedules import LocalSchedules
+from noonbell.cli.backend.protocol import Backend, LaneUp, ShownPlan
+from noonbell.cli.place import Place, actor
+from noonbell.core.records import DEFAULT_TEAM
+from noonbell.engine import SystemClock
+from noonbell.errors import ScheduleNotFoundError, StoreError
+from noonbell.ledger import Answer, Report, verify_store, why
+from noonbell.ledger.reading import instant, moment
+from noonbell.ledger.why import find_task, zone_of_task
+from noonbell.monitors import Monitors
+from noonbell.notify import Channels, NotifyStore, Rules
+from noonbell.planning import Plan, ScheduleFile, apply, plan
+from noonbell.ports import Clock, Store
+from noonbell.schedules import Schedules
+from noonbell.schedules.live import LiveChanges, LiveEvent
+from noonbell.store.opening import open_store, require_ledger
+
+
+class StandingClock(SystemClock):
+    """The clock of one command: it stands at the moment when the command was called."""
+
+    def __init__(self, at: datetime) -> None:
+        super().__init__()
+        self._at = instant(at)
+
+    def now(self) -> int:
+        return self._at
+
+
+@asynccontextmanager
+async def opened(
+    place: Place,
+    *,
+    read_only: bool = False,
+    create: bool = False,
+    needs_keys: bool = False,
+    key_file: Path | None = None,
+    allow: tuple[str, ...] = (),
+    apprise: bool = False,
+    live: bool = False,
+) -> AsyncIterator[Backend]:
+    """The store of a place, open. `live` is for commands that last: their clock goes on."""
+    assert place.store is not None  # noqa: S101 - a place without a server has a store
+    keys = find_keys(key_file, os.environ) if needs_keys else None
+    if not create:
+        require_ledger(place.store)
+    store = open_store(place.store, read_only=read_only)
+    if not hasattr(store, "apply_schedules"):
+        raise StoreError(f"{store!r} cannot hold durable schedules yet")
+    await store.open()
+    try:
+        clock: Clock = SystemClock() if live else StandingClock(place.now)
+        yield LocalBackend(cast("NotifyStore", store), clock, keys, Egress(EgressPolicy(allow=allow)), apprise=apprise)
+    finally:
+        await store.close()
+
+
+class LocalBackend:
+    """The faces of the library over one open store. Whoever has the database acts for all teams."""
+
+    def __init__(self, store: NotifyStore, clock: Clock, keys: Any, egress: Egress, *, apprise: bool) -> None:
+        who = actor()
+        self._store = store
+        self._clock = clock
+        self._secrets = Secrets(store, keys, clock, who)
+        # whether a command may be started is for the engine to say that runs it, not for whoever writes it down
+        faces = Schedules(
+            store, clock=clock, secrets=self._secrets, egress=egress, actor=who, apprise=apprise, commands=True
+        )
+        self.schedules = LocalSchedules(store, faces)
+        self.channels: Channels = faces.channels
+        self.rules: Rules = faces.rules
+        self.monitors = Monitors(store, clock, actor=who)
+        self.secrets = LocalSecrets(store, self._secrets)
+        self.keys = LocalKeys(store, clock, who)
+        self.ledger = LocalLedger(store, clock)
+        self.files = LocalFiles(store, clock)
+
+    def team_for(self, given: str | None) -> str:
+        return DEFAULT_TEAM if given is None else given
+
+    def team_seen(self, given: str | None) -> str | None:
+        return given
+
+    async def lanes(self) -> Sequence[LaneUp]:
+        found = sorted((await self._store.lanes_up()).items())
+        return [LaneUp(lane, moment(since), await self._store.holder(f"lane:{lane}")) for lane, since in found]
+
+    async def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:
+        changes = LiveChanges(self._store, self._clock)
+        try:
+            async for event in changes.follow(team, idle_seconds=5.0):
+                yield event
+        finally:
+            await changes.stop()
+
+
+class LocalSecrets:
+    """The secrets of a store; signing keys are made for schedules that exist alone."""
+
+    def __init__(self, store: NotifyStore, secrets: Secrets) -> None:
+        self._store = store
+        self._secrets = secrets
+        self.put = secrets.put
+        self.list = secrets.list
+        self.delete = secrets.delete
+        self.rotate = secrets.rotate
+
+    async def signing_keys(self, schedule_id: str, team: str) -> Any:
+        await self._require(schedule_id)
+        return await self._secrets.signing_keys(schedule_id, team)
+
+    async def rotate_signing_keys(self, schedule_id: str, team: str, *, overlap: Any) -> Any:
+        await self._require(schedule_id)
+        return await self._secrets.rotate_signing_keys(schedule_id, team, overlap=overlap)
+
+    async def _require(self, schedule_id: str) -> None:
+        if not await self._store.find_schedules([schedule_id]):
+            raise ScheduleNotFoundError("schedule", schedule_id)
+
+
+class LocalKeys(Access):
+    """The keys of a store. The first key may come before the first start of the service, and with it the team."""
+
+    async def create_key(self, *args: Any, **kwargs: Any) -> tuple[ApiKey, str]:
+        await self.ensure_default_team()
+        return await super().create_key(*args, **kwargs)
+
+
+class LocalLedger:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def zone_of(self, task: str, owner: str | None) -> str:
+        return str(zone_of_task(await find_task(self._store, task, owner)).zone)
+
+    async def why(self, task: str, at: datetime | None, owner: str | None) -> Answer:
+        return await why(self._store, task, at, managed_by=owner, now=self._clock.now())
+
+    async def verify(
+        self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
+    ) -> Report:
+        return await verify_store(
+            cast("Store", _Counted(self._store, progress)),
+            managed_by=owner,
+            from_at=None if start is None else instant(start),
+            to_at=None if end is None else instant(end),
+        )
+
+    async def owners(self) -> list[str]:
+        return sorted({str(row["managed_by"]) for row in await self._store.schedules()})
+
+
+class _Counted:
+    """A store that tells how many rows of its ledger were read."""
+
+    def __init__(self, store: Store, progress: Callable[[int], None]) -> None:
+        self._store = store
+        self._progress = progress
+        self._read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read_ledger(self, *args: Any, **kwargs: Any) -> list[tuple[Any, ...]]:
+        found = await self._store.read_ledger(*args, **kwargs)
+        self._read += len(found)
+        self._progress(self._read)
+        return found
+
+
+class LocalFiles:
+    """Plans against the store. A plan lives as long as the face does, or is handed to the next one."""
+
+    def __init__(self, store: NotifyStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan:
+        del text, form  # a server reads it again
+        return shown_plan(await plan(self._store, file, now=self._clock.now(), team=team or DEFAULT_TEAM))
+
+    async def apply(self, shown: ShownPlan, actor: str | None) -> None:
+        assert isinstance(shown.made, Plan)  # noqa: S101 - it was made above
+        await apply(self._store, shown.made, now=self._clock.now(), actor=actor, allow_delete=True)
+
+
+def shown_plan(made: Plan) -> ShownPlan:
+    data = made.to_json()
+    return ShownPlan(
+        made.file.document.source, made.file.owner, made.unchanged, made.schedules, made.quiet_hours, data, made
+    )

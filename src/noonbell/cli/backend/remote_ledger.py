@@ -1,0 +1,137 @@
+"""`why`, `verify`, `plan` and `apply` of a service.
+
+A service proves at most 31 days in one request, of some schedules at a time: a longer stretch is asked for in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from noonbell.cli.backend.http import Client, escaped
+from noonbell.cli.backend.protocol import ShownPlan
+from noonbell.cli.finding import find_schedule
+from noonbell.errors import NoonbellError, PlanOutdatedError, ScheduleNotFoundError
+from noonbell.ledger import Answer, Report
+from noonbell.ledger.reading import instant
+from noonbell.ledger.verify import Problem
+from noonbell.planning import Item, ScheduleFile
+from noonbell.schedules.records import Page, Schedule
+
+if TYPE_CHECKING:
+    from noonbell.cli.place import Place
+
+_PART: Final = timedelta(days=31)
+_DAY: Final = timedelta(days=1)
+_SOME: Final = 200
+
+
+class _Schedules(Protocol):
+    async def get(self, schedule_id: str) -> Schedule: ...
+    async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]: ...
+
+
+class RemoteLedger:
+    def __init__(self, client: Client, schedules: _Schedules, place: Place) -> None:
+        self._client = client
+        self._schedules = schedules
+        self._place = place
+        self._known: dict[tuple[str, str | None], Schedule] = {}
+
+    async def zone_of(self, task: str, owner: str | None) -> str:
+        return (await self._find(task, owner)).timezone
+
+    async def why(self, task: str, at: datetime | None, owner: str | None) -> Answer:
+        try:
+            schedule_id = (await self._find(task, owner)).schedule_id
+        except ScheduleNotFoundError:
+            schedule_id = task  # perhaps one that was deleted, which keeps its history under its id
+        when = None if at is None else at.isoformat(timespec="seconds")
+        told = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
+        return Answer(told["text"], told["facts"])
+
+    async def _find(self, task: str, owner: str | None) -> Schedule:
+        if (task, owner) not in self._known:
+            self._known[task, owner] = await find_schedule(self._schedules, task, owner)
+        return self._known[task, owner]
+
+    # --- verify ---------------------------------------------------------------------------------------------------
+
+    async def verify(
+        self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
+    ) -> Report:
+        if owner is not None:
+            told = "A server proves all schedules of a team; --owner and --scheduler are for --store"
+            raise self._place.complaint(told, {"option": "--owner", "value": owner})
+        upto = datetime.now(UTC) if end is None else end
+        since = upto - _DAY if start is None else start
+        report = Report([], [])
+        first = True
+        while first or since < upto:
+            part = min(since + _PART, upto)
+            async for page in self._pages(since, part):
+                _add(report, page, count_schedules=first)
+                progress(report.occurrences)
+            since, first = part, False
+        if start is None:
+            report.remarks.append("A server looks at the last day unless --from says otherwise")
+        report.remarks = list(dict.fromkeys(report.remarks))
+        return report
+
+    async def _pages(self, start: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
+        cursor: str | None = None
+        while True:
+            page = await self._client.get(
+                "/verify", start=start.isoformat(), end=end.isoformat(), cursor=cursor, limit=_SOME
+            )
+            yield page
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def owners(self) -> list[str]:
+        return []
+
+
+def _add(report: Report, page: dict[str, Any], *, count_schedules: bool) -> None:
+    report.schedules += page["schedules"] if count_schedules else 0
+    report.occurrences += page["occurrences"]
+    report.runs += page["runs"]
+    report.spans += page["spans"]
+    report.pruned += page["pruned_days"]
+    report.more += page["more_problems"]
+    report.remarks += page["remarks"]
+    for one in page["problems"]:
+        at = None if one["at"] is None else instant(datetime.fromisoformat(one["at"]))
+        report.problems.append(Problem(one["kind"], one["text"], one["schedule"], None, None, at))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class RemoteFiles:
+    def __init__(self, client: Client, place: Place) -> None:
+        self._client = client
+        self._place = place
+
+    async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan:
+        del team
+        given = {"text": text, "format": form, "name": file.name}
+        told = await self._client.call("POST", "/plan", given)
+        items, quiet = (msgspec.convert(told[part], list[Item]) for part in ("schedules", "quiet_hours"))
+        return ShownPlan(file.document.source, told["managed_by"], told["unchanged"], items, quiet, told, given)
+
+    async def apply(self, shown: ShownPlan, actor: str | None) -> None:
+        if actor is not None:
+            told = "The audit of a server names the key that was used; leave --actor out"
+            raise self._place.complaint(told, {"option": "--actor", "value": actor})
+        given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
+        try:
+            await self._client.call("POST", "/apply", given)
+        except NoonbellError as error:
+            if isinstance(error, PlanOutdatedError) or error.details.get("field") == "fingerprint":
+                raise self._place.complaint(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
+            raise

@@ -1,0 +1,305 @@
+"""The checks of `noonbell doctor`. Each looks at one thing, changes nothing, and gives findings; none raises."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+import apsw
+
+from noonbell import __version__
+from noonbell.actions.egress import EgressPolicy
+from noonbell.actions.secrets.keys import VARIABLE, find_keys
+from noonbell.cli.backend.protocol import Backend, LaneUp
+from noonbell.cli.complaints import Complaint
+from noonbell.cli.place import KEY_VARIABLE, Place, shown_address
+from noonbell.cli.tables import ago
+from noonbell.config import Settings, load
+from noonbell.errors import MasterKeyMissingError, NoonbellError, describe_error
+from noonbell.store.opening import open_store, require_ledger, sqlite_path
+
+Level = Literal["ok", "note", "warning", "wrong"]
+
+# Older ones may lose what was committed when a write-ahead log is reset.
+_SOUND_SQLITE: Final = (3, 51, 3)
+_LEAST_FREE: Final = 200 * 1024 * 1024
+_LOW_FREE: Final = 2 * 1024 * 1024 * 1024
+_EXTRAS: Final = {
+    "server": (("fastapi", "uvicorn", "aiohttp", "cryptography", "argon2", "structlog"), "serve, HTTP jobs, secrets"),
+    "postgres": (("asyncpg",), "PostgreSQL"),
+    "redis": (("redis",), "messages to Redis streams"),
+    "notify": (("apprise",), "notices through apprise"),
+    "uvloop": (("uvloop",), "a quicker event loop"),
+}
+_NEEDED_BY_STORE: Final = {"postgres": ("postgres", "postgresql")}
+
+
+class Finding(NamedTuple):
+    """What was looked at, how it is, and what to do where it is not well."""
+
+    what: str
+    level: Level
+    told: str
+    do: str = ""
+
+
+def examine(place: Place, key_file: Path | str | None) -> list[Finding]:
+    """All findings, in the order in which they are worth reading."""
+    settings, found = _settings(place)
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        _python,
+        _sqlite,
+        lambda: _extras(settings.store if place.server is None else ""),
+        _zones,
+        _clock,
+    ]
+    if place.server is not None:
+        checks.append(lambda: _server(place))
+    else:
+        named = place.store or settings.store
+        checks += [
+            lambda: _store(named, place),
+            lambda: _disk(named),
+            lambda: _keys(Path(key_file) if key_file else None, settings),
+            lambda: _egress(settings),
+        ]
+    for check in checks:
+        try:
+            found.extend(check())
+        except Exception as error:  # noqa: BLE001 - a doctor who falls ill must still tell the rest
+            found.append(Finding("doctor", "warning", f"a check could not be made: {describe_error(error)}"))
+    return found
+
+
+def _settings(place: Place) -> tuple[Settings, list[Finding]]:
+    try:
+        settings = load(environ=os.environ)
+        if place.store not in (None, settings.store):
+            settings = load({"store": place.store}, environ=os.environ)
+    except NoonbellError as error:
+        return Settings(), [Finding("settings", "wrong", str(error), "Correct it; noonbell config show tells the rest")]
+    sources = sorted({source for source in settings.sources.values() if source != "default"})
+    return settings, [Finding("settings", "ok", f"from {', '.join(sources)}" if sources else "all by default")]
+
+
+# --- this machine -----------------------------------------------------------------------------------------------------
+
+
+def _python() -> Iterator[Finding]:
+    told = f"Noonbell {__version__} on Python {sys.version.split()[0]}, {sys.executable}"
+    yield Finding("python", "ok", told)
+
+
+def _sqlite() -> Iterator[Finding]:
+    ours = apsw.sqlite_lib_version()
+    parts = tuple(int(part) for part in ours.split("."))
+    told = f"SQLite {ours}, by apsw {apsw.apsw_version()}"
+    if sqlite3.sqlite_version != ours:
+        told += f"; Python's own {sqlite3.sqlite_version} is not used"
+    if parts < _SOUND_SQLITE:
+        yield Finding("sqlite", "wrong", told, "It may lose commits when its log is reset: pip install --upgrade apsw")
+    else:
+        yield Finding("sqlite", "ok", told)
+
+
+def _extras(store: str) -> Iterator[Finding]:
+    for extra, (modules, what_for) in _EXTRAS.items():
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        if not missing:
+            yield Finding(f"extra {extra}", "ok", f"{', '.join(_versioned(name) for name in modules)}")
+            continue
+        needed = store.startswith(_NEEDED_BY_STORE.get(extra, ("\0",)))
+        told = f"without {', '.join(missing)}: no {what_for}"
+        do = f'pip install "noonbell[{extra}]"'
+        yield Finding(f"extra {extra}", "wrong" if needed else "note", told, do if needed else "")
+
+
+def _versioned(module: str) -> str:
+    for name in (module, f"{module}-cffi"):
+        try:
+            return f"{module} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return module
+
+
+def _zones() -> Iterator[Finding]:
+    try:
+        data = f"tzdata {version('tzdata')}"
+    except PackageNotFoundError:
+        data = "the host's own"
+    try:
+        summer = ZoneInfo("Europe/Kyiv").utcoffset(datetime(2026, 7, 1, 12))  # noqa: DTZ001 - a civil time is asked about
+    except (KeyError, OSError, ValueError) as error:
+        yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", "pip install --upgrade tzdata")
+        return
+    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - it may complain, which is told here
+
+    try:
+        here = str(find_zone(None, as_json=False))
+    except Complaint as error:
+        yield Finding("time zones", "warning", error.message, "Set TZ to an IANA name, such as Europe/Kyiv")
+        return
+    told = f"{data}; the host is in {here}"
+    if summer is None or summer.total_seconds() != 3 * 3600:
+        yield Finding("time zones", "warning", f"{told}; the rules look odd", "pip install --upgrade tzdata")
+    elif here == "local":
+        do = "Set TZ to an IANA name, or give --tz when you add schedules"
+        yield Finding("time zones", "warning", f"{data}; the host's zone has no name", do)
+    else:
+        yield Finding("time zones", "ok", told)
+
+
+def _clock() -> Iterator[Finding]:
+    now = datetime.now(UTC)
+    resolution = time.get_clock_info("time").resolution
+    built = datetime(2026, 1, 1, tzinfo=UTC)
+    told = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    if now < built:
+        yield Finding("clock", "wrong", f"{told}: that is in the past", "Set the clock, and let NTP keep it")
+    elif resolution > 0.02:
+        yield Finding("clock", "warning", f"{told}, in steps of {resolution} s", "Starts will be that late")
+    else:
+        synced = Path("/run/systemd/timesync/synchronized").exists()
+        yield Finding("clock", "ok", told + (", kept by NTP" if synced else ""))
+
+
+# --- the database -----------------------------------------------------------------------------------------------------
+
+
+def _store(url: str, place: Place) -> Iterator[Finding]:
+    shown = shown_address(url)
+    if url == "memory://":
+        yield Finding("database", "warning", "memory:// keeps nothing", "Use sqlite:///FILE or postgresql://HOST/NAME")
+        return
+    try:
+        require_ledger(url)
+    except NoonbellError as error:
+        if error.details.get("missing"):
+            told = f"{shown}: there is no ledger yet"
+            yield Finding("database", "note", told, "noonbell serve makes one; so does noonbell apply FILE --create")
+        else:
+            yield Finding("database", "wrong", str(error), "See that it is running, and that the address is right")
+        return
+    except ModuleNotFoundError:
+        return  # told among the extras
+    try:
+        asyncio.run(_opened(url))
+    except NoonbellError as error:
+        yield Finding("database", "wrong", f"{shown}: {error}", "Start it once with this version, which migrates it")
+        return
+    yield Finding("database", "ok", f"{shown} answers, and its tables are those of this version")
+    local = Place(url, None, place.as_json, place.now)
+    try:
+        lanes = local.ask(_lanes, read_only=True)
+    except Complaint as error:
+        yield Finding("lanes", "warning", error.message)
+        return
+    yield from _told_lanes(lanes, place)
+
+
+async def _opened(url: str) -> None:
+    store = open_store(url, read_only=True)
+    await store.open()
+    await store.close()
+
+
+async def _lanes(backend: Backend) -> list[LaneUp]:
+    return list(await backend.lanes())
+
+
+def _told_lanes(lanes: list[LaneUp], place: Place) -> Iterator[Finding]:
+    for one in lanes:
+        by = f", by {one.holder}" if one.holder else ""
+        age = ago(one.up_since, place.now).removesuffix(" ago")
+        yield Finding("lanes", "ok", f"{one.lane} has been up for {age}{by}")
+    if not lanes:
+        do = "noonbell serve, or noonbell worker, runs what is due"
+        yield Finding("lanes", "warning", "no engine is up: nothing that is due runs", do)
+
+
+def _disk(url: str) -> Iterator[Finding]:
+    if not url.startswith("sqlite:"):
+        return
+    folder = sqlite_path(url).resolve().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    told = f"{free / 1024**3:.1f} GiB free where the database is, {folder}"
+    if not os.access(folder, os.W_OK):
+        yield Finding("disk", "wrong", f"{folder} cannot be written", "SQLite writes beside its file: allow that")
+    elif free < _LEAST_FREE:
+        yield Finding("disk", "wrong", told, "Make room, or prune: noonbell prune --keep 90d")
+    elif free < _LOW_FREE:
+        yield Finding("disk", "warning", told, "noonbell prune --keep 90d forgets old days")
+    else:
+        yield Finding("disk", "ok", told)
+
+
+# --- keys, egress, a server -------------------------------------------------------------------------------------------
+
+
+def _keys(key_file: Path | None, settings: Settings) -> Iterator[Finding]:
+    named = key_file or (Path(settings.master_keys_file) if settings.master_keys_file else None)
+    try:
+        ring = find_keys(named, os.environ)
+    except MasterKeyMissingError as error:
+        yield Finding("master keys", "wrong", str(error), "noonbell keys new FILE makes one, or correct the path")
+        return
+    except NoonbellError as error:
+        yield Finding("master keys", "wrong", str(error), "chmod 600 FILE, owned by whoever runs the service")
+        return
+    if ring is None:
+        do = "noonbell keys new master.keys, if schedules shall use secrets or signatures"
+        yield Finding("master keys", "note", "none: secrets cannot be put in, and requests are not signed", do)
+        return
+    where = f"in {named}" if named is not None else f"in the environment's {VARIABLE}"
+    told = f"{len(ring.versions)} {where}, the newest is {ring.newest}"
+    if named is not None:
+        told += f", mode {named.stat().st_mode & 0o777:04o}"
+    yield Finding("master keys", "ok", told)
+
+
+def _egress(settings: Settings) -> Iterator[Finding]:
+    try:
+        EgressPolicy(allow=settings.egress_allow, proxy=settings.egress_proxy)
+    except NoonbellError as error:
+        yield Finding("egress", "wrong", str(error), "Correct egress_allow or egress_proxy")
+        return
+    beside = f"; beside: {', '.join(settings.egress_allow)}" if settings.egress_allow else ", and nothing else"
+    proxy = "; through a proxy" if settings.egress_proxy else ""
+    wide = [one for one in settings.egress_allow if one.endswith(("/0", "/8"))]
+    told = f"schedules reach public addresses{beside}{proxy}"
+    if wide:
+        do = f"{', '.join(wide)} lets schedules reach nearly everything; name hosts and ports instead"
+        yield Finding("egress", "warning", told, do)
+    else:
+        yield Finding("egress", "ok", told)
+    if settings.commands:
+        allowed = "all programs" if settings.allowed_commands is True else ", ".join(settings.commands)
+        yield Finding("commands", "ok", f"schedules may start {allowed}")
+
+
+def _server(place: Place) -> Iterator[Finding]:
+    if not os.environ.get(KEY_VARIABLE):
+        yield Finding("server", "wrong", f"{KEY_VARIABLE} is not set", "noonbell api-keys create NAME --scope read")
+        return
+    began = time.monotonic()
+    try:
+        lanes = place.ask(_lanes)
+    except Complaint as error:
+        yield Finding("server", "wrong", error.message, " ".join(error.hints))
+        return
+    yield Finding("server", "ok", f"{place.shown} answers and accepts the key, in {time.monotonic() - began:.2f} s")
+    yield from _told_lanes(lanes, place)

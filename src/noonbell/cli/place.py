@@ -1,0 +1,221 @@
+"""Where a command works: on a database that it opens, or on a server that it asks.
+
+`@placed` gives a command the options `--store`, `--server` and `--json`, and one argument, its `Place`. What was said
+on the command line counts before the environment (NOONBELL_STORE, NOONBELL_URL), and that before `noonbell.toml`, or
+the database `noonbell.db` of a service that was started in this directory. A key is never an argument of a command,
+where the history of the shell and the list of processes would show it: it stands in NOONBELL_API_KEY.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import getpass
+import os
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+import click
+
+from noonbell.cli.complaints import INTERRUPTED, Complaint
+from noonbell.errors import CommandsOffError, NoonbellError, TaskNotFoundError
+
+if TYPE_CHECKING:
+    from noonbell.cli.backend.protocol import Backend
+
+T = TypeVar("T")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+STORE_VARIABLE: Final = "NOONBELL_STORE"
+SERVER_VARIABLE: Final = "NOONBELL_URL"
+KEY_VARIABLE: Final = "NOONBELL_API_KEY"
+KEYS_FILE_VARIABLE: Final = "NOONBELL_MASTER_KEYS_FILE"
+KEYS_VARIABLE: Final = "NOONBELL_MASTER_KEYS"
+_CREATE: Final = "noonbell apply FILE --create makes a ledger there, if that is where it should be; so does serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of `store` and `server`, and how to answer."""
+
+    store: str | None
+    server: str | None
+    as_json: bool
+    now: datetime
+
+    @property
+    def shown(self) -> str:
+        """The address, without a password."""
+        return shown_address(self.server or self.store or "")
+
+    def complaint(
+        self, message: str, facts: dict[str, Any] | None = None, hints: tuple[str, ...] = (), **more: Any
+    ) -> Complaint:
+        return Complaint(message, facts or {}, hints, as_json=self.as_json, **more)
+
+    def found(self) -> Place:
+        """Itself where it is a place; else what the settings say, or a complaint."""
+        return find_place(self.store, self.server, self.now, as_json=self.as_json)
+
+    def require_store(self, command: str) -> str:
+        """The address of the database, for what cannot be asked of a server."""
+        if self.store is None:
+            told = f"{command} works on a database, not through a server; run it where the database is, with --store"
+            raise self.complaint(told, {"option": "--server", "value": self.shown})
+        return self.store
+
+    def ask(self, work: Callable[[Backend], Awaitable[T]], *, within: float | None = None, **how: Any) -> T:
+        """Reach the place, let `work` ask it, and leave; what goes wrong becomes a complaint.
+
+        `within` are seconds, after which it is a TimeoutError. `how` is for the local side: see `local.opened`.
+        """
+
+        async def session() -> T:
+            async with asyncio.timeout(within), self._reached(**how) as backend:
+                return await work(backend)
+
+        try:
+            return asyncio.run(session())
+        except NoonbellError as error:
+            raise self._about(error) from error
+        except OverflowError as error:
+            raise self.complaint(f"That time cannot be answered for: {error}", {"error": str(error)}) from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def _reached(self, **how: Any) -> Any:
+        if self.server is not None:
+            from noonbell.cli.backend.remote import connected  # noqa: PLC0415 - only where a server is asked
+
+            return connected(self, os.environ.get(KEY_VARIABLE))
+        from noonbell.cli.backend.local import opened  # noqa: PLC0415 - only where a store is opened
+
+        return opened(self, **how)
+
+    def _about(self, error: NoonbellError) -> Complaint:
+        where = {"server" if self.server is not None else "store": self.shown}
+        facts: dict[str, Any] = {**where, "kind": type(error).__name__}
+        for name in ("field", "value", "reason", "owners", "known"):
+            if name in error.details and isinstance(error.details[name], str | int | list | tuple):
+                facts[name] = error.details[name]
+        hints: tuple[str, ...] = tuple(getattr(error, "__notes__", ()))
+        if isinstance(error, TaskNotFoundError) and "known" in error.details:
+            facts = {**where, "argument": "TASK", "value": error.task_name, "known": error.details["known"]}
+        elif "owners" in error.details:
+            hints += ("Name one with --owner",)
+        elif error.details.get("missing"):
+            hints += (_CREATE,)
+        elif isinstance(error, CommandsOffError):
+            hints += ("A service allows programs by its setting commands, or serve --command PROGRAM",)
+        return self.complaint(str(error), facts, hints)
+
+
+@overload
+def placed(function: _Function) -> _Function: ...
+
+
+@overload
+def placed(*, needed: bool) -> Callable[[_Function], _Function]: ...
+
+
+def placed(function: Callable[..., Any] | None = None, *, needed: bool = True) -> Any:
+    """Give a command `--store`, `--server` and `--json`, and pass it a `place`.
+
+    Where none is needed, the place may have neither a store nor a server.
+    """
+    if function is None:
+        return functools.partial(placed, needed=needed)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, given_store: str | None, given_server: str | None, as_json: bool, **kwargs: Any) -> Any:
+        now: datetime = click.get_current_context().obj
+        place = find_place(given_store, given_server, now, as_json=as_json, needed=needed)
+        return function(*args, place=place, **kwargs)
+
+    decorated: Any = wrapper
+    for decorate in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included."),
+        click.option(
+            "--server",
+            "given_server",
+            metavar="URL",
+            help=f"Ask this service, with the key in {KEY_VARIABLE}. Default: {SERVER_VARIABLE}.",
+        ),
+        click.option(
+            "--store",
+            "--db",
+            "given_store",
+            metavar="ADDRESS",
+            help=f"The database, such as sqlite:///app.db. Default: {STORE_VARIABLE}, then noonbell.toml.",
+        ),
+    ):
+        decorated = decorate(decorated)
+    return decorated
+
+
+def team_option(function: _Function) -> _Function:
+    return click.option(
+        "--team", metavar="NAME", help='Whose it is. Default: "default"; with --server, the team of the key.'
+    )(function)
+
+
+def key_file_option(function: _Function) -> _Function:
+    return click.option(
+        "--key-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help=f"The master keys, for --store. Default: what {KEYS_FILE_VARIABLE} or {KEYS_VARIABLE} says.",
+    )(function)
+
+
+def actor() -> str:
+    """Who does it, for the audit."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user without a name
+        return f"cli:{os.getuid()}"
+
+
+def shown_address(url: str) -> str:
+    """Without a password."""
+    return re.sub(r"//[^/]*@", "//…@", url)
+
+
+# --- finding it -------------------------------------------------------------------------------------------------------
+
+
+def find_place(store: str | None, server: str | None, now: datetime, *, as_json: bool, needed: bool = True) -> Place:
+    """The place that the options, the environment or the settings name."""
+    if store is not None and server is not None:
+        raise Complaint("Say --store or --server, not both", {"option": "--server", "value": server}, as_json=as_json)
+    if store is None and server is None:
+        store, server = os.environ.get(STORE_VARIABLE) or None, os.environ.get(SERVER_VARIABLE) or None
+        if store is not None and server is not None:
+            told = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; say --store or --server"
+            raise Complaint(told, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
+    if store is None and server is None and needed:
+        store = _of_settings(as_json=as_json)
+    if store is None and server is None and needed:
+        told = "Missing option '--db', '--store' or '--server': where are the schedules?"
+        hints = (
+            f"--store sqlite:///app.db, or {STORE_VARIABLE}: a database",
+            f"--server https://bell.example.org, or {SERVER_VARIABLE}: a service; its key stands in {KEY_VARIABLE}",
+        )
+        raise Complaint(told, {"options": ["--store", "--server"]}, hints, as_json=as_json)
+    return Place(store, server, as_json, now)
+
+
+def _of_settings(*, as_json: bool) -> str | None:
+    """The database of a service that is set up in this directory."""
+    from noonbell.config import load  # noqa: PLC0415 - only where nothing else was said
+
+    try:
+        settings = load(environ=os.environ)
+    except NoonbellError as error:
+        raise Complaint(str(error), {"kind": type(error).__name__}, as_json=as_json) from None
+    named = settings.sources.get("store", "default") != "default"
+    return settings.store if named or Path(settings.store.removeprefix("sqlite:///")).is_file() else None

@@ -1,0 +1,66 @@
+"""How far long work has come: a bar on stderr where that is a terminal, and nothing where it is not or with --json.
+
+Work that ends within a second shows none: a line that only flashes tells nobody anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich.console import Console
+
+_PATIENCE_SECONDS: Final = 1.0
+
+
+class Work:
+    """Something that takes a while."""
+
+    def __init__(self, draw: Callable[[int, int | None], None] | None = None) -> None:
+        self._draw = draw
+
+    def tell(self, done: int, total: int | None = None) -> None:
+        """How much is done; with `total`, of how much."""
+        if self._draw is not None:
+            self._draw(done, total)
+
+    def counted(self, done: int) -> None:
+        """The same, for whoever calls back with one number."""
+        self.tell(done)
+
+
+@contextlib.contextmanager
+def working(title: str, *, as_json: bool, unit: str = "") -> Iterator[Work]:
+    """Show `title` while the block lasts, with what it tells; the line goes when it ends."""
+    console = Console(stderr=True)
+    if as_json or not console.is_terminal:
+        yield Work()
+        return
+    from rich.progress import (  # noqa: PLC0415 - only where something is drawn
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:,.0f} " + unit if unit else ""),
+        TimeElapsedColumn(),
+    )
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task(title, total=None)
+    later = threading.Timer(_PATIENCE_SECONDS, progress.start)
+    later.daemon = True
+    later.start()
+    try:
+        yield Work(lambda done, total: progress.update(task, completed=done, total=total))
+    finally:
+        later.cancel()
+        later.join()  # it may be about to begin
+        progress.stop()

@@ -1,0 +1,169 @@
+"""`noonbell quiet`: quiet hours, in which schedules that refer to them are silent."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.text import Text
+
+from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.completing import quiet_hours_ids
+from noonbell.cli.instants import find_zone
+from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.quiet_windows import RIGHT, read_window, window_text, windows_text
+from noonbell.cli.reading import complete_zone
+from noonbell.cli.schedule_views import dumped
+from noonbell.cli.tables import ago, clock, console, print_facts, print_table
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.schedules.records import QuietHoursRecord, Schedule
+
+_EXAMPLES: Final = """\b
+noonbell quiet add nights --window "Mon-Fri 22:00-06:00 Europe/Kyiv"
+noonbell quiet add holidays --window "2026-12-25,2026-12-26 all day"
+noonbell schedules edit report --quiet nights
+noonbell quiet show nights
+"""
+_MOST_USERS: Final = 1_000
+_id = click.argument("policy_id", metavar="ID", shell_complete=quiet_hours_ids)
+_windows = click.option("--window", "windows", multiple=True, metavar="WINDOW", help=f"{RIGHT}; repeatable.")
+_tz = click.option(
+    "--tz", metavar="ZONE", shell_complete=complete_zone, help="Of windows that name none; default: the host's."
+)
+
+
+@click.group("quiet", cls=SpeakingGroup, epilog=_EXAMPLES)
+def command() -> None:
+    """Say when schedules are to be silent. A schedule refers to quiet hours by their id."""
+
+
+@command.command("list", cls=SpeakingCommand)
+@click.option("--team", metavar="NAME", help="Only those of this team.")
+@placed
+def list_(*, team: str | None, place: Place) -> None:
+    """List quiet hours."""
+
+    async def ask(backend: Backend) -> list[QuietHoursRecord]:
+        whose = backend.team_seen(team)
+        return [one for one in await backend.schedules.list_quiet_hours() if whose in (None, one.team)]
+
+    found = place.ask(ask, read_only=True)
+    if place.as_json:
+        click.echo(dumped([msgspec.to_builtins(one) for one in found]))
+        return
+    if not found:
+        click.echo("There are no quiet hours; noonbell quiet add makes them.")
+        return
+    print_table(
+        ("id", "name", "silent"), [(one.policy_id, one.name, windows_text(one.windows)) for one in found], folded=2
+    )
+
+
+@command.command("add", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.argument("policy_id", metavar="ID")
+@click.option("--name", help="Default: the ID.")
+@_windows
+@_tz
+@team_option
+@placed
+def add(
+    *, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, team: str | None, place: Place
+) -> None:
+    """Make the quiet hours ID."""
+    read = _read(windows, tz, place)
+    if not read:
+        raise place.complaint(
+            "When is it quiet? Say --window", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
+        )
+    made = place.ask(
+        lambda backend: backend.schedules.create_quiet_hours(
+            name or policy_id, read, policy_id=policy_id, team=backend.team_for(team)
+        )
+    )
+    _tell(made, place)
+
+
+@command.command("show", cls=SpeakingCommand)
+@_id
+@placed
+def show(*, policy_id: str, place: Place) -> None:
+    """Show quiet hours, and which schedules refer to them."""
+
+    async def ask(backend: Backend) -> tuple[QuietHoursRecord, list[Schedule]]:
+        found = await _find(backend, policy_id, place)
+        page = await backend.schedules.list(limit=_MOST_USERS, quiet_hours_policy_id=found.policy_id)
+        return found, page.items
+
+    found, users = place.ask(ask, read_only=True)
+    if place.as_json:
+        click.echo(dumped({**msgspec.to_builtins(found), "schedules": [one.schedule_id for one in users]}))
+        return
+    _tell(found, place)
+    print_facts([("used by", ", ".join(one.name for one in users) or "no schedule")])
+
+
+@command.command("edit", cls=SpeakingCommand)
+@_id
+@click.option("--name", help="Another name.")
+@_windows
+@_tz
+@placed
+def edit(*, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, place: Place) -> None:
+    """Change the name, or replace all windows. Schedules that refer to them go by the new ones at once."""
+    read = _read(windows, tz, place)
+    if name is None and not read:
+        raise place.complaint("What shall change? Say --name or --window", {"argument": "ID"})
+
+    async def change(backend: Backend) -> QuietHoursRecord:
+        await _find(backend, policy_id, place)
+        return await backend.schedules.update_quiet_hours(policy_id, name=name, windows=read or None)
+
+    _tell(place.ask(change), place)
+
+
+@command.command("rm", cls=SpeakingCommand)
+@_id
+@placed
+def remove(*, policy_id: str, place: Place) -> None:
+    """Remove quiet hours that no schedule refers to any more."""
+
+    async def change(backend: Backend) -> None:
+        await _find(backend, policy_id, place)
+        await backend.schedules.delete_quiet_hours(policy_id)
+
+    place.ask(change)
+    click.echo(dumped({"deleted": policy_id}) if place.as_json else f"{printable(policy_id)} are removed.")
+
+
+async def _find(backend: Backend, policy_id: str, place: Place) -> QuietHoursRecord:
+    try:
+        return await backend.schedules.get_quiet_hours(policy_id)
+    except ScheduleNotFoundError:
+        known = [one.policy_id for one in await backend.schedules.list_quiet_hours()]
+        hints = (f"There are: {', '.join(known)}",) if known else ("noonbell quiet add makes them",)
+        facts = {"argument": "ID", "value": policy_id, "known": known}
+        raise place.complaint(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
+
+
+def _read(windows: tuple[str, ...], tz: str | None, place: Place) -> list[dict[str, Any]]:
+    zone = str(find_zone(tz, as_json=place.as_json))
+    read: list[dict[str, Any]] = []
+    for text in windows:
+        try:
+            read.append(read_window(text, zone))
+        except ValueError as error:
+            facts = {"option": "--window", "value": text, "right": RIGHT}
+            raise place.complaint(f'--window "{text}": {error}', facts, (f"Right is {RIGHT}",)) from None
+    return read
+
+
+def _tell(found: QuietHoursRecord, place: Place) -> None:
+    if place.as_json:
+        click.echo(dumped(msgspec.to_builtins(found)))
+        return
+    console().print(Text(printable(found.name), "bold"))
+    silent = [("silent" if number == 0 else "", window_text(window)) for number, window in enumerate(found.windows)]
+    changed = f"{clock(found.updated_at)}  ({ago(found.updated_at, place.now)})"
+    print_facts([("id", found.policy_id), *silent, ("team", found.team), ("changed", changed)])

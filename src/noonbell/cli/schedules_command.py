@@ -1,0 +1,330 @@
+"""`noonbell schedules`: list, add, show, edit, pause, resume, trigger and remove schedules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from noonbell.cli import reading as readings
+from noonbell.cli import schedule_fields
+from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.complaints import WRONG, SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.completing import schedule_names
+from noonbell.cli.finding import find_schedule
+from noonbell.cli.following import until_ended
+from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.schedule_views import (
+    DECLARED,
+    dumped,
+    print_coming,
+    print_run,
+    print_schedule,
+    print_schedules,
+    run_data,
+    schedule_data,
+)
+from noonbell.cli.tables import clock
+from noonbell.language.preview import coming
+from noonbell.schedules.records import Page, Schedule, Upcoming
+
+_ADD_EXAMPLES: Final = """\b
+noonbell schedules add "every weekday at 9am in Kyiv" --name report \\
+    --http https://example.com/report --method POST --body '{"full": true}'
+noonbell schedules add "*/15 * * * *" --name sync --attempts 3 \\
+    --command "rsync -a /srv/ backup:"
+noonbell schedules add "in 10 minutes" --name tea --message team \\
+    --payload '{"text": "{{name}} is ready"}'
+"""
+_EXAMPLES: Final = """\b
+noonbell schedules add "every weekday at 9am in Kyiv" --name report \\
+    --http https://example.com/report
+noonbell schedules list --tag nightly
+noonbell schedules edit report --when "weekdays at 8:30"
+noonbell schedules trigger report --wait
+"""
+_PAGE: Final = 1_000
+_name = click.argument("schedule", metavar="SCHEDULE", shell_complete=schedule_names)
+
+
+@click.group("schedules", cls=SpeakingGroup, epilog=_EXAMPLES)
+def command() -> None:
+    """Make, see, change and run schedules. SCHEDULE is a name or an id."""
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@command.command("list", cls=SpeakingCommand)
+@click.option("--enabled/--paused", "enabled", default=None, help="Only those that run, or only those that rest.")
+@click.option("--type", "type_", type=click.Choice(["cron", "interval", "one_shot"]))
+@click.option("--tag", help="Only those with this tag.")
+@click.option("--name", "name_contains", metavar="TEXT", help="Only those whose name contains it.")
+@click.option("--owner", "managed_by", metavar="OWNER", help="Only those of api, file:NAME, scheduler:NAME, ...")
+@click.option("--quiet", "quiet_hours_policy_id", metavar="ID", help="Only those with these quiet hours.")
+@click.option("--team", metavar="NAME", help="Only those of this team.")
+@click.option("--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
+@placed
+def list_(
+    *,
+    type_: str | None,
+    team: str | None,
+    limit: int,
+    everything: bool,
+    cursor: str | None,
+    place: Place,
+    **given: Any,
+) -> None:
+    """List schedules, oldest first."""
+    wanted = {key: value for key, value in {**given, "type": type_}.items() if value is not None}
+
+    async def ask(backend: Backend) -> Page[Schedule]:
+        filters = dict(wanted)
+        if (whose := backend.team_seen(team)) is not None:
+            filters["team"] = whose
+        found: list[Schedule] = []
+        after = cursor
+        while everything or len(found) < limit:
+            size = _PAGE if everything else min(_PAGE, limit - len(found))
+            page = await backend.schedules.list(cursor=after, limit=size, **filters)
+            found += page.items
+            after = page.next_cursor
+            if after is None:
+                break
+        return Page(found, after)
+
+    page = place.ask(ask, read_only=True)
+    if place.as_json:
+        click.echo(dumped({"items": [schedule_data(one) for one in page.items], "next_cursor": page.next_cursor}))
+        return
+    if not page.items:
+        click.echo("No schedule fits." if wanted else "There are no schedules yet; noonbell schedules add makes one.")
+        return
+    print_schedules(page.items, place.now)
+    if page.next_cursor is not None:
+        click.echo(f"There are more: --all, or --cursor {page.next_cursor}", err=True)
+
+
+@command.command("show", cls=SpeakingCommand)
+@_name
+@click.option("--count", "-n", type=click.IntRange(0, 1_000), default=5, show_default=True, help="Coming occurrences.")
+@placed
+def show(*, schedule: str, count: int, place: Place) -> None:
+    """Show one schedule: when, what, by which policies, and what comes next."""
+
+    async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
+        found = await find_schedule(backend.schedules, schedule)
+        comes = found.enabled and count and not found.managed_by.startswith(DECLARED)
+        return found, await backend.schedules.preview(found.schedule_id, count) if comes else ()
+
+    found, upcoming = place.ask(ask, read_only=True)
+    if place.as_json:
+        click.echo(dumped({**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}))
+        return
+    print_schedule(found, upcoming, place.now)
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+@command.command("add", cls=SpeakingCommand, epilog=_ADD_EXAMPLES)
+@click.argument("when", metavar="WHEN")
+@click.option("--name", help="What people call it. Default: the ID.")
+@click.option("--id", "schedule_id", metavar="ID", help="Chosen once, for ever. Default: one is made.")
+@click.option("--paused", is_flag=True, help="Let it rest until it is resumed.")
+@click.option("--dry-run", is_flag=True, help="Show what is understood, and make nothing.")
+@click.option("--create", is_flag=True, help="Make the database where there is none.")
+@click.option("--count", "-n", type=click.IntRange(1, 100), default=3, show_default=True, help="Fires to show.")
+@schedule_fields.action_options
+@schedule_fields.policy_options
+@team_option
+@placed(needed=False)
+def add(
+    *,
+    when: str,
+    name: str | None,
+    schedule_id: str | None,
+    paused: bool,
+    dry_run: bool,
+    create: bool,
+    count: int,
+    tz: str | None,
+    team: str | None,
+    place: Place,
+    **given: Any,
+) -> None:
+    """Make a schedule. WHEN is English or cron, in quotes; what was understood is shown, with the next fires."""
+    if not dry_run:
+        place = place.found()
+    reading, fields = schedule_fields.read_when(when, tz, place)
+    action = schedule_fields.action(given, place, needed=not dry_run)
+    if name is None and schedule_id is None and not dry_run:
+        raise place.complaint("What shall it be called? Say --name NAME", {"option": "--name"})
+    fields |= {"name": name or schedule_id, "action": action, **schedule_fields.policies(given, place)}
+    if schedule_id is not None:
+        fields["schedule_id"] = schedule_id
+    if paused:
+        fields["enabled"] = False
+    made: Schedule | None = None
+    fires: Sequence[Upcoming] = ()
+    if not dry_run:
+
+        async def make(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
+            new = await backend.schedules.create(team=backend.team_for(team), fields=fields)
+            return new, await backend.schedules.preview(new.schedule_id, count) if new.enabled else ()
+
+        made, fires = place.ask(make, create=create)
+    else:
+        at = coming(reading.understood, place.now.astimezone(reading.zone), count, given["dst"] or "literal")
+        fires = [Upcoming(one, one, quiet=False) for one in at]
+    surprises = readings.coming_surprises(reading, place.now.astimezone(reading.zone), given["dst"] or "literal")
+    if place.as_json:
+        told = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
+        told["surprises"] = [readings.surprise_data(one) for one in surprises]
+        click.echo(dumped({**({} if made is None else schedule_data(made)), **told}))
+        return
+    out = readings.terminal()
+    readings.print_head(out, reading)
+    print_coming(fires, str(reading.zone), place.now)
+    readings.print_surprises(out, surprises)
+    if made is None:
+        click.echo("Nothing was made (--dry-run).")
+        return
+    rests = "" if made.enabled else "; it is paused"
+    click.echo(f"{printable(made.name)} is there, with the id {made.schedule_id}{rests}.")
+
+
+@command.command("edit", cls=SpeakingCommand)
+@_name
+@click.option("--when", metavar="WHEN", help="English or cron.")
+@click.option("--name", help="Another name.")
+@schedule_fields.action_options
+@schedule_fields.policy_options
+@placed
+def edit(*, schedule: str, when: str | None, name: str | None, tz: str | None, place: Place, **given: Any) -> None:
+    """Change what is given; the rest stays as it is. --quiet none, --since none and --until none take one away."""
+    fields = schedule_fields.policies(given, place)
+    action = schedule_fields.action(given, place, needed=False)
+    if action is not None:
+        fields["action"] = action
+    if name is not None:
+        fields["name"] = name
+    if when is None and tz is not None:
+        fields["timezone"] = tz
+    if when is None and not fields:
+        raise place.complaint("What shall change? Say --when, --name or another option", {"argument": "SCHEDULE"})
+
+    async def change(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
+        found = _editable(await find_schedule(backend.schedules, schedule), place)
+        changes = dict(fields)
+        if when is not None:
+            # a text that names no zone stays in the schedule's
+            reading, said = schedule_fields.read_when(when, tz, place)
+            if tz is None and not reading.understood.zone_named:
+                reading, said = schedule_fields.read_when(when, found.timezone, place)
+            if said.pop("type") != found.type:
+                told = (
+                    f'"{when}" is of the type {reading.understood.kind}, and {found.name} is of the type {found.type}'
+                )
+                hint = "A schedule keeps its type: add another one, and remove this"
+                raise place.complaint(told, {"option": "--when", "value": when}, (hint,))
+            changes |= said
+        changed = await backend.schedules.update(found.schedule_id, changes)
+        return changed, await backend.schedules.preview(changed.schedule_id, 3) if changed.enabled else ()
+
+    _tell(*place.ask(change), place)
+
+
+@command.command("pause", cls=SpeakingCommand)
+@_name
+@placed
+def pause(*, schedule: str, place: Place) -> None:
+    """Let it rest: no occurrences until it is resumed. What was due before is still decided."""
+
+    async def change(backend: Backend) -> Schedule:
+        found = _editable(await find_schedule(backend.schedules, schedule), place)
+        return await backend.schedules.pause(found.schedule_id)
+
+    changed = place.ask(change)
+    click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} rests now.")
+
+
+@command.command("resume", cls=SpeakingCommand)
+@_name
+@placed
+def resume(*, schedule: str, place: Place) -> None:
+    """Let it run again, from the next occurrence on."""
+
+    async def change(backend: Backend) -> Schedule:
+        found = _editable(await find_schedule(backend.schedules, schedule), place)
+        return await backend.schedules.resume(found.schedule_id)
+
+    changed = place.ask(change)
+    when = clock(changed.next_run_at, changed.timezone)
+    click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} runs next at {when}.")
+
+
+@command.command("rm", cls=SpeakingCommand)
+@_name
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@placed
+def remove(*, schedule: str, yes: bool, place: Place) -> None:
+    """Delete a schedule. Its history stays; its id is never given again."""
+    found = place.ask(lambda backend: find_schedule(backend.schedules, schedule), read_only=True)
+    _editable(found, place)
+    if not yes:
+        if not sys.stdin.isatty() or place.as_json:
+            raise place.complaint("There is nobody to ask; nothing was deleted", {}, ("Say --yes",))
+        if not click.confirm(f"Delete {printable(found.name)} ({found.schedule_id})?"):
+            click.echo("Nothing was deleted.")
+            click.get_current_context().exit(WRONG)
+    place.ask(lambda backend: backend.schedules.delete(found.schedule_id))
+    told = {"deleted": found.schedule_id, "name": found.name}
+    click.echo(dumped(told) if place.as_json else f"{printable(found.name)} is deleted.")
+
+
+@command.command("trigger", cls=SpeakingCommand)
+@_name
+@click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
+@placed
+def trigger(*, schedule: str, wait: bool, place: Place) -> None:
+    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow."""
+
+    async def ask(backend: Backend) -> str:
+        found = _editable(await find_schedule(backend.schedules, schedule), place)
+        return await backend.schedules.trigger(found.schedule_id)
+
+    run_id = place.ask(ask)
+    if not wait:
+        told = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
+        click.echo(dumped({"run_id": run_id}) if place.as_json else told)
+        return
+    run = until_ended(place, run_id)
+    if place.as_json:
+        click.echo(dumped(run_data(run)))
+    else:
+        print_run(run, run.ended_at or place.now)
+    click.get_current_context().exit(0 if run.state == "succeeded" else WRONG)
+
+
+def _editable(found: Schedule, place: Place) -> Schedule:
+    if found.managed_by.startswith(DECLARED):
+        kind, _, owner = found.managed_by.partition(":")
+        told = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
+        raise place.complaint(told, {"field": "managed_by", "value": found.managed_by})
+    return found
+
+
+def _tell(changed: Schedule, fires: Sequence[Upcoming], place: Place) -> None:
+    if place.as_json:
+        click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
+    else:
+        print_schedule(changed, fires, place.now)
+
+
+def _upcoming(one: Upcoming) -> dict[str, Any]:
+    return {"scheduled_for": one.scheduled_for.isoformat(), "starts_at": one.starts_at.isoformat(), "quiet": one.quiet}

@@ -1,0 +1,79 @@
+"""`noonbell serve`: the service, until it is asked to stop.
+
+SIGTERM or Ctrl-C stops it: nothing new begins at once, open event streams end, requests under way are answered, runs
+have the time that the settings give, and what has not ended by then is taken up by the next start. A second signal does
+not wait for anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from noonbell.cli.complaints import Complaint
+from noonbell.config import LOG_FORMATS, LOG_LEVELS, load
+from noonbell.errors import NoonbellError
+
+if TYPE_CHECKING:
+    from noonbell.cli.serving import Announcement
+
+_EXAMPLES: Final = """\b
+noonbell serve --demo
+noonbell serve --store sqlite:////var/lib/noonbell/noonbell.db --port 8765
+noonbell serve --store postgresql://db/noonbell --host 0.0.0.0 --public-url https://bell.example.org
+noonbell serve --tasks myapp.tasks
+"""
+
+
+@click.command("serve", epilog=_EXAMPLES)
+@click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
+@click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
+@click.option("--host", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, for this machine alone.")
+@click.option("--port", type=int, metavar="PORT", help="Where to listen; 0 takes a free port. Default: 8765.")
+@click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
+@click.option("--public-url", metavar="URL", help="Where people reach the service, for links.")
+@click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
+@click.option("--demo", is_flag=True, default=None, help="Make a few schedules to look at, and a key to look with.")
+@click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
+@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
+@click.option("--command", "commands", multiple=True, metavar="PROGRAM", help='Let schedules start this; "any": all.')
+@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
+@click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS))
+@click.option("--json", "as_json", is_flag=True, help="Print where it listens as one line of JSON.")
+def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
+    """Run the service: the REST API, the login, and the engine that runs schedules.
+
+    Settings come from these flags, from variables such as NOONBELL_STORE, and from noonbell.toml, in this order; see
+    "noonbell config show".
+    """
+    try:
+        settings = load(flags, environ=os.environ, file=file)
+        run = _program()
+        run(settings, lambda told: _announce(told, as_json=as_json))
+    except NoonbellError as error:
+        facts = {"kind": type(error).__name__}
+        raise Complaint(str(error), facts, tuple(getattr(error, "__notes__", ())), as_json=as_json) from None
+
+
+def _program() -> Any:
+    try:
+        from noonbell.cli import serving  # noqa: PLC0415 - heavy, and an extra
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("noonbell"):
+            raise
+        told = f'The service needs {error.name}: install "noonbell[server]"'
+        raise Complaint(told, {"missing": error.name}, as_json=False) from None
+    return serving.run
+
+
+def _announce(told: Announcement, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(told.facts()))
+        return
+    click.echo("\n".join(told.lines()))

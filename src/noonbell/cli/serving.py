@@ -1,0 +1,249 @@
+"""The process of a service: listen, start, say where, wait for a signal, stop. Loaded by `noonbell serve` alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+import uvicorn
+
+from noonbell import __version__
+from noonbell.actions.secrets.keys import VARIABLE, create_key_file
+from noonbell.api.app import PREFIX, create_app
+from noonbell.api.demo import demo_key, ensure_demo
+from noonbell.bootstrap import Service, build
+from noonbell.cli import service_logs
+from noonbell.config import Settings, shown
+from noonbell.errors import SettingsInvalidError
+from noonbell.store.opening import sqlite_path
+
+logger = logging.getLogger("noonbell.service")
+
+# Requests under way have this long; runs have what the settings say.
+_REQUEST_SECONDS: Final = 5.0
+# What was given up has this long to hear of it.
+_LEAVE_SECONDS: Final = 1.0
+_DEMO_KEYS: Final = "demo.keys"
+
+
+class Announcement(NamedTuple):
+    """What people are told when the service is up."""
+
+    address: str
+    store: str
+    admin_link: str | None
+    key: str | None
+
+    def facts(self) -> dict[str, Any]:
+        return {"version": __version__, **self._asdict()}
+
+    def lines(self) -> list[str]:
+        lines = [
+            f"Noonbell {__version__} is up at {self.address}",
+            f"  database  {self.store}",
+            f"  login     {self.address}/login",
+        ]
+        if self.admin_link is not None:
+            lines += ["  There is no admin yet. Make one with this link, which works once, for a day:"]
+            lines += [f"    {self.admin_link}"]
+        if self.key is not None:
+            lines += ["  Look at the schedules (the key works for a day):"]
+            lines += [f'    curl -H "Authorization: Bearer {self.key}" {self.address}{PREFIX}/schedules']
+        else:
+            lines += ['  Make an API key: noonbell api-keys create NAME --scope write --store "…"']
+        return [*lines, "Ctrl-C stops it."]
+
+
+def run(settings: Settings, announce: Callable[[Announcement], None]) -> None:
+    """Serve until a signal comes; `announce` is called once it is up."""
+    service_logs.configure(settings)
+    _run_loop(_Process(settings, announce).serve())
+
+
+def _run_loop(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - quicker where it is installed
+    except ModuleNotFoundError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+class _Process:
+    """One life of a service."""
+
+    def __init__(self, settings: Settings, announce: Callable[[Announcement], None]) -> None:
+        self._settings = settings
+        self._announce = announce
+        self._asked = asyncio.Event()  # somebody wants us to stop
+        self._hurry = asyncio.Event()  # and does not want to wait
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask)
+        settings = _with_demo_keys(self._settings)
+        sock = _bound(settings)
+        try:
+            # a port of 0 has become a real one, which the demo's allow-list has to name
+            settings = msgspec.structs.replace(settings, port=sock.getsockname()[1])
+            service = build(settings)
+            await _require_admin_beyond_loopback(service)
+            await service.start()
+            try:
+                await self._up(service, sock)
+            except BaseException:
+                await service.stop(0)
+                raise
+        finally:
+            sock.close()
+
+    def _ask(self) -> None:
+        (self._hurry if self._asked.is_set() else self._asked).set()
+
+    async def _up(self, service: Service, sock: Any) -> None:
+        settings = service.settings
+        server = _Server(
+            uvicorn.Config(
+                create_app(service), log_config=None, access_log=False, lifespan="off", server_header=False,
+                date_header=True, timeout_graceful_shutdown=int(min(_REQUEST_SECONDS, settings.shutdown_seconds)) or 1,
+                proxy_headers=bool(settings.trusted_proxies), forwarded_allow_ips=list(settings.trusted_proxies),
+            )
+        )  # fmt: skip
+        serving = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="noonbell-http")
+        await _first(server.up.wait(), asyncio.shield(serving))
+        if settings.demo:
+            await ensure_demo(service)
+        self._announce(await _announcement(service))
+        await _first(self._asked.wait(), asyncio.shield(serving))
+        logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+        server.should_exit = True
+        work = asyncio.get_running_loop().create_task(service.stop_work(settings.shutdown_seconds))
+        await _first(asyncio.shield(asyncio.gather(work, serving)), self._hurry.wait())
+        if self._hurry.is_set():
+            logger.warning("Not waiting any longer")
+            await service.stop_work(0)  # what runs is cut off, and handed back
+        in_time = await work
+        if self._hurry.is_set():
+            await service.close()
+            await _leave(service)
+        await serving
+        await service.close()
+        logger.info("Stopped")
+        if not in_time:
+            await _leave(service)
+
+
+async def _leave(service: Service) -> NoReturn:
+    """End the process with runs in hand: they are told to end, and then nobody waits for them any more.
+
+    Nothing that they still say or write counts: to the store and the next start they were cut off.
+    """
+    service.store.kill()
+    logging.shutdown()
+    logging.disable(logging.CRITICAL)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=_LEAVE_SECONDS)  # long enough for a command to be sent its signal
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: a stop has more to do than to close sockets."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+async def _first(*waits: Any) -> None:
+    """Return when one of them is done."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+
+
+# --- before it starts -------------------------------------------------------------------------------------------------
+
+
+def _bound(settings: Settings) -> Any:
+    config = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
+    before = logging.getLogger("uvicorn.error").level
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what it would say is said better below
+    try:
+        return config.bind_socket()
+    except SystemExit:
+        reason = "cannot be listened on; another program may have this port: choose another with --port, or 0 for any"
+        address = f"{settings.host}:{settings.port}"
+        raise SettingsInvalidError("port", address, settings.sources.get("port", "default"), reason) from None
+    except OSError as error:
+        raise SettingsInvalidError("host", settings.host, settings.sources.get("host", "default"), str(error)) from None
+    finally:
+        logging.getLogger("uvicorn.error").setLevel(before)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _require_admin_beyond_loopback(service: Service) -> None:
+    settings = service.settings
+    if is_loopback(settings.host):
+        return
+    await service.open()
+    try:
+        if not await service.access.has_admin():
+            reason = (
+                "other machines could reach the service, and it has no admin yet; make one first with "
+                '"noonbell admin create NAME", or start it on 127.0.0.1 and use the link that it prints'
+            )
+            raise SettingsInvalidError("host", settings.host, settings.sources.get("host", "default"), reason)
+    finally:
+        await service.store.close()
+
+
+def _with_demo_keys(settings: Settings) -> Settings:
+    """The demo has master keys without anybody having to make them: in a file beside its database."""
+    wanted = settings.demo and settings.master_keys_file is None and VARIABLE not in os.environ
+    if not wanted or not settings.store.startswith("sqlite:///"):
+        return settings
+    path = sqlite_path(settings.store).parent / _DEMO_KEYS
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_key_file(path)
+    sources = {**settings.sources, "master_keys_file": "made for the demo"}
+    return msgspec.structs.replace(settings, master_keys_file=str(path), sources=sources)
+
+
+async def _announcement(service: Service) -> Announcement:
+    settings = service.settings
+    token = await service.access.new_first_admin_token()
+    store = next(str(value) for name, value, _ in shown(settings) if name == "store")
+    link = None if token is None else f"{settings.address}/setup/{token}"
+    return Announcement(settings.address, store, link, await demo_key(service) if settings.demo else None)

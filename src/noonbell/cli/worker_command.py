@@ -1,0 +1,117 @@
+"""`noonbell worker`: an engine without the API: it runs what is due in one lane, until it is asked to stop.
+
+SIGTERM or Ctrl-C stops it: nothing new begins at once, runs have the time that the settings give, and what has not
+ended by then is taken up by the next start. A second signal does not wait for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli.place import shown_address
+from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
+from noonbell.errors import NoonbellError
+
+if TYPE_CHECKING:
+    from noonbell.bootstrap import Service
+
+logger = logging.getLogger("noonbell.service")
+
+_EXAMPLES: Final = """\b
+noonbell worker --store postgresql://db/noonbell
+noonbell worker --store sqlite:///app.db --lane reports --command any
+"""
+# Runs that were given up have this long to hear of it.
+_LEAVE_SECONDS: Final = 1.0
+
+
+@click.command("worker", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
+@click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
+@click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
+@click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
+@click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
+@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
+@click.option("--command", "commands", multiple=True, metavar="PROGRAM", help='Let schedules start this; "any": all.')
+@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
+@click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON when it is up, and of errors.")
+def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
+    """Run the engine of one lane alone: no API, no login, no port.
+
+    Beside a service on the same database it has to have another lane; on PostgreSQL it takes a lane over when the
+    engine that had it is gone. Settings come from flags, environment and noonbell.toml, as for "noonbell serve".
+    """
+    try:
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        settings = load(given, environ=os.environ, file=file)
+        _configure_logs(settings)
+        asyncio.run(_life(settings, as_json=as_json))
+    except NoonbellError as error:
+        hints = tuple(getattr(error, "__notes__", ()))
+        if type(error).__name__ == "SchedulerInUseError":
+            hints += ("Another engine runs this lane; choose another with --lane, or stop that one",)
+        raise Complaint(str(error), {"kind": type(error).__name__}, hints, as_json=as_json) from None
+
+
+def _configure_logs(settings: Settings) -> None:
+    try:
+        from noonbell.cli import service_logs  # noqa: PLC0415 - its library comes with an extra
+    except ModuleNotFoundError:
+        logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper())
+    else:
+        service_logs.configure(settings)
+
+
+async def _life(settings: Settings, *, as_json: bool) -> None:
+    from noonbell.bootstrap import build  # noqa: PLC0415 - not for --help
+
+    asked, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask() -> None:
+        (hurry if asked.is_set() else asked).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask)
+    service = build(settings)
+    await service.start()
+    facts = {"lane": settings.lane, "store": shown_address(settings.store), "pid": os.getpid()}
+    told = f"The lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
+    click.echo(json.dumps(facts) if as_json else told)
+    sys.stdout.flush()
+    await asked.wait()
+    logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+    await _stop(service, settings, hurry)
+
+
+async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> None:
+    work = asyncio.ensure_future(service.stop_work(settings.shutdown_seconds))
+    pressed = asyncio.ensure_future(hurry.wait())
+    await asyncio.wait([work, pressed], return_when=asyncio.FIRST_COMPLETED)
+    pressed.cancel()
+    if work.done() and work.result():
+        await service.close()
+        logger.info("Stopped")
+        return
+    # what is still in hand is left as by a crash: the next start of the lane takes it up again
+    service.store.kill()
+    logging.shutdown()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.wait(others, timeout=_LEAVE_SECONDS)
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,268 @@
+"""The settings of the service: flags over environment over `noonbell.toml` over defaults.
+
+`load` reads them, and each value remembers where it came from (`Settings.sources`), so that `noonbell config show` can
+tell. In the environment a setting is NOONBELL_ and its name in capitals; a list is separated by commas. The file is
+flat: one `name = value` for each setting. A name in the file that is not known is an error with its line and the
+nearest known name; a variable that is not known is left alone, since the environment is not ours.
+
+Nothing is opened or looked up here; whether a host or a store can be reached is found out by whoever uses it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from noonbell.errors import SettingsInvalidError
+
+PREFIX: Final = "NOONBELL_"
+FILE_VARIABLE: Final = "NOONBELL_CONFIG"
+DEFAULT_FILE: Final = Path("noonbell.toml")
+LOG_FORMATS: Final = ("text", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+ANY_COMMAND: Final = "any"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator of a service decides. See ABOUT for the meaning of each."""
+
+    store: str = "sqlite:///noonbell.db"
+    host: str = "127.0.0.1"
+    port: int = 8765
+    lane: str = "default"
+    public_url: str | None = None
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    retention_days: int | None = None
+    egress_allow: tuple[str, ...] = ()
+    egress_proxy: str | None = None
+    commands: tuple[str, ...] = ()
+    apprise: bool = False
+    master_keys_file: str | None = None
+    tasks: str | None = None
+    demo: bool = False
+    key_requests_per_minute: int = 6_000
+    address_requests_per_minute: int = 12_000
+    largest_body_bytes: int = 2_000_000
+    shutdown_seconds: float = 20.0
+    trusted_proxies: tuple[str, ...] = ()
+    sources: Mapping[str, str] = {}
+
+    @property
+    def allowed_commands(self) -> bool | tuple[str, ...]:
+        """What `Schedules` takes: all programs, some, or none."""
+        return True if ANY_COMMAND in self.commands else self.commands
+
+    @property
+    def address(self) -> str:
+        """Where people reach the service."""
+        if self.public_url is not None:
+            return self.public_url.rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+ABOUT: Final[Mapping[str, str]] = {
+    "store": "the database: sqlite:///FILE, postgresql://HOST/NAME or memory://",
+    "host": "the address that the service listens on; loopback only until there is an admin",
+    "port": "the port that the service listens on; 0 takes a free one",
+    "lane": "which schedules this process runs",
+    "public_url": "where people reach the service, for links in notices",
+    "log_format": "text for people, json for programs",
+    "log_level": "debug, info, warning or error",
+    "retention_days": "history that is older than this is pruned; without it everything is kept",
+    "egress_allow": "addresses beside the public ones that schedules may reach, such as 10.0.0.7:8080",
+    "egress_proxy": "an HTTP proxy for requests that go out",
+    "commands": f'programs that schedules may start, by their full path; "{ANY_COMMAND}" allows all',
+    "apprise": "whether channels may use apprise, whose connections are not checked",
+    "master_keys_file": "the file of master keys, which secrets are sealed with",
+    "tasks": "a Python module with the tasks of an application, as package.module",
+    "demo": "whether the service makes a few schedules to look at",
+    "key_requests_per_minute": "how many requests an API key has in a minute; 0 is no limit",
+    "address_requests_per_minute": "how many requests an address has in a minute; 0 is no limit",
+    "largest_body_bytes": "larger requests are refused",
+    "shutdown_seconds": "how long a stop waits for runs; what has not ended by then starts again with the next start",
+    "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
+}
+NAMES: Final = tuple(ABOUT)
+
+
+# --- reading one value ------------------------------------------------------------------------------------------------
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a text that is not blank")
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()) else value
+        if type(number) is not int or not least <= number <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return number
+
+    return read
+
+
+def _seconds(value: object) -> float:
+    try:
+        number = float(cast("Any", value)) if not isinstance(value, bool) else -1.0
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number <= 86_400:
+        raise ValueError("must be a number of seconds from 0 to 86400")
+    return number
+
+
+def _switch(value: object) -> bool:
+    known = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    found = known.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")  # noqa: TRY004 - for the caller it is a value that does not fit
+    return found
+
+
+def _list(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("must be a list of texts")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return str(value)
+
+    return read
+
+
+def _web_address(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", value):
+        raise ValueError("must be an address such as https://bell.example.org")
+    return value
+
+
+def _module(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", value):
+        raise ValueError("must be the name of a Python module, such as package.module")
+    return value
+
+
+_READ: Final[Mapping[str, Callable[[object], Any]]] = {
+    "store": _text,
+    "host": _text,
+    "port": _whole(0, 65_535),
+    "lane": _text,
+    "public_url": _web_address,
+    "log_format": _one_of(*LOG_FORMATS),
+    "log_level": _one_of(*LOG_LEVELS),
+    "retention_days": _whole(1, 36_500),
+    "egress_allow": _list,
+    "egress_proxy": _text,
+    "commands": _list,
+    "apprise": _switch,
+    "master_keys_file": _text,
+    "tasks": _module,
+    "demo": _switch,
+    "key_requests_per_minute": _whole(0, 10_000_000),
+    "address_requests_per_minute": _whole(0, 10_000_000),
+    "largest_body_bytes": _whole(1_000, 1_000_000_000),
+    "shutdown_seconds": _seconds,
+    "trusted_proxies": _list,
+}
+# Settings that may hold a password inside an address.
+_ADDRESSES: Final = frozenset({"store", "egress_proxy"})
+
+
+# --- reading all ------------------------------------------------------------------------------------------------------
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """The settings of a program that was given these flags (None: not given), environment and file.
+
+    Without `file` it is what the environment's NOONBELL_CONFIG names, or `noonbell.toml` here if there is one.
+    """
+    environ = {} if environ is None else environ
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(NAMES, "default")
+    for name, value, source in (*_from_file(file, environ), *_from_environment(environ), *_from_flags(flags or {})):
+        try:
+            values[name] = _READ[name](value)
+        except ValueError as error:
+            shown = None if name in _ADDRESSES else value
+            raise SettingsInvalidError(name, shown, source, str(error)) from None
+        sources[name] = source
+    return Settings(**values, sources=sources)
+
+
+def _from_file(file: Path | None, environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    named = environ.get(FILE_VARIABLE)
+    path = file if file is not None else Path(named) if named else DEFAULT_FILE
+    if file is None and not named and not path.exists():
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise SettingsInvalidError("config", str(path), "the file", f"cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsInvalidError("config", str(path), "the file", f"is not TOML: {error}") from None
+    found = []
+    for name, value in document.items():
+        line = _line_of(name, text)
+        if name not in _READ:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            right = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(NAMES)}"
+            raise SettingsInvalidError(name, None, f"{path}, line {line}", f"is not known; {right}")
+        found.append((name, value, f"{path}, line {line}"))
+    return found
+
+
+def _line_of(name: str, text: str) -> int:
+    """The line on which a name of the top level is given."""
+    pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(name)}["']?\s*(=|\.|\])""")
+    lines = text.splitlines()
+    return next((number for number, line in enumerate(lines, start=1) if pattern.match(line)), 1)
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    found = ((name, PREFIX + name.upper()) for name in NAMES)
+    return [(name, environ[variable], f"the variable {variable}") for name, variable in found if variable in environ]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> list[tuple[str, object, str]]:
+    given = ((name, value) for name, value in flags.items() if value is not None and value != ())
+    return [(name, value, f"the flag --{name.replace('_', '-')}") for name, value in given]
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def shown(settings: Settings) -> list[tuple[str, Any, str]]:
+    """Name, value and source of every setting; passwords in addresses are masked."""
+    return [
+        (name, _masked(getattr(settings, name)) if name in _ADDRESSES else getattr(settings, name), source)
+        for name, source in ((name, settings.sources.get(name, "the program")) for name in NAMES)
+    ]
+
+
+def _masked(address: str | None) -> str | None:
+    if address is None:
+        return None
+    # user and password, and whatever an option of the address may hold
+    return re.sub(r"(password=)[^&\s]*", r"\1***", re.sub(r"//[^/\s]*@", "//***@", address))

@@ -1,0 +1,160 @@
+"""API keys: known again, never stored, bounded in time, revoked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from noonbell.access.access import CACHED_SECONDS
+from noonbell.access.records import API_KEY, implied, moment
+from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError
+from noonbell.ports import AuditFilter
+from tests.access.conftest import World
+
+
+def events(world: World) -> list[tuple[str, str, str | None]]:
+    return [(audit.event, audit.actor, audit.team) for audit in world.store.data.audits.values()]
+
+
+async def test_a_key_is_known_again_and_is_not_in_the_store(world: World) -> None:
+    record, key = await world.access.create_key("default", ["write"], name="deployments")
+    caller = await world.access.authenticate(key)
+    assert caller is not None
+    assert (caller.actor, caller.team, caller.scopes) == (f"key:{record.key_id}", "default", implied(["write"]))
+    assert caller.key_id == record.key_id
+    assert sorted(caller.scopes) == ["read", "write"]
+    secret = key.rpartition("_")[2]
+    (document,) = await world.store.get_documents(API_KEY, [record.key_id])
+    assert key not in document.body
+    assert secret not in document.body
+    assert secret not in repr(await world.store.audit(AuditFilter(), 0, 100))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda key: key[:-1] + ("A" if key[-1] != "A" else "B"),
+        lambda key: key + "A",
+        lambda key: key[:-1],
+        lambda key: key.replace("nbk_", "nbx_"),
+        lambda key: key.upper(),
+        lambda key: f" {key}",
+        lambda key: f"{key}\n",
+        lambda key: "",
+        lambda key: "nbk_aaaaaaaaaaaa_" + key.rpartition("_")[2],
+        lambda key: key.replace(key[4:16], "ааааааааааaa"),
+    ],
+)
+async def test_a_key_that_is_nearly_right_is_wrong(world: World, spoil: Callable[[str], str]) -> None:
+    _, key = await world.access.create_key("default", ["read"], name="one")
+    assert await world.access.authenticate(spoil(key)) is None
+    assert await world.access.authenticate(key) is not None
+
+
+async def test_a_key_ends_when_it_expires(world: World) -> None:
+    ends = moment(world.clock.now()) + timedelta(minutes=1)
+    _, key = await world.access.create_key("default", ["read"], name="short", expires_at=ends)
+    assert await world.access.authenticate(key) is not None
+    await world.clock.jump(timedelta(seconds=60))
+    assert await world.access.authenticate(key) is None
+
+
+async def test_a_revoked_key_opens_nothing_from_now_on(world: World) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    assert await world.access.authenticate(key) is not None
+    await world.access.acting("ann").revoke_key(record.key_id)
+    assert await world.access.authenticate(key) is None
+    assert events(world)[-2:] == [("api_key.created", "tests", "default"), ("api_key.revoked", "ann", "default")]
+    with pytest.raises(AccessNotFoundError):
+        await world.access.revoke_key(record.key_id)
+
+
+async def test_a_key_that_another_process_revoked_works_for_seconds_more(world: World) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    assert await world.access.authenticate(key) is not None
+    await world.store.drop_documents(API_KEY, [record.key_id])
+    assert await world.access.authenticate(key) is not None
+    await world.clock.jump(timedelta(seconds=CACHED_SECONDS))
+    assert await world.access.authenticate(key) is None
+
+
+async def test_the_last_use_is_written_once_a_minute(world: World) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    first = world.clock.now()
+    for _ in range(50):
+        await world.access.authenticate(key)
+    (document,) = await world.store.get_documents(API_KEY, [record.key_id])
+    assert document.version == 2
+    assert (await world.access.get_key(record.key_id)).last_used_at == moment(first)
+    await world.clock.jump(timedelta(seconds=59))
+    await world.access.authenticate(key)
+    assert (await world.access.get_key(record.key_id)).last_used_at == moment(first)
+    await world.clock.jump(timedelta(seconds=1))
+    await world.access.authenticate(key)
+    assert (await world.access.get_key(record.key_id)).last_used_at == moment(world.clock.now())
+
+
+async def test_writing_the_last_use_does_not_bring_a_revoked_key_back(world: World) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    await world.access.authenticate(key)
+    await world.clock.jump(timedelta(seconds=3))
+    await world.store.drop_documents(API_KEY, [record.key_id])  # by somebody else, while it is remembered here
+    world.clock.step(timedelta(minutes=2))  # the wall clock alone: still remembered, and a use is due to be written
+    await world.access.authenticate(key)
+    assert await world.store.get_documents(API_KEY, [record.key_id]) == []
+
+
+async def test_keys_of_a_team_are_not_another_teams(world: World) -> None:
+    await world.access.create_team("other")
+    mine, _ = await world.access.create_key("default", ["read"], name="mine")
+    theirs, key = await world.access.create_key("other", ["admin"], name="theirs")
+    assert [one.key_id for one in await world.access.list_keys("default")] == [mine.key_id]
+    with pytest.raises(AccessNotFoundError):
+        await world.access.get_key(theirs.key_id, team="default")
+    with pytest.raises(AccessNotFoundError):
+        await world.access.revoke_key(theirs.key_id, team="default")
+    caller = await world.access.authenticate(key)
+    assert caller is not None
+    assert caller.team == "other"
+    assert not caller.manages_teams
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["fly"]}, "scopes"),
+        ({"name": " "}, "name"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "two\nlines"}, "name"),
+        ({"team": "No Such Name"}, "team"),
+        ({"expires_at": moment(0)}, "expires_at"),
+    ],
+)
+async def test_fields_that_cannot_be_accepted_are_named(world: World, fields: dict[str, object], field: str) -> None:
+    given = {"team": "default", "scopes": ["read"], "name": "one"} | fields
+    with pytest.raises(AccessInvalidError) as caught:
+        await world.access.create_key(given.pop("team"), given.pop("scopes"), **given)  # type: ignore[arg-type]  # wrong values are the point
+    assert caught.value.field == field
+
+
+async def test_what_a_key_cannot_be_made_for(world: World) -> None:
+    with pytest.raises(AccessNotFoundError, match='no team "nobody"'):
+        await world.access.create_key("nobody", ["read"], name="one")
+    with pytest.raises(NaiveDatetimeError):
+        await world.access.create_key("default", ["read"], name="one", expires_at=datetime(2030, 1, 1))  # noqa: DTZ001 - the mistake under test
+
+
+async def test_teams(world: World) -> None:
+    team = await world.access.create_team("billing", "Billing and dunning")
+    assert (team.name, team.title) == ("billing", "Billing and dunning")
+    assert [one.name for one in await world.access.list_teams()] == ["billing", "default"]
+    with pytest.raises(DocumentConflictError):
+        await world.access.create_team("billing")
+    for name in ("", "Big", "a/b", "-x", "a" * 64, "ä"):
+        with pytest.raises(AccessInvalidError):
+            await world.access.create_team(name)
+    await world.access.ensure_default_team()
+    assert ("team.created", "tests", "billing") in events(world)

@@ -1,0 +1,213 @@
+"""Users, sessions, the link for the first admin, and how often a login may fail."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from noonbell.access import User
+from noonbell.access.logins import FREE
+from noonbell.access.passwords import Passwords
+from noonbell.access.records import LOGIN_FAILURES, SESSION, USER
+from noonbell.errors import AccessInvalidError, AccessNotFoundError, LoginRefusedError
+from noonbell.ports import AuditFilter
+from tests.access.conftest import World
+
+GOOD = "correct horse battery"
+
+
+async def ann(world: World) -> User:
+    return await world.access.create_admin("ann", GOOD)
+
+
+async def fail(world: World, name: str = "ann", address: str = "10.0.0.1") -> LoginRefusedError:
+    with pytest.raises(LoginRefusedError) as caught:
+        await world.access.verify_password(name, "wrong", address)
+    return caught.value
+
+
+async def test_a_password_is_known_again_and_not_stored(world: World) -> None:
+    await ann(world)
+    assert (await world.access.verify_password("ann", GOOD, "10.0.0.1")).name == "ann"
+    (document,) = await world.store.get_documents(USER, ["ann"])
+    assert GOOD not in document.body
+    assert "$argon2id$" in document.body
+    assert GOOD not in repr(await world.store.audit(AuditFilter(), 0, 100))
+
+
+async def test_the_default_hash_is_argon2id_with_the_memory_that_is_recommended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed = await Passwords().hash(GOOD)
+    kind, version, costs = hashed.split("$")[1:4]
+    assert (kind, version) == ("argon2id", "v=19")
+    assert int(costs.split(",")[0].removeprefix("m=")) >= 19 * 1024
+
+
+async def test_wrong_names_and_wrong_passwords_are_told_alike(world: World) -> None:
+    await ann(world)
+    assert str(await fail(world, "ann")) == str(await fail(world, "nobody")) == str(await fail(world, "x" * 5000))
+
+
+@pytest.mark.parametrize(("name", "password", "field"), [("Ann", GOOD, "name"), ("ann", "short", "password")])
+async def test_what_no_admin_can_have(world: World, name: str, password: str, field: str) -> None:
+    with pytest.raises(AccessInvalidError) as caught:
+        await world.access.create_admin(name, password)
+    assert caught.value.field == field
+    assert password not in str(caught.value)
+
+
+async def test_a_name_is_taken_once(world: World) -> None:
+    await ann(world)
+    with pytest.raises(AccessInvalidError, match="is taken"):
+        await world.access.create_admin("ann", "another password")
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+async def test_after_some_failures_even_the_right_password_waits(world: World) -> None:
+    await ann(world)
+    for _ in range(FREE["account"]):
+        assert (await fail(world)).retry_after_seconds is None
+    with pytest.raises(LoginRefusedError) as caught:
+        await world.access.verify_password("ann", GOOD, "10.0.0.99")
+    assert caught.value.retry_after_seconds == 1
+    await world.clock.jump(timedelta(seconds=1))
+    assert (await world.access.verify_password("ann", GOOD, "10.0.0.99")).name == "ann"
+    assert (await fail(world)).retry_after_seconds is None, "a success forgets the failures of the account"
+
+
+async def test_the_pause_of_an_account_grows_and_stays_short(world: World) -> None:
+    await ann(world)
+    pauses = []
+    for number in range(FREE["account"] + 8):
+        await fail(world, address=f"10.0.{number}.1")
+        try:
+            await world.access.verify_password("ann", GOOD + "x", f"10.1.{number}.1")
+        except LoginRefusedError as error:
+            pauses.append(error.retry_after_seconds or 0)
+        await world.clock.jump(timedelta(seconds=pauses[-1]))
+    assert max(pauses) == 30
+    assert [pause for pause in pauses if pause][:4] == [1, 2, 4, 8]
+
+
+async def test_an_address_that_goes_on_waits_whatever_name_it_tries(world: World) -> None:
+    await ann(world)
+    for number in range(FREE["address"]):
+        await fail(world, f"user{number}")
+    assert (await fail(world, "somebody")).retry_after_seconds == 1
+    with pytest.raises(LoginRefusedError):
+        await world.access.verify_password("ann", GOOD, "10.0.0.1")
+    assert (await world.access.verify_password("ann", GOOD, "10.0.0.2")).name == "ann"
+
+
+async def test_failures_are_counted_one_by_one_when_they_come_together(world: World) -> None:
+    await ann(world)
+    await asyncio.gather(*(fail(world, "ann", "10.0.0.7") for _ in range(4)))
+    await fail(world, "ann", "10.0.0.7")
+    with pytest.raises(LoginRefusedError) as caught:
+        await world.access.verify_password("ann", GOOD, "10.0.0.7")
+    assert caught.value.retry_after_seconds == 1
+
+
+async def test_time_forgets_failures(world: World) -> None:
+    await ann(world)
+    for _ in range(FREE["account"] - 1):
+        await fail(world)
+    await world.clock.jump(timedelta(minutes=16))
+    for _ in range(FREE["account"]):
+        assert (await fail(world)).retry_after_seconds is None
+    await world.clock.jump(timedelta(hours=2))
+    assert await world.access.sweep() == 2
+    assert await world.store.list_documents(LOGIN_FAILURES, None, "", 10) == []
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_lasts_half_a_day(world: World) -> None:
+    session = await world.access.open_session(await ann(world), "10.0.0.1")
+    found = await world.access.session(session.token)
+    assert found is not None
+    assert found[0] == session
+    assert (found[1].actor, found[1].team, found[1].may("admin")) == ("user:ann", "default", True)
+    assert session.token not in repr(world.store.data.documents)
+    await world.clock.jump(timedelta(hours=12))
+    assert await world.access.session(session.token) is None
+    assert await world.access.sweep() == 1
+    assert await world.store.list_documents(SESSION, None, "", 10) == []
+
+
+async def test_a_session_ends_with_logout_with_the_user_and_with_a_new_password(world: World) -> None:
+    user = await ann(world)
+    one, two = [await world.access.open_session(user, "10.0.0.1") for _ in range(2)]
+    await world.access.close_session(one.token)
+    assert await world.access.session(one.token) is None
+    assert await world.access.session(two.token) is not None
+    await world.access.set_password("ann", "a new password")
+    assert await world.access.session(two.token) is None
+    three = await world.access.open_session(user, "10.0.0.1")
+    await world.access.delete_user("ann")
+    assert await world.access.session(three.token) is None
+    assert await world.access.list_users() == []
+    with pytest.raises(AccessNotFoundError):
+        await world.access.set_password("ann", GOOD)
+    with pytest.raises(AccessNotFoundError):
+        await world.access.delete_user("ann")
+
+
+async def test_a_token_that_nobody_has(world: World) -> None:
+    assert await world.access.session("nothing") is None
+
+
+# --- the first admin --------------------------------------------------------------------------------------------------
+
+
+async def test_the_link_makes_one_admin_once(world: World) -> None:
+    token = await world.access.new_first_admin_token()
+    assert token is not None
+    assert token not in repr(world.store.data.documents)
+    assert not await world.access.first_admin_token_fits(token + "x")
+    assert await world.access.first_admin_token_fits(token)
+    await world.access.create_first_admin(token, "ann", GOOD)
+    assert not await world.access.first_admin_token_fits(token)
+    with pytest.raises(LoginRefusedError):
+        await world.access.create_first_admin(token, "bob", GOOD)
+    assert await world.access.new_first_admin_token() is None
+    assert [user.name for user in await world.access.list_users()] == ["ann"]
+
+
+async def test_a_slip_does_not_use_the_link_up(world: World) -> None:
+    token = await world.access.new_first_admin_token()
+    assert token is not None
+    for name, password in (("No Name", GOOD), ("ann", "short")):
+        with pytest.raises(AccessInvalidError):
+            await world.access.create_first_admin(token, name, password)
+    assert (await world.access.create_first_admin(token, "ann", GOOD)).name == "ann"
+
+
+async def test_of_two_who_use_the_link_at_once_one_is_the_admin(world: World) -> None:
+    token = await world.access.new_first_admin_token()
+    assert token is not None
+    names = ("ann", "bob", "cem")
+    ended = await asyncio.gather(
+        *(world.access.create_first_admin(token, name, GOOD) for name in names), return_exceptions=True
+    )
+    assert sum(isinstance(one, User) for one in ended) == 1
+    assert sum(isinstance(one, LoginRefusedError) for one in ended) == 2
+    assert len(await world.access.list_users()) == 1
+
+
+async def test_a_newer_link_and_time_end_a_link(world: World) -> None:
+    old = await world.access.new_first_admin_token()
+    new = await world.access.new_first_admin_token()
+    assert old is not None
+    assert new is not None
+    assert not await world.access.first_admin_token_fits(old)
+    await world.clock.jump(timedelta(hours=24))
+    assert not await world.access.first_admin_token_fits(new)
+    with pytest.raises(LoginRefusedError):
+        await world.access.create_first_admin(new, "ann", GOOD)

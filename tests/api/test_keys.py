@@ -1,0 +1,88 @@
+"""API keys and teams over HTTP."""
+
+from __future__ import annotations
+
+from noonbell.api.app import PREFIX
+from tests.api.conftest import Client
+
+
+async def test_a_key_is_shown_once_and_works(inside: Client) -> None:
+    made = await inside.admin.post(f"{PREFIX}/keys", json={"name": "ci", "scopes": ["write"]})
+    assert made.status_code == 201
+    told = made.json()
+    assert told["created_by"].startswith("key:")
+    key = {"Authorization": f"Bearer {told['key']}"}
+    assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=key)).json()["actor"] == f"key:{told['key_id']}"
+    for path in (f"{PREFIX}/keys", f"{PREFIX}/keys/{told['key_id']}"):
+        again = await inside.admin.get(path)
+        assert told["key_id"] in again.text
+        assert told["key"].rpartition("_")[2] not in again.text
+    assert (await inside.admin.delete(f"{PREFIX}/keys/{told['key_id']}")).status_code == 204
+    assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=key)).status_code == 401
+    assert (await inside.admin.get(f"{PREFIX}/keys/{told['key_id']}")).status_code == 404
+
+
+async def test_keys_come_in_pages(inside: Client) -> None:
+    for number in range(4):
+        await inside.admin.post(f"{PREFIX}/keys", json={"name": f"key {number}", "scopes": ["read"]})
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = (await inside.admin.get(f"{PREFIX}/keys?limit=3{cursor}")).json()
+        seen += [one["key_id"] for one in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert len(seen) == len(set(seen)) == 7
+    assert seen == sorted(seen)
+
+
+async def test_a_key_that_expires(inside: Client) -> None:
+    body = {"name": "short", "scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"}
+    past = await inside.admin.post(f"{PREFIX}/keys", json=body)
+    assert past.status_code == 422
+    assert past.json()["field"] == "expires_at"
+    made = await inside.admin.post(f"{PREFIX}/keys", json={**body, "expires_at": "2199-01-01T00:00:00+02:00"})
+    assert made.json()["expires_at"] == "2198-12-31T22:00:00Z"
+
+
+async def test_who_looks_after_teams_makes_the_first_key_of_one(inside: Client) -> None:
+    made = await inside.admin.post(f"{PREFIX}/teams", json={"name": "billing", "title": "Billing"})
+    assert made.status_code == 201
+    assert (await inside.admin.post(f"{PREFIX}/teams", json={"name": "billing"})).status_code == 409
+    assert [team["name"] for team in (await inside.admin.get(f"{PREFIX}/teams")).json()["items"]] == [
+        "billing",
+        "default",
+    ]
+    first = await inside.admin.post(f"{PREFIX}/keys", json={"name": "first", "scopes": ["admin"], "team": "billing"})
+    assert first.status_code == 201
+    theirs = {"Authorization": f"Bearer {first.json()['key']}"}
+    told = (await inside.anonymous.get(f"{PREFIX}/caller", headers=theirs)).json()
+    assert (told["team"], told["manages_teams"]) == ("billing", False)
+    assert (await inside.anonymous.get(f"{PREFIX}/teams", headers=theirs)).status_code == 403
+    foreign = {"name": "x", "scopes": ["admin"], "team": "default"}
+    refused = await inside.anonymous.post(f"{PREFIX}/keys", json=foreign, headers=theirs)
+    assert refused.status_code == 403
+    assert refused.json()["field"] == "team"
+    nobody = {"name": "x", "scopes": ["read"], "team": "nobody"}
+    assert (await inside.admin.post(f"{PREFIX}/keys", json=nobody)).status_code == 404
+    # and can take it back, without seeing the keys of the team
+    key_id = first.json()["key_id"]
+    assert (await inside.admin.get(f"{PREFIX}/keys/{key_id}")).status_code == 404
+    assert (await inside.admin.delete(f"{PREFIX}/keys/{key_id}")).status_code == 204
+    assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=theirs)).status_code == 401
+
+
+async def test_the_audit_names_the_key_that_did_it(inside: Client) -> None:
+    made = (await inside.admin.post(f"{PREFIX}/keys", json={"name": "ci", "scopes": ["read"]})).json()
+    actor = (await inside.admin.get(f"{PREFIX}/caller")).json()["actor"]
+    found = (await inside.read.get(f"{PREFIX}/audit?subject={made['key_id']}")).json()["items"]
+    assert [(one["event"], one["actor"]) for one in found] == [("api_key.created", actor)]
+
+
+async def test_instances_name_the_holder_to_those_who_look_after_teams(inside: Client) -> None:
+    (mine,) = (await inside.admin.get(f"{PREFIX}/instances")).json()["items"]
+    assert (mine["lane"], mine["here"]) == ("default", True)
+    assert mine["holder"].startswith("process ")
+    (theirs,) = (await inside.read.get(f"{PREFIX}/instances")).json()["items"]
+    assert theirs["holder"] is None

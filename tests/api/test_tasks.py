@@ -1,0 +1,149 @@
+"""`GET /api/periodic`, in an application of one's own and in the service."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi import Depends, FastAPI, HTTPException
+
+from noonbell import periodic
+from noonbell.api.routes.tasks import periodic_router
+from tests.api.conftest import serving, settings_for
+
+
+class App:
+    def __init__(self, cron: periodic.PeriodicScheduler) -> None:
+        self.cron = cron
+        self.ran: list[str] = []
+        self.go_on = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def hourly(self) -> None:
+        self.ran.append("hourly")
+
+    async def daily(self) -> None:
+        self.ran.append("daily")
+        self.begun.set()
+        await self.go_on.wait()
+        if len(self.ran) > 1:
+            raise RuntimeError("no disk left")
+
+    def client(self, patience_seconds: float = 20.0, **more: object) -> httpx2.AsyncClient:
+        app = FastAPI()
+        app.include_router(periodic_router(self.cron, patience_seconds=patience_seconds, **more))  # type: ignore[arg-type]  # passed on
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://app")
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[App]:
+    async with periodic.make() as cron:
+        made = App(cron)
+        await periodic.schedule_all(cron.capabilities, hourly=made.hourly, daily=made.daily)
+        yield made
+        made.go_on.set()
+
+
+@pytest.mark.parametrize("period", ["hour", "hourly"])
+async def test_the_hourly_task_runs_at_once(app: App, period: str) -> None:
+    async with app.client() as client:
+        answer = await client.get(f"/api/periodic?period={period}")
+    assert (answer.status_code, answer.json()) == (200, {"task": "hourly", "state": "succeeded"})
+    assert app.ran == ["hourly"]
+
+
+@pytest.mark.parametrize("period", ["day", "daily"])
+async def test_the_daily_task_that_takes_its_time(app: App, period: str) -> None:
+    async with app.client(patience_seconds=0.01) as client:
+        answer = await client.get(f"/api/periodic?period={period}")
+        assert (answer.status_code, answer.json()) == (202, {"task": "daily", "state": "running"})
+        await app.begun.wait()
+        busy = await client.get(f"/api/periodic?period={period}")
+        assert busy.status_code in (202, 409)
+    assert app.ran == ["daily"], "and no second run beside it"
+
+
+async def test_a_run_under_way_is_told_as_such(app: App) -> None:
+    async with app.client() as client:
+        first = asyncio.create_task(client.get("/api/periodic?period=day"))
+        await app.begun.wait()
+        busy = await client.get("/api/periodic?period=day")
+        assert busy.status_code == 409
+        assert busy.json()["type"] == "urn:noonbell:problem:task-busy"
+        app.go_on.set()
+        assert (await first).status_code == 200
+        failed = await client.get("/api/periodic?period=day")
+    assert failed.status_code == 500
+    assert "no disk left" in failed.json()["detail"]
+
+
+@pytest.mark.parametrize("query", ["", "?period=", "?period=week", "?period=Hour", "?period=hour&period=day", "?x=1"])
+async def test_any_other_period_is_a_400(app: App, query: str) -> None:
+    async with app.client() as client:
+        answer = await client.get(f"/api/periodic{query}")
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["field"] == "period"
+    assert app.ran == []
+
+
+async def test_without_such_a_task_it_is_a_404() -> None:
+    async with periodic.make() as cron, App(cron).client() as client:
+        assert (await client.get("/api/periodic?period=hour")).status_code == 404
+
+
+async def test_whoever_mounts_it_says_who_may(app: App) -> None:
+    def nobody() -> None:
+        raise HTTPException(403, "nobody may")
+
+    async with app.client(dependencies=[Depends(nobody)]) as client:
+        assert (await client.get("/api/periodic?period=hour")).status_code == 403
+    assert app.ran == []
+
+
+# --- in the service ---------------------------------------------------------------------------------------------------
+
+_TASKS = """
+import pathlib
+from datetime import timedelta
+
+here = pathlib.Path(__file__).parent
+
+def hourly():
+    with (here / "ran").open("a") as file:
+        file.write("x")
+
+def registrations():
+    soon = timedelta(minutes=5)
+    tasks = [("hourly", "0 * * * *", hourly, soon), ("daily", "0 2 * * *", hourly, soon)]
+    return tasks[:1] if (here / "fewer").exists() else tasks
+"""
+
+
+async def test_the_service_runs_the_tasks_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "application_tasks.py").write_text(_TASKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = settings_for(tmp_path, tasks="application_tasks")
+    async with serving(settings) as client:
+        assert (await client.anonymous.get("/api/periodic?period=hour")).status_code == 401
+        assert (await client.read.get("/api/periodic?period=hour")).status_code == 403
+        assert (await client.write.get("/api/periodic?period=hour")).status_code == 200
+        assert (await client.write.get("/api/periodic?period=daily")).status_code == 200
+        assert (tmp_path / "ran").read_text() == "xx"
+        assert (await client.write.get("/api/periodic?period=")).status_code == 400
+        shown = (await client.read.get("/api/v1/schedules?managed_by=periodic:application")).json()["items"]
+        assert {one["name"] for one in shown} == {"hourly", "daily"}
+    (tmp_path / "fewer").touch()
+    async with serving(settings) as client:  # what the module does not declare any more is taken out
+        assert (await client.write.get("/api/periodic?period=daily")).status_code == 404
+        assert (await client.write.get("/api/periodic?period=hour")).status_code == 200
+    sys.modules.pop("application_tasks")
+
+
+async def test_a_service_without_tasks_has_no_such_address(tmp_path: Path) -> None:
+    async with serving(settings_for(tmp_path)) as client:
+        assert (await client.write.get("/api/periodic?period=hour")).status_code == 404

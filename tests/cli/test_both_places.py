@@ -1,0 +1,187 @@
+"""The same commands on a database and on a service say the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import At, Served
+
+HOOK = ("--http", "https://example.com/hook")
+FILE = """name = "billing"
+[schedules.invoices]
+cron = "0 6 1 * *"
+action = { kind = "http", url = "https://example.com/invoices", method = "POST" }
+[quiet_hours.nights]
+name = "nights"
+windows = [{ weekdays = [1, 2], from = "22:00", to = "06:00", timezone = "UTC" }]
+"""
+
+
+@pytest.fixture(params=["database", "service"])
+def at(request: pytest.FixtureRequest) -> At:
+    place: At = request.getfixturevalue("local" if request.param == "database" else "served")
+    return place
+
+
+def plain(text: str) -> str:
+    """Without what differs from call to call: ages, ids that were made, addresses."""
+    text = re.sub(r"\((now|\d+ s ago|[^()]*min ago|[^()]*h ago)\)|in \d[^\n]*?(s|min|h|d)\b", "<age>", text)
+    text = re.sub(r"\d\d:\d\d:\d\d( UTC)?", "<clock>", text)
+    return re.sub(r"(sqlite|http)[^\s]*", "<place>", text)
+
+
+def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
+    made = at.said("schedules", "add", "every weekday at 9am in Kyiv", "--name", "report", "--id", "r1", *HOOK)
+    assert "read as 0 9 * * 1-5" in made
+    assert "At 09:00, Monday to Friday" in made
+    assert made.count("09:00:00 EE") == 3
+    assert "report is there, with the id r1." in made
+
+    shown = at.data("schedules", "show", "report")
+    assert (shown["schedule_id"], shown["spec"], shown["timezone"]) == ("r1", "0 9 * * 1-5", "Europe/Kyiv")
+    assert (shown["description"], shown["editable"]) == ("At 09:00, Monday to Friday", True)
+    assert len(shown["upcoming"]) == 5
+
+    edited = at.data("schedules", "edit", "report", "--when", "weekdays at 8:30", "--tag", "morning", "--attempts", "3")
+    assert (edited["spec"], edited["timezone"], edited["tags"]) == ("30 8 * * 1-5", "Europe/Kyiv", ["morning"])
+    assert edited["retry"]["attempts"] == 3
+
+    assert at.said("schedules", "pause", "report") == "report rests now.\n"
+    assert [one["enabled"] for one in at.data("schedules", "list", "--paused")["items"]] == [False]
+    assert at.data("schedules", "list", "--enabled")["items"] == []
+    assert at.said("schedules", "resume", "r1").startswith("report runs next at ")
+    listed = at.said("schedules", "list")
+    assert re.search(r"^report +r1 +At 08:30, Monday to Friday +Europe/Kyiv +in ", listed, re.MULTILINE)
+    assert at.data("schedules", "rm", "report", "--yes") == {"deleted": "r1", "name": "report"}
+    assert at.data("schedules", "list") == {"items": [], "next_cursor": None}
+
+
+def test_what_is_refused(at: At) -> None:
+    at.said("schedules", "add", "every hour", "--name", "hourly", *HOOK)
+    assert at.refused("schedules", "show", "hourli") == 'There is no schedule with the id or the name "hourli"'
+    assert "Did you mean: hourly" in at.run("schedules", "show", "hourli").stderr
+    assert 'The name "hourly" is taken' in at.refused("schedules", "add", "every day", "--name", "hourly", *HOOK)
+    assert "quiet_hours_policy_id 'nights'" in at.refused("schedules", "edit", "hourly", "--quiet", "nights")
+    assert "is of the type one_shot" in at.refused("schedules", "edit", "hourly", "--when", "tomorrow at 5pm")
+    assert 'There is no command "lst"' in at.refused("schedules", "lst")
+    assert "What shall change?" in at.refused("schedules", "edit", "hourly")
+    assert "nobody to ask" in at.refused("schedules", "rm", "hourly")
+
+
+def test_pages_of_a_list(at: At) -> None:
+    for name in ("a", "b", "c"):
+        at.said("schedules", "add", "every hour", "--name", name, *HOOK)
+    first = at.data("schedules", "list", "--limit", "2")
+    assert [one["name"] for one in first["items"]] == ["a", "b"]
+    rest = at.data("schedules", "list", "--cursor", first["next_cursor"])
+    assert ([one["name"] for one in rest["items"]], rest["next_cursor"]) == (["c"], None)
+    assert len(at.data("schedules", "list", "--all")["items"]) == 3
+    assert [one["name"] for one in at.data("schedules", "list", "--name", "b")["items"]] == ["b"]
+
+
+def test_quiet_hours(at: At) -> None:
+    windows = ("--window", "Mon-Fri 22:00-6:00 Europe/Kyiv", "--window", "2026-12-25 all day UTC to 2026-12-31")
+    made = at.said("quiet", "add", "nights", *windows)
+    assert "Mon-Fri 22:00-06:00 Europe/Kyiv\n" in made
+    assert "2026-12-25 all day UTC to 2026-12-31\n" in made
+    at.said("schedules", "add", "every day at 23:30 in Kyiv", "--name", "late", "--quiet", "nights", *HOOK)
+    assert "silent: quiet hours" in at.said("schedules", "show", "late", "-n", "7")
+    shown = at.data("quiet", "show", "nights")
+    assert len(shown["schedules"]) == 1
+    assert shown["windows"][0]["weekdays"] == [1, 2, 3, 4, 5]
+    edited = at.data("quiet", "edit", "nights", "--window", "daily 1:00-2:00", "--tz", "UTC", "--name", "Nights")
+    assert (edited["name"], edited["windows"][0]["weekdays"]) == ("Nights", [0, 1, 2, 3, 4, 5, 6])
+    assert re.search(r"^nights +Nights +daily 01:00-02:00 UTC$", at.said("quiet", "list"), re.MULTILINE)
+    assert "late" in at.refused("quiet", "rm", "nights") or "used" in at.refused("quiet", "rm", "nights")
+    at.said("schedules", "edit", "late", "--quiet", "none")
+    assert at.data("quiet", "rm", "nights") == {"deleted": "nights"}
+    assert at.refused("quiet", "show", "nights") == 'There are no quiet hours with the id "nights"'
+
+
+def test_channels_rules_monitors_and_secrets(at: At) -> None:
+    added = at.said("channels", "add", "ops", "--kind", "webhook", "--set", "url=https://example.com/h")
+    assert added.startswith("ops is there")
+    assert at.said("rules", "add", "failures", "--on", "failed", "--to", "ops").startswith("failures is there: failed")
+    assert [one["channel_id"] for one in at.data("channels", "list")] == ["ops"]
+    assert [(one["rule_id"], one["team"]) for one in at.data("rules", "list")] == [("failures", "default")]
+    assert "failures" in at.refused("channels", "rm", "ops")
+    assert at.data("rules", "rm", "failures") == {"removed": "failures"}
+    assert len(at.data("channels", "key", "ops")) == 1
+    assert at.data("channels", "rm", "ops") == {"removed": "ops"}
+
+    monitor = at.data("monitors", "add", "backup", "--id", "backup", "--every", "3600")
+    assert monitor["ping_path"] == f"/ping/{monitor['token']}"
+    assert at.data("monitors", "ping", "backup", "--exit-code", "3", "--run", "night")["status"] == "down"
+    pings, flips = at.data("monitors", "pings", "backup"), at.data("monitors", "flips", "backup")
+    assert [(one["kind"], one["exit_code"], one["run"]) for one in pings] == [("fail", 3, "night")]
+    assert (flips[0]["was"], flips[0]["status"]) == ("new", "down")
+    assert at.data("monitors", "rm", "backup") == {"deleted": "backup"}
+
+    assert at.said("secrets", "set", "TOKEN", stdin="hush-hush-1\n") == "TOKEN of team default is stored, version 1.\n"
+    assert [(one["name"], one["team"]) for one in at.data("secrets", "list")] == [("TOKEN", "default")]
+    assert at.data("secrets", "rotate") == {"rewrapped": 0, "unreadable": []}
+    assert at.data("secrets", "rm", "TOKEN") == {"removed": "TOKEN", "team": "default"}
+    assert at.refused("secrets", "rm", "TOKEN") == 'Team "default" has no secret "TOKEN"'
+    at.said("schedules", "add", "every hour", "--name", "signed", "--id", "signed", *HOOK)
+    first = at.data("signing", "show", "signed")
+    assert [one["until"] for one in first] == [None]
+    assert len(at.data("signing", "rotate", "signed", "--overlap", "5")) == 2
+
+
+def test_plan_apply_why_and_verify(at: At, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.toml"
+    file.write_text(FILE, encoding="utf-8")
+    assert at.run("plan", str(file), "--check").exit_code == 2
+    shown = at.said("plan", str(file))
+    assert "+ invoices" in shown
+    assert "Mon,Tue 22:00-06:00 UTC" in shown
+    assert at.said("apply", str(file), "--yes").endswith("Applied.\n")
+    assert at.data("plan", str(file))["empty"] is True
+    assert at.data("schedules", "show", "invoices")["managed_by"] == "file:billing"
+    file.write_text(FILE.split("[quiet_hours", maxsplit=1)[0].replace("0 6 1", "0 7 1"), encoding="utf-8")
+    assert "The plan deletes file:billing:nights" in at.refused("apply", str(file), "--yes", status=1)
+    told = at.data("apply", str(file), "--yes", "--allow-delete")
+    assert (told["changed"], told["applied"]) == (1, True)
+
+    why = at.data("why", "invoices", "06:00")
+    assert "schedule_id" in why or "schedule" in why
+    assert "invoices" in why["text"]
+    assert "is not a time" in at.refused("why", "invoices", "25:00")
+    report = at.data("verify")
+    assert (report["whole"], report["schedules"], report["problems"]) == (True, 1, [])
+    assert at.said("verify", "--from", "2026-01-01", "--to", "2026-01-02").startswith("whole  ")
+
+
+def test_the_keys_of_the_api(at: At) -> None:
+    made = at.data("api-keys", "create", "deploy", "--scope", "write", "--days", "3")
+    assert made["key"].startswith("nbk_")
+    listed = {one["key_id"]: one for one in at.data("api-keys", "list")}
+    assert (listed[made["key_id"]]["name"], listed[made["key_id"]]["scopes"]) == ("deploy", ["write"])
+    assert at.data("api-keys", "revoke", made["key_id"]) == {"revoked": made["key_id"]}
+    assert "nobody" in at.refused("api-keys", "revoke", "nobody")
+
+
+def test_words_and_data_are_the_same_on_both(local: At, served: Served) -> None:
+    def told(at: At) -> tuple[list[str], list[Any]]:
+        at.said("quiet", "add", "nights", "--window", "daily 22:00-06:00 UTC")
+        at.said("schedules", "add", "every 90 seconds", "--name", "tick", "--id", "tick", "--quiet", "nights", *HOOK)
+        at.said("monitors", "add", "backup", "--id", "backup", "--cron", "30 2 * * *")
+        words = [("schedules", "list"), ("schedules", "show", "tick", "-n", "0"), ("quiet", "list"), ("runs", "list")]
+        asked = [*words, ("quiet", "show", "nights"), ("monitors", "list"), ("channels", "list")]
+        return [plain(at.said(*one)) for one in asked], [at.data(*one) for one in asked]
+
+    (here, here_data), (there, there_data) = told(local), told(served)
+    assert here == there
+    changing = {"created_at", "updated_at", "next_run_at", "since", "token", "ping_path"}
+
+    def steady(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: steady(inner) for key, inner in value.items() if key not in changing}
+        return [steady(inner) for inner in value] if isinstance(value, list) else value
+
+    assert json.dumps(steady(here_data), sort_keys=True) == json.dumps(steady(there_data), sort_keys=True)

@@ -1,0 +1,84 @@
+"""`noonbell doctor`: what it finds well, what it finds amiss, and what it says to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonbell.actions.secrets.keys import create_key_file
+from tests.cli.conftest import At, Served
+
+
+def findings(at: At, *arguments: str, healthy: bool = True) -> dict[str, dict[str, Any]]:
+    import json
+
+    result = at.run("doctor", "--json", *arguments)
+    assert result.exit_code == (0 if healthy else 1), result.output
+    told = json.loads(result.stdout)
+    assert told["healthy"] is healthy
+    return {one["what"]: one for one in told["findings"]}
+
+
+def test_a_sound_installation(local: At) -> None:
+    found = findings(local)
+    for what in ("python", "sqlite", "time zones", "clock", "database", "disk", "master keys", "egress"):
+        assert found[what]["level"] == "ok", found[what]
+    assert "mode 0600" in found["master keys"]["told"]
+    assert found["lanes"]["level"] == "warning"
+    assert "noonbell worker" in found["lanes"]["do"]
+    words = local.said("doctor")
+    assert "! lanes" in words
+    assert words.endswith("0 wrong, 1 to look at.\n")
+
+
+def test_without_a_database_there_is_nothing_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = findings(At())
+    assert found["database"]["level"] == "note"
+    assert "noonbell serve makes one" in found["database"]["do"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_file_that_others_may_read(local: At, tmp_path: Path) -> None:
+    keys = tmp_path / "open.keys"
+    create_key_file(keys)
+    keys.chmod(0o644)
+    found = findings(local, "--key-file", str(keys), healthy=False)
+    assert found["master keys"]["level"] == "wrong"
+    assert "mode 0644" in found["master keys"]["told"]
+    assert "chmod 600" in found["master keys"]["do"]
+    gone = findings(local, "--key-file", str(tmp_path / "none.keys"), healthy=False)
+    assert "noonbell keys new" in gone["master keys"]["do"]
+
+
+def test_a_file_that_is_no_ledger_and_one_of_another_version(local: At, tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, and long enough to be sure\n" * 30, encoding="utf-8")
+    found = findings(local, "--store", f"sqlite:///{text}", healthy=False)
+    assert "is no SQLite file" in found["database"]["told"]
+    path = str(local.environment["NOONBELL_STORE"]).removeprefix("sqlite:///")
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 9999")
+    db.close()
+    assert findings(local, healthy=False)["database"]["level"] == "wrong"
+
+
+def test_settings_and_egress_that_cannot_be(local: At) -> None:
+    local.environment["NOONBELL_EGRESS_ALLOW"] = "10.0.0.0/8"
+    assert findings(local)["egress"]["level"] == "warning"
+    local.environment["NOONBELL_EGRESS_ALLOW"] = "not a place"
+    assert findings(local, healthy=False)["egress"]["level"] == "wrong"
+    local.environment["NOONBELL_PORT"] = "many"
+    assert findings(local, healthy=False)["settings"]["level"] == "wrong"
+
+
+def test_a_service(served: Served) -> None:
+    found = findings(served)
+    assert "answers and accepts the key" in found["server"]["told"]
+    assert found["lanes"]["told"].startswith("default has been up for ")
+    wrong = At(NOONBELL_URL=served.url, NOONBELL_API_KEY="nbk_wrong")
+    assert "does not accept the key" in findings(wrong, healthy=False)["server"]["told"]
+    assert "is not set" in findings(At(NOONBELL_URL=served.url), healthy=False)["server"]["told"]

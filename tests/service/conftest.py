@@ -1,0 +1,79 @@
+"""`noonbell serve` as a process of its own: started, asked over HTTP, stopped by a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+PATIENCE = 60.0
+
+
+class Served:
+    """A running service."""
+
+    def __init__(self, process: subprocess.Popen[str], told: dict[str, Any]) -> None:
+        self.process = process
+        self.told = told
+        self.address: str = told["address"]
+        self.lines: list[str] = []
+        self.log = threading.Thread(target=self._read, daemon=True)
+        self.log.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+    def client(self, key: str | None = None) -> httpx2.Client:
+        key = self.told["key"] if key is None else key
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return httpx2.Client(base_url=self.address, headers=headers, timeout=PATIENCE)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop; returns its exit status."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        status = self.process.wait(PATIENCE)
+        self.log.join(PATIENCE)
+        return status
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "noonbell", *arguments]
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+    return {**kept, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "error", **more}
+
+
+@contextlib.contextmanager
+def served(folder: Path, *arguments: str, **more: str) -> Iterator[Served]:
+    """A service in this folder, on a free port; it is killed at the end if nobody has stopped it."""
+    process = subprocess.Popen(
+        command("serve", "--json", "--port", "0", *arguments), cwd=folder, env=environment(folder, **more),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read() if process.stderr is not None else ""
+        yield Served(process, json.loads(line))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()

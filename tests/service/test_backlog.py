@@ -1,0 +1,59 @@
+"""How much is waiting in a store: the same on every store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonbell.schedules import Schedules
+from noonbell.store.memory import MemoryStore
+from noonbell.store.postgres import PostgresStore
+from noonbell.store.sqlite import SqliteStore
+from noonbell.store.timed import timed
+from noonbell.testing import ManualClock
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    if request.param == "memory":
+        made: Any = MemoryStore()
+    elif request.param == "sqlite":
+        made = SqliteStore(tmp_path / "x.db")
+    else:
+        made = PostgresStore(await request.getfixturevalue("postgres").new_ledger())
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_due_and_live_are_counted(store: Any) -> None:
+    clock = ManualClock(START)
+    watched, times = timed(store)
+    schedules = Schedules(watched, clock=clock)
+    action = {"kind": "message", "to": "x"}
+    for name in ("one", "two"):
+        await schedules.create(schedule_id=name, name=name, type="interval", spec="60", action=action, payload={"a": 1})
+    await schedules.create(name="paused", type="interval", spec="60", action=action, payload={"a": 1}, enabled=False)
+    assert await watched.backlog(clock.now()) == {"due": 0}
+    await schedules.trigger("one")
+    assert await watched.backlog(clock.now()) == {"due": 0, "queued": 1}
+    later = clock.now() + timedelta(seconds=60) // timedelta(microseconds=1)
+    assert (await watched.backlog(later))["due"] == 2
+    assert sum(times.verbs["backlog"].buckets) == 3
+    assert times.verbs["backlog"].total_seconds > 0
+    assert times.verbs["backlog"].errors == 0
+
+
+async def test_what_a_verb_raises_passes_through_and_is_counted(store: Any) -> None:
+    watched, times = timed(store)
+    with pytest.raises(Exception, match="nothing"):
+        await watched.ask("nothing", 0, "me")
+    assert times.verbs["ask"].errors == 1
+    assert repr(watched) == repr(store)
+    assert not hasattr(watched, "no_such_verb")

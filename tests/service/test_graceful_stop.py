@@ -1,0 +1,94 @@
+"""SIGTERM with long runs in hand: they are handed back by the service itself, not found by the next start."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonbell.actions.callback import run_id
+from noonbell.core.crashes import CUT_OFF
+from noonbell.store.sqlite import SqliteStore
+from tests.service.conftest import served
+from tests.service.test_serve import API, eventually
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[int]:
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def running(run: dict[str, Any]) -> dict[str, Any] | None:
+    return run if run["state"] == "running" else None
+
+
+async def left_in(database: Path) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    """What a stop has left in the ledger of each run that had begun, and the ids of those that are to go on."""
+    store = SqliteStore(database)
+    await store.open()
+    try:
+        found: dict[str, tuple[Any, ...]] = {}
+        run_ids = []
+        for stored in await store.find_schedules(["slow-command", "slow-http", "slow-once"]):
+            attempts = await store.attempts(stored.sid, 0, 1 << 62)
+            runs = await store.runs(stored.sid, 0, 1 << 62)
+            lives = [(live.state, live.crashes, live.owner) for live in stored.lives]
+            run_ids += [run_id(stored.schedule_id, live.kind, live.run_for) for live in stored.lives]
+            told = [(one.attempt, one.outcome, one.error) for one in attempts]
+            found[stored.schedule_id] = (lives, [run.outcome for run in runs], told)
+        events = [event.event for event in await store.lifecycle("lane:default")]
+        assert events[-2:] == ["stop-start", "stop-end"], "a stop, and no crash"
+        return found, run_ids
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_what_runs_at_a_stop_is_handed_back(tmp_path: Path, signals: int) -> None:
+    with silent_server() as port:
+        command = {"kind": "command", "argv": ["/bin/sleep", "3600"]}
+        http = {"kind": "http", "url": f"http://127.0.0.1:{port}/"}
+        bodies = [
+            {"schedule_id": "slow-command", "action": command},
+            {"schedule_id": "slow-http", "action": http},
+            {"schedule_id": "slow-once", "action": command, "at_most_once": True},
+        ]
+        # the second time the time is long, and a second signal cuts it short
+        seconds = "0.5" if signals == 1 else "600"
+        arguments = ("--demo", "--command", "/bin/sleep", "--allow", f"127.0.0.1:{port}", "--shutdown-seconds", seconds)
+        store = f"sqlite:///{tmp_path / 'service.db'}"
+        with served(tmp_path, *arguments, "--store", store) as service, service.client() as client:
+            for body in bodies:
+                rest = {"name": body["schedule_id"], "type": "interval", "spec": "1"}
+                answer = client.post(f"{API}/schedules", json=body | rest)
+                assert answer.status_code == 201, answer.text
+            eventually(lambda: 'noonbell_live_runs{state="running"} 3.0' in client.get("/metrics").text)
+            service.process.send_signal(signal.SIGTERM)
+            if signals == 2:
+                eventually(lambda: any("Stopping: runs have" in line for line in service.lines))
+                assert service.process.poll() is None
+                service.process.send_signal(signal.SIGTERM)
+            assert service.ended() == 0, "".join(service.lines)
+            log = "".join(service.lines)
+            assert "3 runs were cut off by the stop; 2 of them start again" in log
+            assert "Traceback" not in log
+        left, run_ids = await left_in(tmp_path / "service.db")
+        cut = (1, "unknown", CUT_OFF)
+        assert left == {
+            "slow-command": ([("queued", 0, None)], [], [cut]),
+            "slow-http": ([("queued", 0, None)], [], [cut]),
+            "slow-once": ([], ["unknown"], [cut]),
+        }
+        assert len(run_ids) == 2
+        with served(tmp_path, *arguments, "--store", store) as service, service.client() as client:
+            for one in run_ids:
+                again = eventually(lambda one=one: running(client.get(f"{API}/runs/{one}").json()))  # type: ignore[misc]  # a name bound by its default
+                assert again["attempts"] == 2
+            service.process.kill()
