@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -100,8 +99,7 @@ def _readable(process: subprocess.Popen[str]) -> bool:
     return bool(select.select([process.stdout], [], [], 0.2)[0])
 
 
-def test_what_the_follower_says_in_words(local: At, tmp_path: Path) -> None:
-    del tmp_path
+def test_what_is_said_where_there_is_nothing(local: At) -> None:
     assert "There is no schedule" in local.refused("runs", "follow", "nobody")
     assert local.said("runs", "list") == "Nothing has run yet.\n"
     assert local.said("runs", "list", "--outcome", "failed") == "No run has failed.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -13,11 +14,13 @@ import subprocess
 import sys
 import termios
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import click
 import pytest
 
+from noonbell import Scheduler
 from noonbell.cli.program import program
 from noonbell.cli.quiet_windows import read_window, window_text
 from tests.cli.conftest import At
@@ -223,13 +226,13 @@ def test_windows_that_are_none(local: At, typed: str, said: str) -> None:
 class Terminal:
     """The program on a terminal of a size, which can be typed at."""
 
-    def __init__(self, at: At, *arguments: str, columns: int) -> None:
+    def __init__(self, at: At, *arguments: str, columns: int, script: str | None = None) -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         given = {key: value for key, value in at.environment.items() if value is not None}
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "HOME": "/nowhere", **given}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "noonbell", *arguments],
+            [sys.executable, *(["-m", "noonbell", *arguments] if script is None else ["-c", script])],
             stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
@@ -249,8 +252,8 @@ class Terminal:
 
     def end(self) -> int:
         try:
-            while os.read(self.ours, 65_536):
-                pass
+            while piece := os.read(self.ours, 65_536):
+                self.seen += piece.decode(errors="replace")
         except OSError:
             pass
         status = self.process.wait(30)
@@ -271,18 +274,33 @@ def test_top_is_live_and_q_quits(local: At, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_a_list_fits_the_terminal(local: At, columns: int) -> None:
+def test_a_list_fits_the_terminal_and_says_everything(local: At, columns: int) -> None:
     for number in range(3):
-        name = f"a rather long name of a schedule, number {number}"
-        when = "at 9:15 and 17:45 on mondays, wednesdays and fridays in Kyiv"
-        local.said("schedules", "add", "15,45 9,17 * * 1,3,5" if number else when.replace("at 9:15 and 17:45", "9am"),
-                   "--name", name, *HOOK)  # fmt: skip
+        name = f"a rather long name of a schedule, with the number {number}"
+        local.said("schedules", "add", "15,45 9,17 * * 1,3,5", "--name", name, "--tz", "Europe/Kyiv", *HOOK)
     terminal = Terminal(local, "schedules", "list", columns=columns)
-    terminal.until(r"last run[\s\S]*number|…[\s\S]*\n")
-    terminal.process.wait(30)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.until(r"\Z\A|(?:in \d+[\s\S]*){3}"))
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
     assert terminal.end() == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.seen)
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+    assert " ".join(shown.split()).count("in ") >= 3
+    for word in ("rather", "number", "2", "09:15", "Friday"):
+        assert word in shown
+
+
+def test_long_work_shows_how_far_it_has_come(local: At) -> None:
+    script = (
+        "from noonbell.cli import progress\n"
+        "progress._PATIENCE_SECONDS = 0\n"
+        "with progress.working('Counting', as_json=False, unit='rows') as work:\n"
+        "    work.tell(1234, 2000); input()\n"
+        "with progress.working('Silent', as_json=True) as work:\n"
+        "    work.tell(1)\n"
+    )
+    terminal = Terminal(local, script=script, columns=80)
+    terminal.until("Counting[^\n]*1,234 rows")
+    os.write(terminal.ours, b"\n")
+    assert terminal.end() == 0
+    assert "Silent" not in terminal.seen
 
 
 def test_json_of_a_list_is_one_line(local: At) -> None:
@@ -302,3 +320,30 @@ def test_the_examples_of_every_command_fit_eighty_columns() -> None:
             examples = [line for line in text.splitlines() if line.strip().startswith("noonbell ")]
             long += [f"{' '.join(path)}: {line}" for line in examples if len(line.strip()) > 78]
     assert long == []
+
+
+def test_declared_tasks_are_seen_and_left_to_their_program(local: At) -> None:
+    async def nothing() -> None:
+        return
+
+    async def declare() -> None:
+        scheduler = Scheduler(str(local.environment["NOONBELL_STORE"]), name="app")
+        await scheduler.initialize([("hourly", "0 * * * *", nothing, timedelta(minutes=5))])
+        await scheduler.stop()
+
+    asyncio.run(declare())
+    local.said("schedules", "add", "every hour", "--name", "mine", *HOOK)
+    listed = local.data("schedules", "list")["items"]
+    assert [(one["name"], one["editable"], one["lane"]) for one in listed] == [
+        ("hourly", False, None),
+        ("mine", True, "default"),
+    ]
+    assert [one["name"] for one in local.data("schedules", "list", "--owner", "scheduler:app")["items"]] == ["hourly"]
+    assert "calls hourly" in local.said("schedules", "show", "hourly")
+    for change in (
+        ("pause", "hourly"),
+        ("edit", "hourly", "--name", "x"),
+        ("rm", "hourly", "--yes"),
+        ("trigger", "hourly"),
+    ):
+        assert 'is declared by the scheduler "app"' in local.refused("schedules", *change)

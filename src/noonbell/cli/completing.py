@@ -6,6 +6,7 @@ It answers within the time of a key press or not at all, and never with an error
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +31,15 @@ def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str)
             page = await backend.schedules.list(limit=1_000)
             ids = (one.schedule_id for one in page.items if one.schedule_id.startswith(incomplete))
             return [CompletionItem(one) for one in sorted(ids)][:_MOST]
-        return [CompletionItem(one.name, help=one.spec) for one in sorted(named, key=lambda one: one.name)][:_MOST]
+        found = sorted(named, key=lambda one: one.name)[:_MOST]
+        return [CompletionItem(_word(one.name, one.schedule_id), help=one.spec) for one in found]
 
     return _offered(ctx, ask)
+
+
+def _word(name: str, schedule_id: str) -> str:
+    """The name where it is one word to every shell, else the id."""
+    return name if re.fullmatch(r"[\w.@%+/-]+", name) else schedule_id
 
 
 def quiet_hours_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

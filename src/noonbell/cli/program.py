@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -54,6 +54,7 @@ _GROUPS: Final = {
         "completion": "Print the shell completion for bash, zsh or fish.",
     },
 }
+_INTERRUPTED: Final = 130
 _COMMANDS: Final = {name: line for group in _GROUPS.values() for name, line in group.items()}
 
 _EPILOG: Final = """\b
@@ -98,6 +99,13 @@ class _LazyGroup(click.Group):
             facts = {"value": name, "suggestions": near, "known": sorted(_COMMANDS)}
             raise Complaint(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            raise click.exceptions.Exit(_INTERRUPTED) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         width = max(map(len, _COMMANDS))

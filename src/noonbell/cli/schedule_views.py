@@ -20,6 +20,7 @@ from noonbell.language import describe, describe_instant, describe_interval
 from noonbell.ledger.reading import moment
 from noonbell.schedules.history import Run
 from noonbell.schedules.records import Schedule, Upcoming
+from noonbell.schedules.statistics import Statistics
 from noonbell.timing import parse_one_shot
 
 DECLARED = ("scheduler:", "periodic:")
@@ -92,7 +93,36 @@ def _last(schedule: Schedule, now: datetime) -> Text:
     return Text.assemble((sign, "green" if sign == "✓" else "bold red"), f" {ago(at, now)}")
 
 
-def print_schedule(schedule: Schedule, coming: Sequence[Upcoming], now: datetime) -> None:
+def statistics_data(counts: Statistics) -> dict[str, Any]:
+    """What the latest runs add up to, for programs."""
+    spreads = {"duration": counts.duration, "lateness": counts.lateness}
+    return {
+        "runs": counts.runs,
+        "succeeded": counts.succeeded,
+        "success_rate": counts.success_rate,
+        **{
+            f"{name}_seconds": None if one is None else {"p50": _seconds(one.p50), "p95": _seconds(one.p95)}
+            for name, one in spreads.items()
+        },
+        "all_runs": counts.all_runs,
+        "all_succeeded": counts.all_succeeded,
+    }
+
+
+def _counted(counts: Statistics | None) -> str | None:
+    if counts is None or not counts.runs:
+        return None
+    told = f"{counts.succeeded} of the last {counts.runs} succeeded"
+    if counts.duration is not None:
+        told += (
+            f", took {seconds_text(_seconds(counts.duration.p50))} (p95 {seconds_text(_seconds(counts.duration.p95))})"
+        )
+    return told if counts.all_runs == counts.runs else f"{told}; {counts.all_runs} in all"
+
+
+def print_schedule(
+    schedule: Schedule, coming: Sequence[Upcoming], now: datetime, counts: Statistics | None = None
+) -> None:
     out = console()
     out.print(Text.assemble((printable(schedule.name), "bold"), ("" if schedule.enabled else "  paused", "yellow")))
     zone = schedule.timezone
@@ -106,6 +136,7 @@ def print_schedule(schedule: Schedule, coming: Sequence[Upcoming], now: datetime
             ("does", action_text(schedule.action)),
             ("payload", None if schedule.payload is None else dumped(schedule.payload)),
             ("running", "now" if schedule.running else None),
+            ("runs", _counted(counts)),
             ("last success", _moment(schedule.last_success_at, zone, now)),
             ("last failure", _moment(schedule.last_failure_at, zone, now)),
             ("missed", _catch_up(schedule)),

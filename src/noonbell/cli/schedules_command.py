@@ -25,10 +25,12 @@ from noonbell.cli.schedule_views import (
     print_schedules,
     run_data,
     schedule_data,
+    statistics_data,
 )
 from noonbell.cli.tables import clock
 from noonbell.language.preview import coming
 from noonbell.schedules.records import Page, Schedule, Upcoming
+from noonbell.schedules.statistics import Statistics
 
 _ADD_EXAMPLES: Final = """\b
 noonbell schedules add "every weekday at 9am in Kyiv" --name report \\
@@ -46,6 +48,7 @@ noonbell schedules edit report --when "weekdays at 8:30"
 noonbell schedules trigger report --wait
 """
 _PAGE: Final = 1_000
+_COUNTED: Final = 100
 _name = click.argument("schedule", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
@@ -116,16 +119,19 @@ def list_(
 def show(*, schedule: str, count: int, place: Place) -> None:
     """Show one schedule: when, what, by which policies, and what comes next."""
 
-    async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
+    async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], Statistics | None]:
         found = await find_schedule(backend.schedules, schedule)
-        comes = found.enabled and count and not found.managed_by.startswith(DECLARED)
-        return found, await backend.schedules.preview(found.schedule_id, count) if comes else ()
+        if found.managed_by.startswith(DECLARED):
+            return found, (), None
+        comes = await backend.schedules.preview(found.schedule_id, count) if found.enabled and count else ()
+        return found, comes, await backend.schedules.statistics(found.schedule_id, last=_COUNTED)
 
-    found, upcoming = place.ask(ask, read_only=True)
+    found, upcoming, counts = place.ask(ask, read_only=True)
     if place.as_json:
-        click.echo(dumped({**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}))
+        told = {**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}
+        click.echo(dumped({**told, "latest_runs": None if counts is None else statistics_data(counts)}))
         return
-    print_schedule(found, upcoming, place.now)
+    print_schedule(found, upcoming, place.now, counts)
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -195,7 +201,7 @@ def add(
         click.echo("Nothing was made (--dry-run).")
         return
     rests = "" if made.enabled else "; it is paused"
-    click.echo(f"{printable(made.name)} is there, with the id {made.schedule_id}{rests}.")
+    click.echo(f"{printable(made.name)} is there, with the id {printable(made.schedule_id)}{rests}.")
 
 
 @command.command("edit", cls=SpeakingCommand)
@@ -301,7 +307,7 @@ def trigger(*, schedule: str, wait: bool, place: Place) -> None:
     run_id = place.ask(ask)
     if not wait:
         told = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
-        click.echo(dumped({"run_id": run_id}) if place.as_json else told)
+        click.echo(dumped({"run_id": run_id}) if place.as_json else printable(told))
         return
     run = until_ended(place, run_id)
     if place.as_json:

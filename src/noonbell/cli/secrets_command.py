@@ -116,11 +116,14 @@ def rotate(*, key_file: Path | None, place: Place) -> None:
 
 def _tell(done: Rotation, *, as_json: bool) -> None:
     if as_json:
-        unreadable = [{"team": team, "name": name} for team, name in done.unreadable]
+        unreadable = [{"team": team or None, "name": name or None} for team, name in done.unreadable]
         click.echo(json.dumps({"rewrapped": done.rewrapped, "unreadable": unreadable}, ensure_ascii=False))
         return
     click.echo(f"{counted(done.rewrapped, 'record')} rewrapped under the newest master key.")
-    for team, name in done.unreadable:
+    unnamed = sum(not name for _, name in done.unreadable)
+    if unnamed:
+        click.echo(f"  {counted(unnamed, 'record')} cannot be opened; rotate --store names them", err=True)
+    for team, name in done.unreadable if not unnamed else ():
         click.echo(f"  {printable(name)} of team {printable(team)} does not open; it is left as it is", err=True)
     if not done.unreadable:
         click.echo("Everything is under it: older keys can be taken out of the file.")

@@ -72,7 +72,7 @@ def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
 def state_cell(state: str) -> Text:
     """A state by its sign and its name, so that colour alone says nothing."""
     sign, style = STATES.get(state, ("·", "default"))
-    return Text(f"{sign} {state}", style)
+    return Text(f"{sign} {printable(state)}", style)
 
 
 def ago(at: datetime | None, now: datetime) -> str:

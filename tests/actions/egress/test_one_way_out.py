@@ -33,7 +33,7 @@ ALLOWED = {
     ("actions/targets.py", "redis"): "the Redis stream, whose address is the operator's",
     ("notify/mail.py", "aiosmtplib"): "over a socket that egress has connected",
     ("notify/apprise_channel.py", "apprise"): "off unless the operator turns it on; its page says what that means",
-    ("cli/backend/http.py", "http.client"): "the operator's own service, whose address the command line names",
+    ("cli/backend/", "http.client"): "the operator's own service, whose address the command line names",
     ("declarative/scheduler.py", "socket"): "the name of this host",
     ("periodic/scheduler.py", "socket"): "the name of this host",
     ("periodic/tenure.py", "socket"): "the name of this host",

@@ -1,4 +1,4 @@
-"""A small HTTP client for the operator's own service: requests in a thread, one connection each, and event streams.
+"""A small HTTP client for the operator's own service: requests in a thread, one connection each.
 
 Whatever can go wrong on the way is a `Complaint` in plain words: a server that is away, a certificate that is for
 another host, a key that is not accepted, somebody else's server. What the service itself refuses comes back as the
@@ -15,7 +15,7 @@ import ssl
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -30,7 +30,6 @@ T = TypeVar("T")
 _PREFIX: Final = "/api/v1"
 _CONNECT_SECONDS: Final = 10.0
 _SECONDS: Final = 60.0
-_STREAM_SECONDS: Final = 40.0  # the service sends a sign of life every fifteen
 _RIGHT: Final = "such as https://bell.example.org or http://127.0.0.1:8765"
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 # What OpenSSL says of a certificate, in plain words.
@@ -108,9 +107,9 @@ class Client:
             data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
         if once:
             headers["Idempotency-Key"] = uuid.uuid4().hex
-        target = f"{self._path}{_PREFIX}{path}{_query(query or {})}"
+        target = self.address(path) + _query(query or {})
         answered = await _in_thread(self._sent, method, target, data, headers, again=once or method == "GET")
-        return self._read(answered)
+        return self.read(answered)
 
     async def ping(self, path: str, body: bytes) -> None:
         """Send a ping, which wants no key."""
@@ -125,19 +124,19 @@ class Client:
             return self._exchange(method, target, body, headers)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             if not again:
-                raise self._away(error) from error
+                raise self.away(error) from error
         except (OSError, http.client.HTTPException) as error:
-            raise self._away(error) from error
+            raise self.away(error) from error
         try:
             return self._exchange(method, target, body, headers)
         except (OSError, http.client.HTTPException) as error:
-            raise self._away(error) from error
+            raise self.away(error) from error
 
     def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answered:
-        connection = self._connection()
+        connection = self.connection()
         try:
-            _connect(connection, _SECONDS)
-            connection.request(method, target, body, {**self._usual, **headers})
+            connect(connection, _SECONDS)
+            connection.request(method, target, body, {**self.usual_headers, **headers})
             response = connection.getresponse()
             return Answered(
                 response.status, {key.lower(): value for key, value in response.getheaders()}, response.read()
@@ -146,10 +145,10 @@ class Client:
             connection.close()
 
     @property
-    def _usual(self) -> dict[str, str]:
+    def usual_headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._key}", "User-Agent": f"noonbell/{__version__}"}
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def connection(self) -> http.client.HTTPConnection:
         if self._tls:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_SECONDS, context=context)
@@ -157,7 +156,7 @@ class Client:
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
-    def _read(self, answered: Answered) -> Any:
+    def read(self, answered: Answered) -> Any:
         status, body = answered.status, answered.body
         if status == 204:
             return None
@@ -195,7 +194,7 @@ class Client:
             return self._complaint(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
         return rebuilt(detail, problem if isinstance(problem, dict) else {})
 
-    def _away(self, error: Exception) -> Complaint:
+    def away(self, error: Exception) -> Complaint:
         facts = {"server": self.url, "error": type(error).__name__}
         hints: tuple[str, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -221,101 +220,14 @@ class Client:
             told = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
         return self._complaint(told, facts, hints, UNREACHABLE)
 
+    def address(self, path: str) -> str:
+        """Where a path of the API is at the server."""
+        return f"{self._path}{_PREFIX}{path}"
+
     @property
     def _netloc(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return host if self._port is None else f"{host}:{self._port}"
-
-    # --- event streams --------------------------------------------------------------------------------------------
-
-    async def stream(self, path: str) -> AsyncIterator[tuple[str, str, Any] | None]:
-        """Server-sent events as (id, kind, data), without end; None where the service only says that it lives.
-
-        A connection that breaks is made again, with the id of the last event, so that nothing is lost.
-        """
-        last: str | None = None
-        pause = 1.0
-        while True:
-            queue: asyncio.Queue[Any] = asyncio.Queue()
-            reader = _StreamReader(self, f"{self._path}{_PREFIX}{path}", last, queue)
-            reader.start()
-            try:
-                while (item := await queue.get()) is not _END:
-                    if isinstance(item, Exception):
-                        raise item
-                    pause = 1.0
-                    if item is not None:
-                        last = item[0]
-                    yield item
-            finally:
-                reader.close()
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 15.0)
-            yield None
-
-
-_END: Final = object()
-
-
-class _StreamReader(threading.Thread):
-    """Reads one stream in a thread that dies with the process, and hands what comes to the event loop."""
-
-    def __init__(self, client: Client, target: str, last: str | None, queue: asyncio.Queue[Any]) -> None:
-        super().__init__(name="noonbell-events", daemon=True)
-        self._client = client
-        self._target = target
-        self._last = last
-        self._queue = queue
-        self._loop = asyncio.get_running_loop()
-        self._connection = client._connection()  # noqa: SLF001 - the two are one thing
-        self._closed = False
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _put(self, item: Any) -> None:
-        if not self._closed:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-
-    def run(self) -> None:
-        client = self._client
-        headers = {**client._usual, "Accept": "text/event-stream"}  # noqa: SLF001 - as above
-        if self._last is not None:
-            headers["Last-Event-ID"] = self._last
-        opened = False
-        try:
-            _connect(self._connection, _STREAM_SECONDS)
-            self._connection.request("GET", self._target, headers=headers)
-            response = self._connection.getresponse()
-            if response.status != 200:
-                found = {key.lower(): value for key, value in response.getheaders()}
-                client._read(Answered(response.status, found, response.read()))  # noqa: SLF001 - as above
-            opened = True
-            self._read_lines(response)
-        except Complaint as error:
-            self._put(error)
-        except NoonbellError as error:
-            self._put(error)
-        except (OSError, http.client.HTTPException) as error:
-            if not opened and self._last is None:
-                self._put(client._away(error))  # noqa: SLF001 - as above
-        finally:
-            self._connection.close()
-            self._put(_END)
-
-    def _read_lines(self, response: http.client.HTTPResponse) -> None:
-        event: dict[str, str] = {}
-        while not self._closed and (raw := response.readline()):
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if line.startswith(":"):
-                self._put(None)
-            elif line:
-                field, _, value = line.partition(":")
-                event[field] = value.removeprefix(" ")
-            elif "data" in event:
-                self._put((event.get("id", ""), event.get("event", ""), msgspec.json.decode(event["data"])))
-                event = {}
 
 
 async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -344,7 +256,7 @@ async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T
     return await done
 
 
-def _connect(connection: http.client.HTTPConnection, seconds: float) -> None:
+def connect(connection: http.client.HTTPConnection, seconds: float) -> None:
     """Connect, which has to be quick, and leave so many seconds for an answer."""
     connection.connect()
     if connection.sock is not None:

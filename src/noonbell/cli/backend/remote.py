@@ -16,6 +16,7 @@ from noonbell.cli.backend.http import Client, escaped
 from noonbell.cli.backend.protocol import Backend, LaneUp
 from noonbell.cli.backend.remote_ledger import RemoteFiles, RemoteLedger
 from noonbell.cli.backend.remote_things import RemoteChannels, RemoteKeys, RemoteMonitors, RemoteRules, RemoteSecrets
+from noonbell.cli.backend.stream import events
 from noonbell.schedules.history import Run
 from noonbell.schedules.live import LiveEvent
 from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcoming
@@ -68,7 +69,7 @@ class RemoteBackend:
         ]
 
     async def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:
-        async for event in self._client.stream("/events"):
+        async for event in events(self._client, "/events"):
             yield None if event is None else LiveEvent(event[0], event[1], team, event[2])  # type: ignore[arg-type]  # one of the three
 
 

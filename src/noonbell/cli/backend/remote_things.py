@@ -154,8 +154,8 @@ class RemoteSecrets:
     async def rotate(self, *, page: int = 100, progress: Callable[[int], None] | None = None) -> Rotation:
         del page, progress
         done = await self._client.call("POST", "/master-key/rotation")
-        # a server tells how many, not which: their names are those of all teams
-        return Rotation(int(done["rewrapped"]), [("?", "?")] * int(done["unreadable"]))
+        # a server tells how many, not which: they are those of all teams
+        return Rotation(int(done["rewrapped"]), [("", "")] * int(done["unreadable"]))
 
     async def signing_keys(self, schedule_id: str, team: str) -> Sequence[SigningKey]:
         del team
