@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from noonbell.actions.secrets.keys import create_key_file
 from noonbell.cli.program import program
 from noonbell.store.sqlite import SqliteStore
 
@@ -95,3 +96,33 @@ def test_no_store_is_made_by_asking(tmp_path: Path) -> None:
     assert told.exit_code == 2
     assert "nothing was created" in told.output
     assert not (tmp_path / "none.db").exists()
+
+
+def test_secrets_in_what_a_ping_says_are_masked(url: str, tmp_path: Path) -> None:
+    create_key_file(tmp_path / "master.keys")
+    env = {"NOONBELL_STORE": url, "NOONBELL_MASTER_KEYS_FILE": str(tmp_path / "master.keys")}
+    canary = "canary-0123456789-abcdef"
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        result = CliRunner(env=env).invoke(program, list(arguments), input=stdin)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run("secrets", "set", "TOKEN", stdin=f"{canary}\n")
+    run("monitors", "add", "Backup", "--id", "backup", "--every", "3600")
+    run(
+        "monitors",
+        "ping",
+        "backup",
+        "--kind",
+        "fail",
+        "--stdin",
+        "--run",
+        f"run {canary}",
+        stdin=f"used {canary} twice",
+    )
+    told = run("monitors", "pings", "backup") + run("monitors", "pings", "backup", "--json")
+    assert "used" in told
+    assert "twice" in told
+    assert canary not in told
+    assert canary.encode() not in (tmp_path / "app.db").read_bytes()

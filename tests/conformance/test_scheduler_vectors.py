@@ -18,6 +18,13 @@ SCENARIOS = runner.load("scenarios.json") + runner.load("scenarios_fuzz.json")
 STORES = ("memory", "sqlite")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _settled_heap() -> None:
+    """Whatever other tests have left is not visited again by the collections below, of which there are a thousand."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(params=STORES)
 def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adapter]:
     monkeypatch.setenv("NOONBELL_CONFORMANCE_STORE", request.param)

@@ -456,6 +456,7 @@ def main() -> None:
     told = logging.FileHandler(f"{journal}.log")
     told.setFormatter(logging.Formatter(f"life {life} %(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[told])
+    logging.getLogger("noonbell.store").setLevel(logging.DEBUG)  # every try that fails, not one a minute
     random.seed(int(life) * 7919 + int(origin.replace(".", "")[-6:]))
     asyncio.run(live(address, Path(journal), int(life), FastClock(float(origin), int(leap)), point, int(nth)))
 

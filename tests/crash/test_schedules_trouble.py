@@ -80,7 +80,7 @@ async def live_through(campaign: Campaign, trouble: Callable[[int], Trouble], *w
 
 
 async def test_sqlite_on_a_full_disk(tmp_path: Path) -> None:
-    told = "ended runs could not be recorded, trying again"
+    told = "ended runs could not be recorded"
     with small_disk(tmp_path / "disk", 16) as disk:
         if disk is not None:
             campaign = Campaign(str(disk.folder / "schedules.db"), tmp_path, seed=31)

@@ -87,7 +87,7 @@ class Life:
     async def stop(self) -> None:
         await self.meanwhile(self.world.schedules.stop())
 
-    async def meanwhile(self, ending: Coroutine[Any, Any, None]) -> None:
+    async def meanwhile(self, ending: Coroutine[Any, Any, object]) -> None:
         """Callbacks sleep on the manual clock, so it has to go on while their end is waited for."""
         task = asyncio.get_running_loop().create_task(ending)
         while not task.done():

@@ -20,7 +20,7 @@ Die = Callable[[], Awaitable[None]]
 @pytest.fixture
 async def die(world: World) -> AsyncIterator[Die]:
     """The process dies while its runs execute, and the next one starts in its place."""
-    graves: list[asyncio.Task[None]] = []
+    graves: list[asyncio.Task[bool]] = []
 
     async def once() -> None:
         world.store.kill()

@@ -162,6 +162,23 @@ async def test_a_run_that_has_not_ended(world: World) -> None:
     assert (await world.schedules.runs(key)).items == []
 
 
+async def test_a_run_that_ends_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create()
+    await world.schedules.start()
+    world.duration = timedelta(seconds=90)
+    await world.minutes(1)
+    (call,) = world.calls
+    read = world.store.live
+
+    async def ends_after(sid: int) -> Any:
+        found = await read(sid)
+        await world.minutes(1)
+        return found
+
+    monkeypatch.setattr(world.store, "live", ends_after)
+    assert (await world.schedules.run(call.run_id)).state == "succeeded"
+
+
 @pytest.mark.parametrize(
     "run_id",
     ["", "a", "a:b", "{}:scheduled:x", "{}:other:5", "{}:scheduled:5", "{}:manual:" + "9" * 30, "no:manual:5", 5],

@@ -62,7 +62,7 @@ class Lives:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._graves: list[asyncio.Task[None]] = []
+        self._graves: list[asyncio.Task[bool]] = []
 
     async def next(self, *, dies_after: int | None = None) -> Watched:
         """The process that is there dies; another starts in its place, and may die of a write."""

@@ -75,3 +75,13 @@ async def test_an_anchor_that_is_gone_is_found(world: World) -> None:
     one = (await lives(world))[0]
     await set_anchor(world, one.sid, None)
     assert not (await verify_store(world.store)).clean
+
+
+async def test_an_interval_that_is_given_another_start_counts_from_it(world: World) -> None:
+    key = await world.create(type="interval", spec="600", start_at="2026-03-04T12:30")
+    before = (await world.schedules.get(key)).next_run_at
+    after = (await world.schedules.update(key, start_at="2026-03-04T12:47")).next_run_at
+    assert before is not None
+    assert after == before + timedelta(minutes=17)
+    assert (await world.schedules.update(key, spec="900")).next_run_at is not None
+    assert (await verify_store(world.store)).problems == []

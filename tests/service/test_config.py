@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,24 @@ def test_config_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = CliRunner().invoke(program, ["config", "show", "--json"])
     assert wrong.exit_code == 2
     assert json.loads(wrong.output)["error"]["field"] == "prot"
+
+
+def test_the_document_has_every_setting_with_its_default() -> None:
+    text = (Path(__file__).resolve().parent.parent.parent / "docs" / "service.md").read_text(encoding="utf-8")
+    table = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*) \|$", text.split("## Settings")[1].split("\n## ")[0], re.MULTILINE
+    )
+    assert [(name, about) for name, _, about in table] == list(ABOUT.items())
+    for name, told, _ in table:
+        default = getattr(Settings(), name)
+        words = {None: "–", (): "none", True: "true", False: "false"}
+        plain = isinstance(default, bool) or default in (None, ())
+        expected = words[default] if plain else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+        assert told == expected, name
+
+
+def test_the_example_in_the_document_is_accepted(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parent.parent.parent / "docs" / "service.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "noonbell.toml").write_text(example)
+    assert load(environ={}, file=tmp_path / "noonbell.toml").log_format == "json"

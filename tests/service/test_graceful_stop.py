@@ -14,15 +14,16 @@ import pytest
 from noonbell.actions.callback import run_id
 from noonbell.core.crashes import CUT_OFF
 from noonbell.store.sqlite import SqliteStore
-from tests.service.conftest import served
+from tests.service.conftest import PATIENCE, served
 from tests.service.test_serve import API, eventually
 
 
 @contextlib.contextmanager
-def silent_server() -> Iterator[int]:
-    """A port that takes connections and never answers."""
+def silent_server() -> Iterator[socket.socket]:
+    """It takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+        server.settimeout(PATIENCE)
+        yield server
 
 
 def running(run: dict[str, Any]) -> dict[str, Any] | None:
@@ -52,32 +53,43 @@ async def left_in(database: Path) -> tuple[dict[str, tuple[Any, ...]], list[str]
 
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_what_runs_at_a_stop_is_handed_back(tmp_path: Path, signals: int) -> None:
-    with silent_server() as port:
-        command = {"kind": "command", "argv": ["/bin/sleep", "3600"]}
+    with silent_server() as server:
+        port = server.getsockname()[1]
+        begun = tmp_path / "begun"
+        command = {"kind": "command", "argv": ["/bin/sh", "-c", f"echo x >> {begun}; exec sleep 3600"]}
         http = {"kind": "http", "url": f"http://127.0.0.1:{port}/"}
-        bodies = [
+        bodies: list[dict[str, Any]] = [
             {"schedule_id": "slow-command", "action": command},
             {"schedule_id": "slow-http", "action": http},
             {"schedule_id": "slow-once", "action": command, "at_most_once": True},
         ]
         # the second time the time is long, and a second signal cuts it short
         seconds = "0.5" if signals == 1 else "600"
-        arguments = ("--demo", "--command", "/bin/sleep", "--allow", f"127.0.0.1:{port}", "--shutdown-seconds", seconds)
+        arguments = ("--demo", "--command", "/bin/sh", "--allow", f"127.0.0.1:{port}", "--shutdown-seconds", seconds)
         store = f"sqlite:///{tmp_path / 'service.db'}"
         with served(tmp_path, *arguments, "--store", store) as service, service.client() as client:
+            # the demo's own runs would be counted among those that are cut off
+            for one in client.get(f"{API}/schedules").json()["items"]:
+                assert client.post(f"{API}/schedules/{one['schedule_id']}/pause").status_code == 200
+            eventually(lambda: 'noonbell_live_runs{state="running"} 0.0' in client.get("/metrics").text)
             for body in bodies:
                 rest = {"name": body["schedule_id"], "type": "interval", "spec": "1"}
                 answer = client.post(f"{API}/schedules", json=body | rest)
                 assert answer.status_code == 201, answer.text
-            eventually(lambda: 'noonbell_live_runs{state="running"} 3.0' in client.get("/metrics").text)
+            # claimed is not begun: what a stop finds unstarted is handed back without an attempt
+            asked, _ = server.accept()
+            eventually(lambda: begun.exists() and begun.read_text() == "x\nx\n")
+            assert asked.recv(4) == b"GET "
             service.process.send_signal(signal.SIGTERM)
             if signals == 2:
                 eventually(lambda: any("Stopping: runs have" in line for line in service.lines))
                 assert service.process.poll() is None
                 service.process.send_signal(signal.SIGTERM)
-            assert service.ended() == 0, "".join(service.lines)
+            ended = service.ended()
+            asked.close()
+            assert ended == 0, "".join(service.lines)
             log = "".join(service.lines)
-            assert "3 runs were cut off by the stop; 2 of them start again" in log
+            assert "3 runs were cut off by the stop; 2 of them start again" in log, log
             assert "Traceback" not in log
         left, run_ids = await left_in(tmp_path / "service.db")
         cut = (1, "unknown", CUT_OFF)

@@ -10,7 +10,7 @@ import pytest
 from noonbell.testing.simulation import Backend, simulate
 
 BLOCK = 25
-DIGESTS = "from noonbell.testing.simulation import simulate; print([simulate(seed).digest for seed in range(8)])"
+DIGESTS = "from noonbell.testing.simulation import simulate; print([simulate(seed).digest for seed in range(4)])"
 
 
 @pytest.mark.parametrize("first", range(0, 150, BLOCK))
@@ -44,7 +44,7 @@ def test_same_seed_same_trace_in_another_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert answers == {f"{[simulate(seed).digest for seed in range(8)]}\n"}
+    assert answers == {f"{[simulate(seed).digest for seed in range(4)]}\n"}
 
 
 def test_other_seeds_are_other_lives() -> None:
@@ -54,7 +54,7 @@ def test_other_seeds_are_other_lives() -> None:
 def test_the_lives_are_eventful() -> None:
     """What the simulation promises to try does come about, many times over."""
     seen: Counter[str] = Counter()
-    for seed in range(1_000, 1_120):
+    for seed in range(1_000, 1_070):
         seen += simulate(seed).counts
     often = (
         *(

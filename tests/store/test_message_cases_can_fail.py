@@ -71,9 +71,9 @@ class GivesNumbersTwice(MemoryStore):
 
 
 class LeavesTheStreamsOfTheDead(MemoryStore):
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None) -> int:
+    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
         owners = {sid: stream["owner"] for sid, stream in self.data.streams.items()}
-        taken = await super().take_over(lane, at, tell)
+        taken = await super().take_over(lane, at, tell, stopped=stopped)
         for sid, owner in owners.items():
             self.data.streams[sid]["owner"] = owner
         return taken

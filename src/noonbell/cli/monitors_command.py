@@ -225,7 +225,7 @@ def ping(
         token = (await backend.monitors.get(monitor)).token
         return await backend.monitors.ping(token, kind, body=body, exit_code=exit_code, run=run)
 
-    _tell(place.ask(ask), place)
+    _tell(place.ask(ask, needs_keys=True), place)  # with the master keys at hand, secrets in what it says are masked
 
 
 # --- what they share --------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from noonbell.api.app import PREFIX, create_app
 from noonbell.api.demo import demo_key, ensure_demo
 from noonbell.bootstrap import Service, build
 from noonbell.cli import service_logs
+from noonbell.cli.connections import bounded, most_connections
 from noonbell.config import Settings, shown
 from noonbell.errors import SettingsInvalidError
 from noonbell.store.opening import sqlite_path
@@ -116,6 +117,7 @@ class _Process:
                 create_app(service), log_config=None, access_log=False, lifespan="off", server_header=False,
                 date_header=True, timeout_graceful_shutdown=int(min(_REQUEST_SECONDS, settings.shutdown_seconds)) or 1,
                 proxy_headers=bool(settings.trusted_proxies), forwarded_allow_ips=list(settings.trusted_proxies),
+                http=bounded(most_connections()), ws="none",
             )
         )  # fmt: skip
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="noonbell-http")

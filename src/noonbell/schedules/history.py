@@ -121,13 +121,15 @@ class RunHistory:
         history = await self._store.history_of(schedule_id)
         if history is None or self._team not in (None, history.team):
             raise ScheduleNotFoundError("run", run_id)
+        # In this order: a run that ends meanwhile is found among the ended ones, and with all its attempts.
+        alive = [one for one in await self._store.live(history.sid) if (one.kind, one.run_for) == (kind, run_for)]
+        past = await self._store.runs(history.sid, run_for, run_for, kind)
         recorded = await self._store.attempts(history.sid, run_for, run_for)
         tried = [one for one in recorded if one.kind == kind]
-        for ended in await self._store.runs(history.sid, run_for, run_for, kind):
+        for ended in past:
             return _ended(schedule_id, history.name, ended, _with_plain(ended, tried))
-        for live in await self._store.live(history.sid):
-            if (live.kind, live.run_for) == (kind, run_for):
-                return _live(schedule_id, history.name, live, tried)
+        for live in alive:
+            return _live(schedule_id, history.name, live, tried)
         raise ScheduleNotFoundError("run", run_id)
 
     async def statistics(self, schedule_id: str, *, last: int = 100) -> Statistics:

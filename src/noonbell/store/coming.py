@@ -21,16 +21,11 @@ _SIDS_SQL: Final = (
     f"SELECT sid FROM (SELECT sid, team, next_run_at {_DUE} ORDER BY next_run_at, sid LIMIT {MOST_SOUGHT}) AS soon "
     "WHERE CAST({team} AS TEXT) IS NULL OR team = {team} ORDER BY next_run_at, sid LIMIT {limit}"
 )
-_COUNT_SQL: Final = f"SELECT count(*) FROM (SELECT 1 {_DUE} LIMIT {{limit}}) AS soon"
 
 
 class ComingStore(Protocol):
     async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
         """Durable schedules whose next wake-up lies in (after, upto], the earliest first."""
-        ...
-
-    async def count_coming(self, after: int, upto: int, most: int) -> int:
-        """How many wake next in (after, upto], of all teams; no more than `most` are counted."""
         ...
 
     async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
@@ -46,9 +41,6 @@ class ComingInMemory:
         rows = self._tables().schedules
         soon = self._soon(after, upto)[:MOST_SOUGHT]
         return [self._stored(sid) for sid in islice((sid for sid in soon if team in (None, rows[sid]["team"])), limit)]
-
-    async def count_coming(self, after: int, upto: int, most: int) -> int:
-        return min(len(self._soon(after, upto)), most)
 
     async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
         durable = self._tables().durable
@@ -73,14 +65,6 @@ class ComingOnSqlite:
         found: list[StoredSchedule] = await self._connection.run(look, write=False)
         return found
 
-    async def count_coming(self, after: int, upto: int, most: int) -> int:
-        def count(db: Any) -> int:
-            ((counted,),) = db.execute(_COUNT_SQL.format(after="?", upto="?", limit="?"), (after, upto, most))
-            return int(counted)
-
-        counted: int = await self._connection.run(count, write=False)
-        return counted
-
     async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
         from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
 
@@ -98,10 +82,6 @@ class ComingOnPostgres:
             sids = [row[0] for row in await db.fetch(sql, after, upto, team, limit)]
         found = {one.sid: one for one in await self.schedules_by_number(sids)}
         return [found[sid] for sid in sids if sid in found]
-
-    async def count_coming(self, after: int, upto: int, most: int) -> int:
-        async with self._connections.reading() as db:
-            return int(await db.fetchval(_COUNT_SQL.format(after="$1", upto="$2", limit="$3"), after, upto, most))
 
     async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
         from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used

@@ -88,7 +88,8 @@ class LocalBackend:
         self.schedules = LocalSchedules(store, faces)
         self.channels: Channels = faces.channels
         self.rules: Rules = faces.rules
-        self.monitors = Monitors(store, clock, actor=who)
+        # a ping may say what is secret: without the keys nothing is known of that, as for whoever has no secrets
+        self.monitors = Monitors(store, clock, actor=who, secrets=self._secrets if keys is not None else None)
         self.secrets = LocalSecrets(store, self._secrets)
         self.keys = LocalKeys(store, clock, who)
         self.ledger = LocalLedger(store, clock)

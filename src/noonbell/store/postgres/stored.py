@@ -120,6 +120,8 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
         conditions.append(f"s.enabled = {int(wanted.enabled)}")  # in the text, so that a partial index can serve
     if wanted.team not in (None, DEFAULT_TEAM):
         conditions.append(f"s.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
+    if wanted.type not in (None, "cron"):
+        conditions.append("s.type <> 'cron'")  # as above
     tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = s.sid"
     return await _page(db, conditions, after_sid, limit, *(value for _, value in given), joined=tags)
 

@@ -1,0 +1,121 @@
+"""Connections that want something: those that ask nothing are closed, and there are never too many.
+
+Each connection takes a file, and so does each request of a run: if connections could take them all, runs would fail
+because somebody outside holds sockets open. So there is a limit well below that of the process. Where it is reached,
+a new connection takes the place of the one that has been without a request for the longest time; only where all of them
+have requests under way is the new one closed.
+
+A connection has some seconds to send the head of a request, and one that takes nothing of its answer is closed after a
+while. The time for a body is `api/middleware.py`'s to measure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from typing import Any, Final
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+logger = logging.getLogger("noonbell.service")
+
+HEAD_SECONDS: Final = 10.0
+STALLED_SECONDS: Final = 30.0
+_MOST: Final = 4_096
+_FEWEST: Final = 16
+
+
+def most_connections() -> int:
+    """Half of the files that the process may open; the others are for runs and the store."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if files == resource.RLIM_INFINITY else max(_FEWEST, min(_MOST, files // 2))
+
+
+def bounded(most: int, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
+    """The protocol of a server with at most so many connections, each with so long for the head of a request."""
+
+    class Bounded(_Bounded):
+        MOST = most
+        HEAD_SECONDS = head_seconds
+
+    return Bounded
+
+
+class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of two it is, is known when it runs
+    MOST: int
+    HEAD_SECONDS: float
+    idle_since: float | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.MOST and not self._make_room():
+            logger.warning("There are %d connections with requests under way: one more was closed", self.MOST)
+            transport.abort()
+            return
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._moves()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._busy():
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait_for_head()  # the time runs from the first byte: sending slowly does not extend it
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._busy():
+            self.idle_since = self.loop.time()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(STALLED_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._moves()
+        super().resume_writing()
+
+    def _moves(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait_for_head(self) -> None:
+        self.idle_since = self.loop.time()
+        self._timer = self.loop.call_later(self.HEAD_SECONDS, self._late)
+
+    def _stop_waiting(self) -> None:
+        self.idle_since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if not self._busy():
+            self.transport.abort()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has asked nothing for the longest time. False: each has a request under way."""
+        idle = [one for one in self.connections if one is not self and getattr(one, "idle_since", None) is not None]
+        if not idle:
+            return False
+        longest = min(idle, key=lambda one: one.idle_since)
+        # it is lost only in a moment, and must not be chosen again until then
+        longest.idle_since = None
+        self.connections.discard(longest)
+        longest.transport.abort()
+        return True

@@ -1,0 +1,169 @@
+"""Connections that ask nothing are closed, and never take the place of those that do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+
+from noonbell.cli import connections
+from noonbell.cli.connections import bounded, most_connections
+
+PATIENCE = 20.0
+
+
+class Target:
+    """An application whose /slow answers when it is told to, and whose /huge sends more than a socket holds."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        assert isinstance(scope, dict)
+        assert callable(send)
+        if scope["path"] == "/slow":
+            self.asked.set()
+            await self.release.wait()
+        size = 30_000_000 if scope["path"] == "/huge" else 2
+        head = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": b"o" * size})
+
+
+class Server:
+    def __init__(self, port: int, target: Target) -> None:
+        self.port = port
+        self.target = target
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def ask(self, path: str = "/") -> bytes:
+        """The first line of the answer; empty where the connection was closed."""
+        reader, writer = await self.connect()
+        with contextlib.closing(writer):
+            writer.write(request(path))
+            return await first_line(reader)
+
+
+def request(path: str = "/") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.readline(), PATIENCE)
+    except ConnectionError:
+        return b""
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    return await first_line(reader) == b""
+
+
+@contextlib.asynccontextmanager
+async def serving(most: int, head_seconds: float) -> AsyncIterator[Server]:
+    target = Target()
+    config = uvicorn.Config(
+        target, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1,
+        http=bounded(most, head_seconds), access_log=False,
+    )  # fmt: skip
+    sock = config.bind_socket()
+    sock.listen(100)  # whoever comes before the server is up waits
+    server = uvicorn.Server(config)
+    setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - signals belong to pytest
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        yield Server(sock.getsockname()[1], target)
+    finally:
+        target.release.set()
+        server.should_exit = True
+        await task
+        sock.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", request() + b"GET / HT"])
+async def test_a_connection_without_a_whole_head_is_closed(sent: bytes) -> None:
+    async with serving(100, 0.1) as server:
+        reader, writer = await server.connect()
+        with contextlib.closing(writer):
+            writer.write(sent)
+            while line := await first_line(reader):
+                assert line  # the answer to the request before
+            assert reader.at_eof()
+
+
+async def test_sending_slowly_gives_no_more_time() -> None:
+    async with serving(100, 0.2) as server:
+        reader, writer = await server.connect()
+
+        async def trickle() -> None:
+            writer.write(b"GET / HTTP/1.1\r\n")
+            while True:
+                writer.write(b"X: y\r\n")
+                await asyncio.sleep(0.02)
+
+        sending = asyncio.create_task(trickle())
+        assert await closed(reader)
+        sending.cancel()
+        writer.close()
+
+
+async def test_a_request_under_way_is_not_hurried() -> None:
+    async with serving(100, 0.05) as server:
+        asking = asyncio.create_task(server.ask("/slow"))
+        await server.target.asked.wait()
+        # others come and are closed meanwhile, which is how time is told here
+        for _ in range(2):
+            reader, writer = await server.connect()
+            assert await closed(reader)
+            writer.close()
+        server.target.release.set()
+        assert b"200" in await asking
+
+
+async def test_idle_connections_make_room_for_requests() -> None:
+    async with serving(4, 1000) as server:
+        idle = [await server.connect() for _ in range(12)]
+        assert b"200" in await server.ask()
+        assert [await closed(reader) for reader, _ in idle[:8]] == [True] * 8, "the longest idle go first"
+        assert not idle[-1][0].at_eof()
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_where_all_are_busy_one_more_is_closed() -> None:
+    async with serving(1, 1000) as server:
+        asking = asyncio.create_task(server.ask("/slow"))
+        await server.target.asked.wait()
+        assert await server.ask() == b""
+        server.target.release.set()
+        assert b"200" in await asking
+
+
+async def test_whoever_takes_nothing_of_his_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STALLED_SECONDS", 0.05)
+    async with serving(1, 1000) as server:
+        reader, writer = await server.connect()
+        reader_transport = writer.transport
+        reader_transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
+        writer.write(request("/huge"))
+        for _ in range(200):
+            if b"200" in await server.ask():
+                break
+            await asyncio.sleep(0.02)
+        else:
+            raise AssertionError("its place did not become free")
+        writer.transport.abort()
+        del reader
+
+
+def test_half_of_the_files_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, most in ((1024, 512), (10, 16), (1_000_000, 4096), (resource.RLIM_INFINITY, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
+        assert most_connections() == most
