@@ -1,0 +1,71 @@
+"""The dashboard, put into the application: every page, the files they load, and the live connection.
+
+`mount` is called once, by `api/app.py`. Whatever answers without a session stands in PUBLIC, with its reason; every
+other route asks for exactly one right of `web/session.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+
+from noonbell.web import assets, live, login
+from noonbell.web.pages import (
+    audit,
+    channels,
+    dead_letters,
+    forecast,
+    instances,
+    keys,
+    monitors,
+    overview,
+    quiet_hours,
+    rules,
+    run,
+    runs_list,
+    schedule,
+    schedule_form,
+    schedules,
+    secrets,
+    settings,
+    team,
+)
+
+# The pages, one line each.
+PAGES: Final[tuple[APIRouter, ...]] = (
+    overview.router,
+    schedules.router,
+    schedule_form.router,  # before the next: /schedules/new is no schedule
+    schedule.router,
+    run.router,
+    runs_list.router,
+    forecast.router,
+    monitors.router,
+    quiet_hours.router,
+    channels.router,
+    rules.router,
+    dead_letters.router,
+    secrets.router,
+    audit.router,
+    keys.router,
+    team.router,
+    instances.router,
+    settings.router,
+)  # fmt: skip
+
+PUBLIC: Final = {
+    "/login": "where people say who they are",
+    "/logout": "ends the session of its cookie, if there is one",
+    "/setup/{token}": "the token in the address is the key, and works once",
+    "/static/{digest}/{name:path}": "the looks of the pages",
+}
+
+
+def mount(app: FastAPI) -> None:
+    """Put the dashboard into the application."""
+    app.include_router(assets.router)
+    app.include_router(login.router)
+    app.include_router(live.router)
+    for router in PAGES:
+        app.include_router(router)

@@ -1,0 +1,205 @@
+"""How many runs each minute of the coming week will start, from a look at schedules that costs the same for a million.
+
+Schedules with the same timing are counted together, by arithmetic where they start once a minute or more. Two bounds
+hold whatever there is: of schedules no more are read than SCHEDULES, and no more than STARTS are visited one by one.
+What lies beyond is estimated: a sample stands for all of them, and what was not visited is spread evenly. `whole` says
+that nothing was. The loop of the service is given way to all along.
+
+Quiet hours are left out, jitter is not looked at, and what a person starts cannot be foreseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from noonbell.core.policies import Terms
+from noonbell.core.records import StoredSchedule
+from noonbell.core.turns import definition_of, terms_of
+from noonbell.errors import NoonbellError
+from noonbell.store.survey import Sample
+
+MINUTE: Final = 60_000_000
+HOUR: Final = 60
+WEEK: Final = 7 * 24 * HOUR
+SCHEDULES: Final = 4_000
+STARTS: Final = 120_000
+_NAMED: Final = 4
+_BUSIEST: Final = 8
+_BREATH: Final = 2_000
+
+
+class Busy(NamedTuple):
+    """A minute of the week by its number, how many start in it, on how many days the same, and some of their names."""
+
+    minute: int
+    starts: float
+    days: int
+    names: list[tuple[str, str]]
+    schedules: int
+
+
+@dataclass(slots=True)
+class Forecast:
+    """See the module. `begins` is the instant of minute 0; counts are of starts, per minute."""
+
+    begins: int
+    counts: list[float] = field(default_factory=lambda: [0.0] * WEEK)
+    looked_at: int = 0
+    schedules: int = 0
+    whole: bool = True
+    busiest: list[Busy] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        return sum(self.counts)
+
+    @property
+    def peak(self) -> float:
+        return max(self.counts)
+
+
+class _Group(NamedTuple):
+    """Schedules that start at the same instants."""
+
+    terms: Terms
+    members: list[StoredSchedule]
+
+
+async def look_ahead(sample: Sample, team: str, now: int) -> Forecast:
+    """The week from the minute of `now` on, for the schedules of a team."""
+    found = Forecast(now // MINUTE * MINUTE)
+    end = found.begins + WEEK * MINUTE
+    groups = await _grouped([one for one in sample.schedules if one.team == team])
+    weight = sample.total / len(sample.schedules) if sample.schedules else 1.0
+    found.looked_at = sum(len(group.members) for group in groups)
+    found.schedules = round(found.looked_at * weight)
+    found.whole = sample.whole
+    counting = _Counting(found)
+    for group in groups:
+        await counting.add(group, max(now, found.begins), end, len(group.members) * weight)
+    counting.spread()
+    found.busiest = await _busiest(found, groups, weight)
+    return found
+
+
+async def _grouped(schedules: Sequence[StoredSchedule]) -> list[_Group]:
+    groups: dict[Any, _Group] = {}
+    for place, stored in enumerate(schedules):
+        if place % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)  # the engine shares this loop
+        columns, definition = stored.columns, definition_of(stored.columns.definition)
+        anchor = None if columns.type == "cron" else (stored.anchor_at, stored.sid)
+        key = (
+            columns.type, columns.spec, columns.timezone, definition.dst, definition.start_at, definition.end_at,
+            columns.quiet_hours_policy_id, anchor,
+        )  # fmt: skip
+        known = groups.get(key)
+        if known is not None:
+            known.members.append(stored)
+            continue
+        try:
+            groups[key] = _Group(terms_of(stored), [stored])
+        except NoonbellError:
+            continue  # damaged: verify tells of it
+    return list(groups.values())
+
+
+class _Counting:
+    def __init__(self, found: Forecast) -> None:
+        self._found = found
+        self._visited = 0
+        self._even: dict[Any, float] = defaultdict(float)  # starts per minute, by the quiet hours that silence them
+        self._still: dict[Any, bytes] = {}
+        self._quiet: dict[Any, Terms] = {}
+
+    async def add(self, group: _Group, after: int, end: int, weight: float) -> None:
+        timing, terms = group.terms.timing, group.terms
+        starts = timing.count(after, end - 1)
+        policy = group.members[0].columns.quiet_hours_policy_id
+        if starts >= WEEK - 1:  # of the minute that has begun there may be nothing left
+            often = timing.count(self._found.begins - 1, end - 1)
+            self._spread_later(policy, terms, weight * often / WEEK)
+            return
+        if self._visited + starts > STARTS:
+            self._found.whole = False
+            self._spread_later(policy, terms, weight * starts / WEEK)
+            return
+        still = self._still_minutes(policy, terms)
+        begins, counts = self._found.begins, self._found.counts
+        for visited, at in enumerate(_starts(terms, after, starts)):
+            if visited % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+            minute = (at - begins) // MINUTE
+            if not still[minute]:
+                counts[minute] += weight
+        self._visited += starts
+
+    def _spread_later(self, policy: Any, terms: Terms, rate: float) -> None:
+        self._even[policy] += rate
+        self._quiet[policy] = terms
+
+    def spread(self) -> None:
+        """Those that start all the time, in every minute that is not quiet."""
+        counts = self._found.counts
+        for policy, rate in self._even.items():
+            still = self._still_minutes(policy, self._quiet[policy])
+            for minute in range(WEEK):
+                if not still[minute]:
+                    counts[minute] += rate
+
+    def _still_minutes(self, policy: Any, terms: Terms) -> bytes:
+        """For each minute of the week, 1 where it is quiet."""
+        known = self._still.get(policy)
+        if known is None:
+            marks = bytearray(WEEK)
+            begins = self._found.begins
+            if policy is not None:
+                for start, stop in terms.quiet.stretches(begins - 1, begins + WEEK * MINUTE - 1):
+                    first, last = (start - begins) // MINUTE, -((begins - stop) // MINUTE)
+                    marks[first:last] = b"\x01" * (min(last, WEEK) - first)
+            known = self._still[policy] = bytes(marks)
+        return known
+
+
+def _starts(terms: Terms, after: int, starts: int) -> Iterator[int]:
+    at = terms.timing.following(after)
+    for _ in range(starts):
+        if at is None:
+            return
+        yield at
+        # an interval goes on from itself, which is quicker than asking its timing
+        at = at + terms.every_us if terms.every_us is not None else terms.timing.following(at)
+
+
+async def _busiest(found: Forecast, groups: Sequence[_Group], weight: float) -> list[Busy]:
+    """The minutes in which most start; the same minute on several days with the same count is told once."""
+    often: Counter[tuple[int, float]] = Counter()
+    first: dict[tuple[int, float], int] = {}
+    for minute, starts in enumerate(found.counts):
+        if starts:
+            key = (minute % (24 * HOUR), starts)
+            often[key] += 1
+            first.setdefault(key, minute)
+    busy = [key for key in often if key[1] > found.peak / 2]
+    best = sorted(busy, key=lambda key: (-key[1], first[key]))[:_BUSIEST]
+    told: list[Busy] = []
+    for key in best:
+        names, schedules = _starting(groups, found.begins + first[key] * MINUTE)
+        told.append(Busy(first[key], key[1], often[key], names, round(schedules * weight)))
+        await asyncio.sleep(0)
+    return told
+
+
+def _starting(groups: Sequence[_Group], begins: int) -> tuple[list[tuple[str, str]], int]:
+    """Some of the schedules that start within a minute, and how many they are."""
+    names: list[tuple[str, str]] = []
+    schedules = 0
+    for group in groups:
+        if group.terms.timing.count(begins - 1, begins + MINUTE - 1) and not group.terms.quiet.is_quiet(begins):
+            schedules += len(group.members)
+            names += [(one.schedule_id, one.columns.name) for one in group.members[: _NAMED - len(names)]]
+    return names, schedules

@@ -1,0 +1,98 @@
+"""What a schedule would do, before it is saved: when it comes, which clock changes bend it, and what it runs into.
+
+Collisions are with the quiet hours that are chosen, and with minutes in which other schedules of the team wake next.
+The second is a look at the index of wake-ups with a bound, so it says 'at least'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+from zoneinfo import ZoneInfo
+
+from noonbell.core.turns import timing_of
+from noonbell.cron import parse
+from noonbell.language import Surprise, Understood
+from noonbell.language.preview import coming_surprises
+from noonbell.schedules.fields import first_anchor, read_fields, require_future
+from noonbell.schedules.records import QuietHoursRecord
+from noonbell.store.coming import ComingStore
+from noonbell.timing import QuietHours
+from noonbell.web.session import Visitor
+from noonbell.web.times import moment
+
+_FIRES: Final = 10
+_MINUTE: Final = 60_000_000
+_MOST_BESIDE: Final = 50
+_LOOKED_AT: Final = 5
+BUSY: Final = 5
+_NOTHING: Final = {"kind": "callback", "name": "preview"}
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """One of the next starts. `beside`: so many others wake in its minute, as far as is known."""
+
+    at: datetime
+    quiet: bool
+    beside: int = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.beside >= BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What is known of a schedule that is not there yet."""
+
+    meant: Understood
+    spec: str
+    timezone: str
+    fires: Sequence[Coming]
+    surprises: Sequence[Surprise]
+    quiet_name: str | None
+
+    @property
+    def silenced(self) -> int:
+        return sum(1 for fire in self.fires if fire.quiet)
+
+    @property
+    def busiest(self) -> Coming | None:
+        found = max(self.fires, key=lambda fire: fire.beside, default=None)
+        return found if found is not None and found.busy else None
+
+
+async def foresee(
+    visitor: Visitor, meant: Understood, given: dict[str, Any], quiet: QuietHoursRecord | None, editing: str | None
+) -> Foresight:
+    """Look ahead. `given` are start_at, end_at and dst; raises as the library does where they do not fit."""
+    now = visitor.service.clock.now()
+    fields = {**meant.fields, **given, "action": _NOTHING}
+    columns = read_fields(fields, None).columns
+    timing = timing_of(columns, first_anchor(columns, now))
+    require_future(columns, timing, now)
+    hours = QuietHours() if quiet is None else QuietHours.from_json({"windows": quiet.windows})
+    found: list[int] = []
+    at = timing.following(now)
+    while at is not None and len(found) < _FIRES:
+        found.append(at)
+        at = timing.following(at)
+    beside = {at: await _beside(visitor, at, editing) for at in found[:_LOOKED_AT]}
+    fires = [Coming(moment(at), hours.is_quiet(at), beside.get(at, 0)) for at in found]
+    bent = (
+        coming_surprises(parse(columns.spec), moment(now), ZoneInfo(columns.timezone), given.get("dst", "literal"))
+        if columns.type == "cron"
+        else ()
+    )
+    return Foresight(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
+
+
+async def _beside(visitor: Visitor, at: int, editing: str | None) -> int:
+    """How many other schedules of the team wake next in the minute of `at`."""
+    begin = at - at % _MINUTE
+    store = cast("ComingStore", visitor.service.store)
+    found = await store.coming(begin - 1, begin + _MINUTE - 1, _MOST_BESIDE, visitor.team)
+    return sum(1 for one in found if one.schedule_id != editing)

@@ -1,0 +1,118 @@
+"""The audit, newest first: who changed what, and every unusual decision, with filters that stay in the address."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final, cast
+
+import msgspec
+from fastapi.responses import Response
+
+from noonbell.core.records import AuditEvent
+from noonbell.ports import AuditFilter
+from noonbell.store.survey import SurveyStore
+from noonbell.web.rendering import segment
+from noonbell.web.routing import page_router
+from noonbell.web.session import Visiting
+from noonbell.web.times import instant, moment
+
+router = page_router()
+
+_PAGE: Final = 50
+_CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_SHORT: Final = 3
+_LONGEST: Final = 60
+# Numbers between these are instants of the years 2001 to 2255.
+_EARLIEST, _LATEST = 10**15, 9 * 10**15
+# What is offered while one types; anything else can be typed.
+EVENTS: Final = (
+    "schedule.created", "schedule.updated", "schedule.paused", "schedule.resumed", "schedule.deleted",
+    "schedule.triggered", "schedule.missed", "schedule.skipped", "schedule.quarantined",
+    "schedule.zone_rules_changed", "quiet_hours.created", "quiet_hours.updated", "quiet_hours.deleted",
+    "secret.created", "secret.updated", "secret.deleted", "channel.created", "channel.updated", "channel.deleted",
+    "rule.created", "rule.updated", "rule.deleted", "monitor.created", "monitor.updated", "monitor.up", "monitor.late",
+    "monitor.down", "message.dead", "api_key.created", "api_key.revoked", "user.created", "user.deleted",
+    "login.succeeded", "login.failed",
+)  # fmt: skip
+
+
+@router.get("/audit")
+async def show(visitor: Visiting) -> Response:
+    asked = {name: visitor.request.query_params.get(name, "").strip() for name in ("subject", "event", "actor")}
+    days = {name: visitor.request.query_params.get(name, "") for name in ("from", "to")}
+    begin, errors = _day(days["from"], "from")
+    end, more_errors = _day(days["to"], "to")
+    wanted = AuditFilter(
+        asked["subject"] or None, asked["event"] or None, asked["actor"] or None,
+        None if begin is None else instant(begin),
+        None if end is None else instant(end + timedelta(days=1)) - 1, visitor.team,
+    )  # fmt: skip
+    cursor = visitor.request.query_params.get("cursor", "")
+    before = int(cursor) if _CURSOR.fullmatch(cursor) else None
+    store = cast("SurveyStore", visitor.service.store)
+    rows = await store.newest_audit(wanted, before, _PAGE + 1)
+    items = [_told(visitor, number, event) for number, event in rows[:_PAGE]]
+    return visitor.page(
+        "audit.html", items=items, asked=asked | days, errors=errors | more_errors, first=before is None,
+        more=rows[_PAGE - 1][0] if len(rows) > _PAGE else None, events=EVENTS,
+        filtered=any((*asked.values(), *days.values())),
+    )  # fmt: skip
+
+
+def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
+    """The beginning of a day in UTC."""
+    if not text:
+        return None, {}
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC), {}
+    except ValueError:
+        return None, {field: "must be a day such as 2026-11-01"}
+
+
+def _told(visitor: Visiting, number: int, event: AuditEvent) -> dict[str, Any]:
+    detail = msgspec.json.decode(event.detail)
+    detail = detail if isinstance(detail, dict) else {"detail": detail}
+    detail.pop("slots_of", None)  # what the slots of a stretch follow from: for programs
+    detail = _dated(detail)
+    text = visitor.service.secrets.mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())
+    return {
+        "number": number, "at": moment(event.at), "event": event.event, "subject": event.subject,
+        "actor": event.actor, "detail": text if detail else "", "gist": visitor.service.secrets.mask(_gist(detail)),
+        "link": _link(event),
+    }  # fmt: skip
+
+
+def _dated(value: Any) -> Any:
+    """Instants, which are stored as microseconds, as people write them."""
+    if isinstance(value, dict):
+        return {name: _dated(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_dated(one) for one in value]
+    if isinstance(value, int) and _EARLIEST < value < _LATEST:
+        return f"{moment(value):%Y-%m-%d %H:%M:%S} UTC"
+    return value
+
+
+def _gist(detail: dict[str, Any]) -> str:
+    """The plain values of a detail on one line."""
+    plain = [
+        f"{name} {value}"
+        for name, value in detail.items()
+        if isinstance(value, str | int | float) and len(str(value)) <= _LONGEST and name != "team"
+    ]
+    return ", ".join(plain[:_SHORT])
+
+
+def _link(event: AuditEvent) -> str | None:
+    """The page of what an event is about, where there is one."""
+    kind = event.event.partition(".")[0]
+    if event.event.endswith(".deleted"):
+        return None
+    return {
+        "schedule": f"/schedules/{segment(event.subject)}",
+        "monitor": f"/monitors/{segment(event.subject)}",
+        "quiet_hours": f"/quiet-hours/{segment(event.subject)}",
+        "channel": f"/channels/{segment(event.subject)}",
+        "rule": f"/rules/{segment(event.subject)}",
+    }.get(kind)

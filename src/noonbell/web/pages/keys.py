@@ -1,0 +1,73 @@
+"""API keys of the team. A key is shown once, on the page that answers its making; no other page can show it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import Path
+from fastapi.responses import Response
+
+from noonbell.api.deps import access_of
+from noonbell.api.problems import ProblemError
+from noonbell.errors import AccessNotFoundError, NoonbellError
+from noonbell.web.pages.refused import refused
+from noonbell.web.routing import page_router
+from noonbell.web.session import Managing, Visitor
+
+router = page_router()
+
+KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
+LASTS: Final = {"1": "a day", "30": "30 days", "90": "90 days", "365": "a year", "": "for ever"}
+_PAGE: Final = 50
+_MOST_TEAMS: Final = 100
+
+
+@router.get("/keys")
+async def show(visitor: Managing) -> Response:
+    return await _shown(visitor)
+
+
+@router.post("/keys")
+async def create(visitor: Managing) -> Response:
+    """Answers with the page itself, not with a way to it: the key is in this answer and nowhere else."""
+    form = visitor.form
+    typed = {name: form.text(name) for name in ("name", "scope", "lasts", "team")}
+    team = typed["team"] or visitor.team
+    if team != visitor.team and not visitor.caller.manages_teams:
+        raise ProblemError(403, "Keys of another team are made by its own admins", kind="foreign-team")
+    if typed["lasts"] not in LASTS:
+        return await _shown(visitor, 422, typed=typed, errors={"lasts": "must be one of those that are offered"})
+    until = visitor.now + timedelta(days=int(typed["lasts"])) if typed["lasts"] else None
+    access = access_of(visitor.service, visitor.caller)
+    try:
+        record, key = await access.create_key(team, [typed["scope"]], name=typed["name"], expires_at=until)
+    except AccessNotFoundError:
+        return await _shown(visitor, 422, typed=typed, errors={"team": "is no team; make it first"})
+    except NoonbellError as error:
+        errors = refused(visitor, error, tuple(typed), {"scopes": "scope"})
+        return await _shown(visitor, 422, typed=typed, errors=errors)
+    visitor.service.events.nudge()
+    return await _shown(visitor, made=record, key=key)
+
+
+@router.post("/keys/{key_id}/revoke")
+async def revoke(visitor: Managing, key_id: KeyInPath) -> Response:
+    record = await visitor.service.access.get_key(key_id, team=visitor.team)
+    await access_of(visitor.service, visitor.caller).revoke_key(key_id, team=visitor.team)
+    visitor.service.events.nudge()
+    return visitor.go("/keys", f"The key “{record.name}” is revoked; it opens nothing any more")
+
+
+async def _shown(visitor: Visitor, status: int = 200, **values: Any) -> Response:
+    after = visitor.request.query_params.get("cursor", "")
+    found = list(await visitor.service.access.list_keys(visitor.team, after=after, limit=_PAGE + 1))
+    teams = []
+    if visitor.caller.manages_teams:
+        teams = [team.name for team in await visitor.service.access.list_teams(limit=_MOST_TEAMS)]
+    usual = {"made": None, "key": None, "errors": {}, "typed": {"scope": "read", "lasts": "90", "team": visitor.team}}
+    return visitor.page(
+        "keys.html", status, items=found[:_PAGE], after=after,
+        more=found[_PAGE - 1].key_id if len(found) > _PAGE else None, teams=teams, lasts=list(LASTS.items()),
+        address_of_service=visitor.service.settings.address, **(usual | values),
+    )  # fmt: skip

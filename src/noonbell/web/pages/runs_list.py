@@ -1,0 +1,32 @@
+"""The latest runs of all schedules of the team, newest first, with a filter by how they ended."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, cast, get_args
+
+from fastapi.responses import Response
+
+from noonbell.core.records import Outcome
+from noonbell.web.routing import page_router
+from noonbell.web.session import Visiting
+
+router = page_router()
+
+_PAGE: Final = 50
+_CURSOR: Final = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}\.(scheduled|manual)", re.ASCII)
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+
+
+@router.get("/runs")
+async def show(visitor: Visiting) -> Response:
+    asked = visitor.request.query_params
+    outcome = asked.get("outcome", "") if asked.get("outcome") in OUTCOMES else ""
+    given = asked.get("cursor", "")
+    cursor = given if _CURSOR.fullmatch(given) else None
+    page = await visitor.schedules.recent_runs(
+        cursor=cursor, limit=_PAGE, outcome=cast("Outcome", outcome) if outcome else None
+    )
+    return visitor.page(
+        "runs.html", items=page.items, more=page.next_cursor, outcome=outcome, outcomes=OUTCOMES, first=cursor is None
+    )

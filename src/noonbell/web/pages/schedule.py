@@ -1,0 +1,247 @@
+"""One schedule: what it is, when it comes, and an account of what became of every occurrence.
+
+A deleted schedule keeps its history, and tasks that a program has declared are shown as they stand; neither can be
+changed here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fastapi.responses import Response
+
+from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.models.schedules import ScheduleTold
+from noonbell.api.paging import ScheduleInPath
+from noonbell.api.problems import ProblemError
+from noonbell.api.written import declared_told, not_editable, schedule_told
+from noonbell.core.records import History
+from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ledger import why_schedule
+from noonbell.schedules.history import Run
+from noonbell.web.ledger_view import latest_occurrences
+from noonbell.web.rendering import segment
+from noonbell.web.routing import page_router
+from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.times import instant, moment
+from noonbell.web.year import year_of
+
+router = page_router()
+
+_SHOWN: Final = 30
+_CHARTED: Final = 200
+_COUNTED: Final = 200
+_COMING: Final = 10
+_HIDDEN: Final = "***"
+
+
+@router.get("/schedules/{schedule_id}")
+async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    history = await _history(visitor, schedule_id)
+    if history is None:
+        return await _declared_page(visitor, declared, schedule_id)
+    found = None if history.removed_at is not None else await visitor.schedules.get(schedule_id)
+    told = None if found is None else schedule_told(found)
+    zone = "UTC" if told is None else told.timezone
+    until = _until(visitor)
+    runs = (await visitor.schedules.runs(schedule_id, limit=_CHARTED)).items
+    began = (await visitor.service.store.epochs(history.sid))[0].from_at
+    return visitor.page(
+        "schedule.html",
+        schedule=told,
+        schedule_id=schedule_id,
+        name=history.name,
+        removed_at=None if history.removed_at is None else moment(history.removed_at),
+        zone=zone,
+        coming=[] if told is None or not told.enabled else await visitor.schedules.preview(schedule_id, _COMING),
+        statistics=await visitor.schedules.statistics(schedule_id, last=_COUNTED),
+        alive=await _alive(visitor, schedule_id),
+        year=await year_of(visitor.service.store, history.sid, zone, visitor.now, moment(began)),
+        points=_points(runs),
+        ledger=await latest_occurrences(visitor.schedules, schedule_id, until or visitor.now, _SHOWN),
+        until=until,
+        quiet=await _quiet(visitor, told),
+        action=None if told is None else shown_action(told.action),
+    )
+
+
+async def _declared_page(visitor: Visitor, declared: DeclaredTasks, schedule_id: str) -> Response:
+    row = await declared.find(visitor.team, schedule_id)
+    if row is None:
+        raise ScheduleNotFoundError("schedule", schedule_id)
+    told = declared_told(row)
+    sid, now = int(row["sid"]), instant(visitor.now)
+    runs = await visitor.service.store.runs(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
+    answer = await why_schedule(visitor.service.store, sid, None, now=now)
+    return visitor.page(
+        "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text
+    )
+
+
+async def _history(visitor: Visitor, schedule_id: str) -> History | None:
+    found = await visitor.service.store.history_of(schedule_id)
+    return found if found is not None and found.team == visitor.team else None
+
+
+def _until(visitor: Visitor) -> datetime | None:
+    """Up to when the ledger is shown: an instant, or the end of a day."""
+    before, day = visitor.request.query_params.get("before"), visitor.request.query_params.get("day")
+    try:
+        if before:
+            at = datetime.fromisoformat(before.replace(" ", "+"))
+        elif day:
+            at = datetime.fromisoformat(f"{day}T00:00:00+00:00") + timedelta(days=1)
+        else:
+            return None
+    except (ValueError, OverflowError):
+        raise ScheduleInvalidError("day", before or day, "must be a day such as 2026-11-01") from None
+    if at.tzinfo is None or not 1970 < at.year < 9998:
+        raise ScheduleInvalidError("before", before, "must be an ISO 8601 time with an offset")
+    return min(at, visitor.now)
+
+
+async def _alive(visitor: Visitor, schedule_id: str) -> Sequence[Run]:
+    """The runs that have not ended."""
+    found = await visitor.service.store.find_schedules([schedule_id])
+    ids = [f"{schedule_id}:{live.kind}:{live.run_for}" for one in found for live in one.lives]
+    alive: list[Run] = []
+    for run_id in ids[:20]:
+        try:
+            alive.append(await visitor.schedules.run(run_id))
+        except ScheduleNotFoundError:
+            continue  # it ended between two looks
+    return alive
+
+
+async def _quiet(visitor: Visitor, told: ScheduleTold | None) -> Any:
+    if told is None or told.quiet_hours_policy_id is None:
+        return None
+    try:
+        return await visitor.schedules.get_quiet_hours(told.quiet_hours_policy_id)
+    except ScheduleNotFoundError:
+        return None
+
+
+def _points(runs: Sequence[Run]) -> str:
+    """For the charts: ends in seconds, durations and lateness in milliseconds, and what each ended as; oldest first."""
+    rows = [run for run in reversed(runs) if run.started_at is not None and run.ended_at is not None]
+    rows.sort(key=lambda run: run.ended_at or run.scheduled_for)
+    return json.dumps(
+        {
+            "at": [round(run.ended_at.timestamp(), 3) for run in rows if run.ended_at is not None],
+            "duration": [None if run.duration is None else _ms(run.duration) for run in rows],
+            "late": [None if run.lateness is None else _ms(run.lateness) for run in rows],
+            "good": [run.state == "succeeded" for run in rows],
+        }
+    )
+
+
+def _ms(span: timedelta) -> float:
+    return round(span.total_seconds() * 1000, 1)
+
+
+def shown_action(action: Mapping[str, Any]) -> dict[str, Any]:
+    """An action for a page: what somebody has written as a credential is hidden, unless it only names a secret."""
+
+    def hidden(tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            return {name: hidden(value) for name, value in tree.items()}
+        return tree if isinstance(tree, str) and tree.startswith("${secrets.") and tree.endswith("}") else _HIDDEN
+
+    shown = dict(action)
+    if "auth" in shown:
+        shown["auth"] = hidden(shown["auth"])
+    headers = shown.get("headers")
+    if isinstance(headers, Mapping):
+        shown["headers"] = {
+            name: hidden(value) if name.lower() in ("authorization", "cookie", "x-api-key") else value
+            for name, value in headers.items()
+        }
+    return shown
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/schedules/{schedule_id}/why")
+async def why(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    """Why it ran, or did not, at a moment; without one, at its latest occurrence."""
+    history = await _history(visitor, schedule_id)
+    if history is not None:
+        sid, name = history.sid, history.name
+    else:
+        row = await declared.find(visitor.team, schedule_id)
+        if row is None:
+            raise ScheduleNotFoundError("schedule", schedule_id)
+        sid, name = int(row["sid"]), str(row["name"])
+    asked = visitor.request.query_params.get("at", "").strip()
+    answer = await why_schedule(visitor.service.store, sid, _moment(asked), now=instant(visitor.now))
+    values: dict[str, Any] = {"text": answer.text, "name": name, "schedule_id": schedule_id, "asked": asked}
+    if visitor.by_script:
+        return visitor.part("parts/why.html", **values)
+    return visitor.page("why.html", **values)
+
+
+def _moment(asked: str) -> datetime | None:
+    """A moment; without an offset it is meant by the clock of the schedule."""
+    if not asked:
+        return None
+    try:
+        at = datetime.fromisoformat(asked.replace(" ", "+"))
+    except ValueError:
+        raise ScheduleInvalidError("at", asked, "must be a time such as 2026-11-01T09:30") from None
+    if not 1970 < at.year < 9998:
+        raise ScheduleInvalidError("at", asked, "must lie between the years 1971 and 9997")
+    return at
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+async def _require_editable(visitor: Visitor, declared: DeclaredTasks, schedule_id: str) -> None:
+    row = await declared.find(visitor.team, schedule_id)
+    if row is not None:
+        raise not_editable(str(row["managed_by"]))
+
+
+@router.post("/schedules/{schedule_id}/pause")
+async def pause(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    await _require_editable(visitor, declared, schedule_id)
+    await visitor.schedules.pause(schedule_id)
+    visitor.service.events.nudge()
+    return visitor.go(f"/schedules/{segment(schedule_id)}", "Paused: it has no occurrences until it is resumed")
+
+
+@router.post("/schedules/{schedule_id}/resume")
+async def resume(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    await _require_editable(visitor, declared, schedule_id)
+    await visitor.schedules.resume(schedule_id)
+    visitor.service.events.nudge()
+    return visitor.go(f"/schedules/{segment(schedule_id)}", "Resumed")
+
+
+@router.post("/schedules/{schedule_id}/run")
+async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    """Run it now, and on to the run, which shows how it goes."""
+    await _require_editable(visitor, declared, schedule_id)
+    try:
+        run_id = await visitor.schedules.trigger(schedule_id)
+    except ScheduleBusyError:
+        told = "It is running already; a run that is asked for has to wait for its end"
+        return visitor.go(f"/schedules/{segment(schedule_id)}", told, "bad")
+    visitor.service.events.nudge()
+    return visitor.go(f"/runs/{segment(run_id)}")
+
+
+@router.post("/schedules/{schedule_id}/delete")
+async def delete(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    await _require_editable(visitor, declared, schedule_id)
+    if not visitor.form.ticked("sure"):
+        raise ProblemError(422, "Say that you are sure; nothing was deleted")
+    name = (await visitor.schedules.get(schedule_id)).name
+    await visitor.schedules.delete(schedule_id)
+    visitor.service.events.nudge()
+    return visitor.go("/schedules", f"“{name}” is deleted; its history stays")

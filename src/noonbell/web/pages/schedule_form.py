@@ -1,0 +1,255 @@
+"""Making and changing a schedule: what is typed is understood as one types, looked ahead, tried, and then saved.
+
+A preview and a trial are parts for the script, and whole pages for whoever has none: the same form with what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi.responses import Response
+
+from noonbell.actions.http.definition import METHODS
+from noonbell.api.declared import Declared
+from noonbell.api.paging import ScheduleInPath
+from noonbell.api.written import not_editable, schedule_told
+from noonbell.errors import (
+    CronError,
+    LanguageError,
+    NoonbellError,
+    ScheduleChangedError,
+    ScheduleExistsError,
+    ScheduleInvalidError,
+    ScheduleNotFoundError,
+)
+from noonbell.schedules.records import QuietHoursRecord
+from noonbell.web import exchange
+from noonbell.web.foresight import Foresight, foresee
+from noonbell.web.rendering import segment
+from noonbell.web.routing import page_router
+from noonbell.web.schedule_fields import DEFAULTS, action_of, fields_of, place_of, typed_of, understood
+from noonbell.web.session import Changing, Form, Visitor
+from noonbell.web.trial import try_action
+
+router = page_router()
+
+_EXAMPLES: Final = (
+    "every weekday at 9am in Kyiv", "every 15 minutes", "the last Friday of the month at 17:00", "0 3 * * *",
+    "tomorrow at 6pm",
+)  # fmt: skip
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/schedules/new")
+async def new(visitor: Changing) -> Response:
+    """An empty form, or one like a schedule that there is."""
+    typed = dict(DEFAULTS)
+    like = visitor.request.query_params.get("like")
+    if like:
+        typed = typed_of(schedule_told(await visitor.schedules.get(like)))
+        typed["name"] = f"{typed['name']} (copy)"
+    if text := visitor.request.query_params.get("when"):
+        typed["when"] = text[:500]
+    return await _form(visitor, typed)
+
+
+@router.post("/schedules/new")
+async def create(visitor: Changing) -> Response:
+    form = visitor.form
+    try:
+        meant = understood(form, visitor.service.clock.now())
+        fields = fields_of(form) | dict(meant.fields)
+        fields.setdefault("name", form.text("when"))
+        if form.text("schedule_id"):
+            fields["schedule_id"] = form.text("schedule_id")
+        made = await visitor.schedules.create(**fields)
+    except NoonbellError as error:
+        return await _refused(visitor, error)
+    visitor.service.events.nudge()
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", f"Made. {meant.description}.")
+
+
+@router.get("/schedules/{schedule_id}/edit")
+async def edit(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    await _require_editable(visitor, declared, schedule_id)
+    told = schedule_told(await visitor.schedules.get(schedule_id))
+    typed = typed_of(told)
+    typed |= {"when_was": typed["when"], "zone_was": typed["timezone"], "seen": _seen(told.epoch, told.updated_at)}
+    return await _form(visitor, typed, editing=schedule_id, name=told.name)
+
+
+@router.post("/schedules/{schedule_id}/edit")
+async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    """Save what is changed, unless somebody else has changed it since the form was loaded."""
+    await _require_editable(visitor, declared, schedule_id)
+    form = visitor.form
+    before = await visitor.schedules.get(schedule_id)
+    try:
+        if form.text("seen") != _seen(before.epoch, before.updated_at):
+            raise ScheduleChangedError(schedule_id)
+        fields = fields_of(form)
+        same = (form.text("when"), form.text("timezone")) == (form.text("when_was"), form.text("zone_was"))
+        if not same:
+            fields |= dict(understood(form, visitor.service.clock.now()).fields)
+        await visitor.schedules.unchanged_since(before).update(schedule_id, **_changed(fields, before))
+    except NoonbellError as error:
+        return await _refused(visitor, error, editing=schedule_id, name=before.name)
+    visitor.service.events.nudge()
+    return visitor.go(
+        f"/schedules/{segment(schedule_id)}", "Saved. What was due before is decided by what held before."
+    )
+
+
+async def _require_editable(visitor: Visitor, declared: Declared, schedule_id: str) -> None:
+    row = await declared.find(visitor.team, schedule_id)
+    if row is not None:
+        raise not_editable(str(row["managed_by"]))
+
+
+def _seen(epoch: int, updated_at: Any) -> str:
+    return f"{epoch}-{updated_at.isoformat()}"
+
+
+def _changed(fields: dict[str, Any], before: Any) -> dict[str, Any]:
+    """Only what is another than before: a field that is sent unchanged would begin an epoch for nothing."""
+    changed: dict[str, Any] = {}
+    for name, value in fields.items():
+        was: Any = getattr(before, name, None)
+        if name in ("start_at", "end_at"):
+            same = value == (None if was is None else was.isoformat())
+        elif name == "tags":
+            same = list(value) == list(was)
+        elif name == "retry":
+            same = all(
+                value.get(key) == getattr(was, key) for key in ("attempts", "delay_seconds", "strategy", "jitter")
+            )
+            same = same and value.get("max_delay_seconds") == was.max_delay_seconds
+        else:
+            same = value == was
+        if not same:
+            changed[name] = value
+    return changed
+
+
+# --- looking ahead, and trying ----------------------------------------------------------------------------------------
+
+
+@router.post("/schedules/preview")
+async def preview(visitor: Changing) -> Response:
+    values = await _foreseen(visitor)
+    if visitor.by_script:
+        return visitor.part("parts/foresight.html", examples=_EXAMPLES, **values)
+    return await _form(visitor, dict(visitor.form), editing=_editing(visitor.form), **values)
+
+
+@router.post("/schedules/test")
+async def test_now(visitor: Changing) -> Response:
+    """Send the request of the form once, and show what was sent and what came back."""
+    editing = _editing(visitor.form)
+    if editing is not None:
+        await visitor.schedules.get(editing)  # it has to be one of the team's
+    values: dict[str, Any] = {"trial": None, "shown": None, "trial_error": None}
+    try:
+        found = await try_action(visitor, action_of(visitor.form), editing)
+        values |= {"trial": found, "shown": exchange.told(found.detail)}
+    except NoonbellError as error:
+        values["trial_error"] = visitor.service.secrets.mask(str(error))
+    if visitor.by_script:
+        return visitor.part("parts/trial.html", editing=editing, **values)
+    return await _form(visitor, dict(visitor.form), editing=editing, **await _foreseen(visitor), **values)
+
+
+async def _foreseen(visitor: Visitor) -> dict[str, Any]:
+    """What the text means and what it leads to, or what is not understood of it."""
+    form = visitor.form
+    values: dict[str, Any] = {"foresight": None, "not_understood": None, "complaint": None, "blank": False}
+    if not form.text("when"):
+        return values | {"blank": True}
+    try:
+        values["foresight"] = await _look(visitor, form)
+    except LanguageError as error:
+        values["not_understood"] = error
+    except (ScheduleInvalidError, CronError) as error:
+        values["complaint"] = str(error)
+    return values
+
+
+async def _look(visitor: Visitor, form: Form) -> Foresight:
+    meant = understood(form, visitor.service.clock.now())
+    given: dict[str, Any] = {"dst": form.text("dst") or "literal"}
+    for name in ("start_at", "end_at"):
+        if form.text(name):
+            given[name] = form.text(name)
+    return await foresee(visitor, meant, given, await _quiet(visitor, form), _editing(form))
+
+
+async def _quiet(visitor: Visitor, form: Form) -> QuietHoursRecord | None:
+    policy_id = form.text("quiet_hours_policy_id")
+    if not policy_id:
+        return None
+    try:
+        return await visitor.schedules.get_quiet_hours(policy_id)
+    except ScheduleNotFoundError:
+        return None
+
+
+def _editing(form: Form) -> str | None:
+    return form.text("editing") or None
+
+
+# --- the form ---------------------------------------------------------------------------------------------------------
+
+
+async def _refused(visitor: Visitor, error: NoonbellError, **more: Any) -> Response:
+    """The form again, with what was typed and what is wrong with it, at the place where it is wrong."""
+    errors: dict[str, str] = {}
+    overall: str | None = None
+    if isinstance(error, LanguageError):
+        errors["when"] = error.reason
+    elif isinstance(error, CronError):
+        errors["when"] = str(error)
+    elif isinstance(error, ScheduleInvalidError):
+        errors[place_of(error.field)] = error.reason
+    elif isinstance(error, ScheduleExistsError):
+        errors[place_of(error.field)] = "is taken; choose another"
+    elif isinstance(error, ScheduleChangedError):
+        overall = "Somebody has changed this schedule since you loaded the form. Open it anew to see how it is now."
+    else:
+        overall = str(error)
+    masked = {name: visitor.service.secrets.mask(text) for name, text in errors.items()}
+    foreseen = await _foreseen(visitor)
+    return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **foreseen, **more)
+
+
+async def _form(
+    visitor: Visitor, typed: Mapping[str, str], *, status: int = 200, editing: str | None = None, **values: Any
+) -> Response:
+    shown = {
+        "typed": typed,
+        "errors": {},
+        "overall": None,
+        "name": None,
+        "foresight": None,
+        "not_understood": None,
+        "complaint": None,
+        "blank": not typed.get("when"),
+        "trial": None,
+        "shown": None,
+        "trial_error": None,
+        "examples": _EXAMPLES,
+    }
+    if status == 200 and typed.get("when") and "foresight" not in values:
+        visitor.form = Form({name: [value] for name, value in {**typed, "editing": editing or ""}.items()})
+        values |= await _foreseen(visitor)
+    return visitor.page(
+        "schedule_form.html",
+        status,
+        editing=editing,
+        quiet_hours=await visitor.schedules.list_quiet_hours(),
+        methods=METHODS,
+        commands_allowed=bool(visitor.service.settings.allowed_commands),
+        **(shown | values),
+    )

@@ -1,0 +1,131 @@
+"""The list of schedules: searched, filtered, a page of fifty at a time, and changed many at once.
+
+A page costs what it shows: the cursor is the number of the last schedule on it, and no page counts all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi.responses import Response
+
+from noonbell.api.declared import Declared
+from noonbell.api.listing import schedule_page
+from noonbell.api.problems import ProblemError
+from noonbell.errors import NoonbellError, ScheduleBusyError, ScheduleInvalidError
+from noonbell.ports import ScheduleFilter
+from noonbell.schedules import Schedules
+from noonbell.web.routing import page_router
+from noonbell.web.session import Changing, Visiting, Visitor
+
+router = page_router()
+
+PAGE: Final = 50
+_LONGEST_CURSOR: Final = 18
+_TYPES: Final = ("cron", "interval", "one_shot")
+
+
+@router.get("/schedules")
+async def schedules(visitor: Visiting, declared: Declared) -> Response:
+    asked = visitor.request.query_params
+    wanted = _wanted(visitor)
+    after = asked.get("cursor", "")
+    number = int(after) if after.isascii() and after.isdigit() and len(after) <= _LONGEST_CURSOR else 0
+    found = await schedule_page(visitor.service.store, await declared.of_team(visitor.team), wanted, number, PAGE)
+    quiet = await visitor.schedules.list_quiet_hours()
+    return visitor.page(
+        "schedules.html",
+        items=found.items,
+        next_cursor=found.next_cursor,
+        first=number == 0,
+        filtered=any(asked.get(name) for name in ("q", "state", "type", "tag", "quiet", "owner")),
+        quiet_hours=quiet,
+        quiet_names={one.policy_id: one.name for one in quiet},
+    )
+
+
+def _wanted(visitor: Visitor) -> ScheduleFilter:
+    """The filters of the address; what is no filter is passed over, as somebody types in it."""
+    asked = visitor.request.query_params
+    state, kind = asked.get("state"), asked.get("type")
+    return ScheduleFilter(
+        team=visitor.team,
+        enabled={"on": True, "paused": False}.get(state or ""),
+        type=kind if kind in _TYPES else None,
+        tag=_text(asked.get("tag")),
+        name_contains=_text(asked.get("q")),
+        quiet_hours_policy_id=_text(asked.get("quiet")),
+        managed_by=_text(asked.get("owner")),
+    )
+
+
+def _text(value: str | None) -> str | None:
+    found = (value or "").strip().replace("\0", "")[:500]
+    return found or None
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@router.post("/schedules/bulk")
+async def bulk(visitor: Changing) -> Response:
+    """Do the same with every schedule that is ticked; what is refused for one leaves the others done, and is told."""
+    ids = list(dict.fromkeys(visitor.form.all("ids")))[:PAGE]
+    back = visitor.form.text("back")
+    path = back if back.startswith("/schedules") else "/schedules"
+    if not ids:
+        return visitor.go(path, "Tick the schedules first; nothing was changed", "bad")
+    done = _DONE.get(visitor.form.text("do"))
+    if done is None:
+        raise ProblemError(422, "Choose what to do with the ticked schedules", field="do")
+    refused: list[str] = []
+    for schedule_id in ids:
+        try:
+            await _do(visitor, schedule_id)
+        except NoonbellError as error:
+            refused.append(f"{schedule_id}: {error}")
+    visitor.service.events.nudge()
+    told = f"{len(ids) - len(refused)} of {len(ids)} {done}"
+    if refused:
+        return visitor.go(path, f"{told}. Not done: {'; '.join(refused[:3])}", "bad")
+    return visitor.go(path, told)
+
+
+_DONE: Final = {
+    "pause": "paused", "resume": "resumed", "run": "asked to run now", "delete": "deleted", "tag": "tagged",
+    "untag": "untagged", "quiet": "given these quiet hours",
+}  # fmt: skip
+
+
+async def _do(visitor: Visitor, schedule_id: str) -> None:
+    schedules, form = visitor.schedules, visitor.form
+    what = form.text("do")
+    if what == "pause":
+        await schedules.pause(schedule_id)
+    elif what == "resume":
+        await schedules.resume(schedule_id)
+    elif what == "delete":
+        await schedules.delete(schedule_id)
+    elif what == "quiet":
+        await schedules.update(schedule_id, quiet_hours_policy_id=form.text("policy") or None)
+    elif what == "run":
+        await _run(schedules, schedule_id)
+    else:
+        await _retag(schedules, schedule_id, form.text("value"), add=what == "tag")
+
+
+async def _run(schedules: Schedules, schedule_id: str) -> None:
+    try:
+        await schedules.trigger(schedule_id)
+    except ScheduleBusyError as error:
+        raise ScheduleInvalidError("schedule", schedule_id, "is running already") from error
+
+
+async def _retag(schedules: Schedules, schedule_id: str, tag: str, *, add: bool) -> None:
+    if not tag:
+        raise ScheduleInvalidError("tags", tag, "must be named beside the button")
+    before: Sequence[Any] = (await schedules.get(schedule_id)).tags
+    after = [*before, tag] if add else [one for one in before if one != tag]
+    if list(dict.fromkeys(after)) != list(before):
+        await schedules.update(schedule_id, tags=after)

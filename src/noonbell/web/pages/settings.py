@@ -1,0 +1,48 @@
+"""The settings of the service with where each came from. They are changed where they were made, not here."""
+
+from __future__ import annotations
+
+from fastapi.responses import Response
+
+from noonbell import __version__
+from noonbell.api.problems import ProblemError
+from noonbell.config import ABOUT, shown
+from noonbell.web.routing import page_router
+from noonbell.web.session import Managing
+
+router = page_router()
+
+
+@router.get("/settings")
+async def show(visitor: Managing) -> Response:
+    items = [
+        {"name": name, "value": _text(value), "source": source, "about": ABOUT[name]}
+        for name, value, source in shown(visitor.service.settings)
+    ]
+    return visitor.page(
+        "settings.html", items=items, version=__version__, usable=visitor.service.secrets.usable,
+        manages=visitor.caller.manages_teams,
+    )  # fmt: skip
+
+
+@router.post("/settings/rotate-master-key")
+async def rotate(visitor: Managing) -> Response:
+    """After a master key was added: everything that is sealed is wrapped anew. No value is shown or changed."""
+    if not visitor.caller.manages_teams:
+        raise ProblemError(
+            403, "The master key belongs to all teams; this takes an admin of the first", kind="operator"
+        )
+    done = await visitor.schedules.secrets.rotate()
+    told = f"{done.rewrapped} wrapped anew under the newest master key"
+    if done.unreadable:
+        return visitor.go("/settings", f"{told}, {len(done.unreadable)} could not be read", "bad")
+    return visitor.go("/settings", told)
+
+
+def _text(value: object) -> str:
+    """As one would write it."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,93 @@
+"""Templates. Everything that is put into one is escaped, and a name that is not there is an error, not a blank."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from noonbell.web import times
+from noonbell.web.assets import asset_url
+
+
+class Place(NamedTuple):
+    """Where the navigation leads."""
+
+    path: str
+    label: str
+    icon: str
+
+
+NAVIGATION: Final[tuple[tuple[str, tuple[Place, ...]], ...]] = (
+    (
+        "Watch",
+        (
+            Place("/", "Overview", "bell"),
+            Place("/schedules", "Schedules", "clock"),
+            Place("/runs", "Runs", "play"),
+            Place("/forecast", "Forecast", "grid"),
+            Place("/monitors", "Monitors", "pulse"),
+        ),
+    ),
+    (
+        "Arrange",
+        (
+            Place("/quiet-hours", "Quiet hours", "moon"),
+            Place("/channels", "Channels & rules", "megaphone"),
+            Place("/secrets", "Secrets", "lock"),
+        ),
+    ),
+    (
+        "Account for",
+        (
+            Place("/audit", "Audit", "list"),
+            Place("/keys", "Keys", "key"),
+            Place("/team", "Team", "people"),
+            Place("/instances", "Instances", "server"),
+            Place("/settings", "Settings", "gear"),
+        ),
+    ),
+)
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("noonbell.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.globals.update(asset=asset_url, navigation=NAVIGATION, address=address)
+    made.filters.update(
+        iso=times.iso, clock=times.clock, day=times.day, full=times.full, place=times.place, ago=times.ago,
+        lasted=times.lasted, segment=segment, pretty=pretty,
+    )  # fmt: skip
+    return made
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+def page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page for somebody who is not logged in."""
+    return HTMLResponse(render(template, values), status)
+
+
+def segment(text: str) -> str:
+    """A text as one part of a path, slashes and all."""
+    return quote(str(text), safe="")
+
+
+def address(path: str, **asked: Any) -> str:
+    """A path with a query; what is None or empty is left out."""
+    given = {name: value for name, value in asked.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def pretty(value: Any) -> str:
+    """A value as JSON that people can read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)

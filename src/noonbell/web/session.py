@@ -1,0 +1,188 @@
+"""Who looks at a page: the dependencies that give a page its `Visitor`, or lead to the login.
+
+    async def show(visitor: Visiting) -> Response:          # anybody who is logged in
+    async def change(visitor: Changing) -> Response:        # may write; the form is one of ours, and is read
+    async def manage(visitor: Managing) -> Response:        # as Changing, for admins
+
+Every page takes exactly one of them; a test goes through the table of routes and holds that. What changes something is
+a POST, and a POST without the token of its session is refused, whatever the page does with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from noonbell.access import Caller, Scope, Session
+from noonbell.api.deps import Serving, schedules_of
+from noonbell.api.problems import ProblemError
+from noonbell.bootstrap import Service
+from noonbell.schedules import Schedules
+from noonbell.web import forms, rendering, times
+
+TOLD_COOKIE: Final = "noonbell_told"
+CSRF_HEADER: Final = "x-csrf-token"
+_TOLD_SECONDS: Final = 60
+_LONGEST_TOLD: Final = 1_000
+_SEE_OTHER: Final = 303
+
+
+class NotLoggedInError(Exception):
+    """Nobody is logged in: `web/routing.py` leads to the login."""
+
+
+class Form(Mapping[str, str]):
+    """The fields of a form: each by its last value, and `all` of one that may come several times."""
+
+    def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[name][-1]
+
+    def __iter__(self) -> Any:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def all(self, name: str) -> list[str]:
+        return list(self._fields.get(name, ()))
+
+    def text(self, name: str) -> str:
+        """Without the blanks around it; empty where it was not sent."""
+        return self.get(name, "").strip()
+
+    def ticked(self, name: str) -> bool:
+        return self.get(name, "") not in ("", "off", "false", "0")
+
+
+class Visitor:
+    """Somebody who is logged in, and the request that he makes."""
+
+    def __init__(self, service: Service, request: Request, session: Session, caller: Caller) -> None:
+        self.service = service
+        self.request = request
+        self.session = session
+        self.caller = caller
+        self.form = Form({})
+
+    @property
+    def team(self) -> str:
+        return self.caller.team
+
+    @property
+    def schedules(self) -> Schedules:
+        """Those of his team, in his name."""
+        return schedules_of(self.service, self.caller)
+
+    @property
+    def now(self) -> datetime:
+        return times.moment(self.service.clock.now())
+
+    @property
+    def by_script(self) -> bool:
+        """Whether a script asks, which wants a part of a page and follows no redirect."""
+        return self.request.headers.get("hx-request") == "true"
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page, with what every page shows; what the last change had to tell is told here, once."""
+        told = _read_told(self.request.cookies.get(TOLD_COOKIE))
+        shown = rendering.render(template, {**self._shared(), "told": told, **values})
+        answer = HTMLResponse(shown, status)
+        if told is not None:
+            forms.drop_cookie(self.service, answer, TOLD_COOKIE)
+        return answer
+
+    def part(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """A part of a page, for a script that puts it in its place."""
+        shown = rendering.render(template, {**self._shared(), **values})
+        return HTMLResponse(shown, status)
+
+    def go(self, path: str, told: str | None = None, tone: str = "good") -> Response:
+        """On to another page, which says what was done; `tone` is good, bad or plain."""
+        answer: Response
+        if self.by_script:
+            answer = Response(status_code=200, headers={"HX-Redirect": path})
+        else:
+            answer = RedirectResponse(path, _SEE_OTHER)
+        if told is not None:
+            forms.set_cookie(self.service, answer, TOLD_COOKIE, _written_told(tone, told), seconds=_TOLD_SECONDS)
+        return answer
+
+    def _shared(self) -> dict[str, Any]:
+        url = self.request.url
+        return {
+            "me": self.session.user,
+            "team": self.caller.team,
+            "may_write": self.caller.may("write"),
+            "may_manage": self.caller.may("admin"),
+            "csrf": self.session.csrf,
+            "path": url.path,
+            "here": url.path + (f"?{url.query}" if url.query else ""),
+            "query": dict(self.request.query_params),
+            "now": self.now,
+            "demo": self.service.settings.demo,
+        }
+
+
+def _written_told(tone: str, told: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([tone, told[:_LONGEST_TOLD]]).encode()).decode()
+
+
+def _read_told(cookie: str | None) -> tuple[str, str] | None:
+    """What a cookie of ours holds; of anybody else's, nothing. It is text, and is shown as text."""
+    try:
+        tone, told = json.loads(base64.urlsafe_b64decode(cookie or ""))
+    except (ValueError, TypeError):
+        return None
+    if tone not in ("good", "bad", "plain") or not isinstance(told, str):
+        return None
+    return tone, told[:_LONGEST_TOLD]
+
+
+# --- dependencies -----------------------------------------------------------------------------------------------------
+
+
+async def _visitor(request: Request, service: Serving) -> Visitor:
+    found = await forms.session_of(service, request)
+    if found is None:
+        raise NotLoggedInError
+    visitor = Visitor(service, request, *found)
+    request.state.visitor = visitor  # for the page that tells of an error
+    request.scope["noonbell.caller"] = visitor.caller  # for the access log
+    if request.method not in ("GET", "HEAD"):
+        fields = await forms.read_fields(request)
+        given = request.headers.get(CSRF_HEADER) or fields.get("csrf", [""])[-1]
+        forms.require_own_form(request, given, visitor.session.csrf)
+        visitor.form = Form(fields)
+    return visitor
+
+
+def _requiring(scope: Scope) -> Callable[..., Awaitable[Visitor]]:
+    async def require(visitor: Annotated[Visitor, Depends(_visitor)]) -> Visitor:
+        if not visitor.caller.may(scope):
+            raise ProblemError(403, f"This needs the right to {scope}; yours is less", kind="scope-missing")
+        return visitor
+
+    return require
+
+
+reader = _requiring("read")
+writer = _requiring("write")
+manager = _requiring("admin")
+
+Visiting = Annotated[Visitor, Depends(reader)]
+Changing = Annotated[Visitor, Depends(writer)]
+Managing = Annotated[Visitor, Depends(manager)]
+
+# Which right a page asks for: what the test of all pages goes by.
+REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", manager: "admin"}

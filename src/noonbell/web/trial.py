@@ -1,0 +1,82 @@
+"""'Test now': the request of an action, sent once, and what came back. Nothing is stored but a line in the audit.
+
+It goes the way of every run: secrets filled in and masked, egress asked, the answer judged. A schedule that is not
+saved yet has no keys to sign with, so its trial is not signed. The other side is waited for LONGEST seconds at most.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from noonbell.actions.http.jobs import HttpJobs
+from noonbell.actions.registry import check_action
+from noonbell.actions.results import Finished
+from noonbell.core.detail import unpack
+from noonbell.core.records import AuditEvent, Definition, ScheduleColumns, Start, StoredSchedule
+from noonbell.errors import HttpJobFailedError, ScheduleInvalidError
+from noonbell.web.session import Visitor
+
+LONGEST: Final = 30.0
+
+
+class Trial(NamedTuple):
+    """What was sent and what came; `signed` says whether it was as a run would be."""
+
+    good: bool
+    detail: dict[str, Any]
+    signed: bool
+
+
+async def try_action(visitor: Visitor, given: dict[str, Any], schedule_id: str | None) -> Trial:
+    """Send it. Raises ScheduleInvalidError where the action is no http action, or is written wrong."""
+    action = check_action(given)
+    if action["kind"] != "http":
+        reason = "can be tried without saving where it is http; save it, and press Run now"
+        raise ScheduleInvalidError("action.kind", action["kind"], reason)
+    signed = schedule_id is not None and action.get("sign") is not False
+    if schedule_id is None:
+        action["sign"] = False
+    timeout = dict(action.get("timeout", {}))
+    timeout["total"] = min(float(timeout.get("total", LONGEST)), LONGEST)
+    action["timeout"] = timeout
+    service, now = visitor.service, visitor.service.clock.now()
+    jobs = HttpJobs(service.clock, egress=service.egress, secrets=service.secrets)
+    start = Start(
+        sid=0, kind="manual", run_for=now, fence=0, attempt=1, cause="manual", epoch=0, started_at=now, due_at=now,
+        following=None,
+    )  # fmt: skip
+    try:
+        finished: Finished = await jobs.prepare(_as_stored(action, schedule_id, visitor.team, now), start).call()
+        good, packed = True, finished.detail
+    except HttpJobFailedError as error:
+        good, packed = False, error.detail
+    finally:
+        await jobs.close()
+    detail = {} if packed is None else unpack(packed)
+    await _tell(visitor, schedule_id, detail, now, good=good)
+    return Trial(good, detail, signed and service.secrets.usable)
+
+
+async def _tell(visitor: Visitor, schedule_id: str | None, detail: dict[str, Any], now: int, *, good: bool) -> None:
+    """A request that somebody has sent from here leaves a trace, as every other."""
+    request = detail.get("request") or {}
+    told = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}
+    event = AuditEvent(
+        now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(told), visitor.team
+    )
+    await visitor.service.store.tell([event])
+
+
+def _as_stored(action: dict[str, Any], schedule_id: str | None, team: str, now: int) -> StoredSchedule:
+    """The action as a schedule that is due now; only what a request is made from matters."""
+    definition = msgspec.json.encode(Definition(action=action)).decode()
+    return StoredSchedule(
+        sid=0, schedule_id=schedule_id or "trial", enabled=True, managed_by="api", lane="", created_at=now,
+        columns=ScheduleColumns("trial", "interval", "60", "UTC", None, "skip", None, definition),
+        updated_at=now, next_run_at=now, last_run_at=None, last_attempt_at=None, last_success_at=None,
+        last_failure_at=None, epoch=0, cursor_at=now, anchor_at=now, backlog_left=None, backlog_until=None,
+        last_run_for=None, quiet=None, ran=None, lives=[], team=team,
+    )  # fmt: skip
