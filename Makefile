@@ -50,7 +50,7 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --
 endef
 
 .PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules bench-http \
-  bench-serve faults lock clean
+  bench-serve bench-web faults lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -80,7 +80,7 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## The import contracts between the layers
 	$(BIN)/lint-imports
 
-bench: bench-cron bench-engine bench-schedules bench-http bench-serve ## All benchmarks
+bench: bench-cron bench-engine bench-schedules bench-http bench-serve bench-web ## All benchmarks
 
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
@@ -97,7 +97,10 @@ bench-http: $(STAMP) ## HTTP jobs through the whole path, beside bare aiohttp
 bench-serve: $(STAMP) ## How long the service takes to be ready, with a thousand schedules and with a million
 	$(BIN)/python benchmarks/bench_serve.py
 
-faults: $(STAMP) ## The long runs: every zone and transition, the fuzz, the simulation, real crashes
+bench-web: $(STAMP) ## How long the pages of the dashboard take, with a thousand schedules and with a million
+	$(BIN)/python -m benchmarks.bench_web
+
+faults: $(STAMP) ## The long runs: every zone, the fuzz, the simulation, random histories, real crashes
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000

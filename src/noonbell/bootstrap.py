@@ -24,7 +24,7 @@ from noonbell.access import Access
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.config import Settings
+from noonbell.config import Settings, is_loopback
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError, describe_error
 from noonbell.monitors import Monitors
@@ -84,6 +84,7 @@ class Service:
         self.started_at: int | None = None
         self._registrations = registrations
         self._sweeping: asyncio.Task[None] | None = None
+        self._patience: asyncio.Timeout | None = None  # how long a stop that is under way waits for the tasks
         self._abandoned = False  # a stop has left something that may still want to write
 
     async def backlog(self) -> dict[str, int]:
@@ -140,7 +141,10 @@ class Service:
                 await self._sweeping
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
-            logger.warning("Some runs have not ended in %g s; the next start takes them up again", timeout)
+            logger.warning(
+                "Some runs have not ended in %g s and are cut off; the next start takes up again those that may be "
+                "repeated, and the others end as unknown", timeout or 0,
+            )  # fmt: skip
         return all(ended)
 
     async def _stop_schedules(self, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
@@ -154,15 +158,25 @@ class Service:
             return False
 
     async def _stop_tasks(self, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
-        """The tasks of an application are taken up again by its next start, as after a crash."""
+        """The tasks of an application are taken up again by its next start, as after a crash.
+
+        A second stop gives the first one its own time: both end together.
+        """
         if self.tasks is None:
             return True
+        if self._patience is not None:
+            if not self._patience.expired():
+                until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+                self._patience.reschedule(until)
+            return False
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as self._patience:
                 await self.tasks.close()
         except TimeoutError:
             self._abandoned = True
             return False
+        finally:
+            self._patience = None
         return True
 
     async def close(self) -> None:
@@ -193,5 +207,11 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
 
 
 def _allowed(settings: Settings) -> tuple[str, ...]:
-    """What schedules may reach; the demo's target is this service, at its own port and nowhere else."""
-    return (*settings.egress_allow, f"127.0.0.1:{settings.port}") if settings.demo else settings.egress_allow
+    """What schedules may reach; the demo's target is this service, at its own port and nowhere else.
+
+    Only where nobody else reaches the service: egress knows hosts and ports, no paths and no teams, so whoever may
+    write a schedule could send it anywhere in the API, as from this machine, with no other key than he has himself.
+    """
+    if not settings.demo or not is_loopback(settings.host):
+        return settings.egress_allow
+    return (*settings.egress_allow, f"127.0.0.1:{settings.port}")

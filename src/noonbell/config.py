@@ -11,6 +11,7 @@ Nothing is opened or looked up here; whether a host or a store can be reached is
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -60,6 +61,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return True if ANY_COMMAND in self.commands else self.commands
 
     @property
+    def is_https(self) -> bool:
+        """Whether people reach the service by https alone, as far as the settings tell."""
+        return (self.public_url or "").startswith("https://")
+
+    @property
     def address(self) -> str:
         """Where people reach the service."""
         if self.public_url is not None:
@@ -87,7 +93,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "key_requests_per_minute": "how many requests an API key has in a minute; 0 is no limit",
     "address_requests_per_minute": "how many requests an address has in a minute; 0 is no limit",
     "largest_body_bytes": "larger requests are refused",
-    "shutdown_seconds": "how long a stop waits for runs; what has not ended by then starts again with the next start",
+    "shutdown_seconds": "how long a stop waits for runs; what has not ended by then is cut off",
     "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
 }
 NAMES: Final = tuple(ABOUT)
@@ -137,6 +143,19 @@ def _list(value: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
+def _networks(value: object) -> tuple[str, ...]:
+    """Addresses and networks. Everybody is none: then each could choose the address that he is counted by."""
+    found = _list(value)
+    for part in found:
+        try:
+            network = ipaddress.ip_network(part)
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen == 0:
+            raise ValueError(f"must be addresses or networks such as 10.0.0.7 or 10.0.0.0/24, and {part!r} is none")
+    return found
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         if value not in choices:
@@ -178,8 +197,10 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "address_requests_per_minute": _whole(0, 10_000_000),
     "largest_body_bytes": _whole(1_000, 1_000_000_000),
     "shutdown_seconds": _seconds,
-    "trusted_proxies": _list,
+    "trusted_proxies": _networks,
 }
+# Flags of `noonbell serve` that are not called as their settings are.
+_FLAGS: Final = {"master_keys_file": "--key-file", "egress_allow": "--allow", "commands": "--command"}
 # Settings that may hold a password inside an address.
 _ADDRESSES: Final = frozenset({"store", "egress_proxy"})
 
@@ -247,7 +268,17 @@ def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, object, str
 
 def _from_flags(flags: Mapping[str, Any]) -> list[tuple[str, object, str]]:
     given = ((name, value) for name, value in flags.items() if value is not None and value != ())
-    return [(name, value, f"the flag --{name.replace('_', '-')}") for name, value in given]
+    return [(name, value, f"the flag {_FLAGS.get(name, '--' + name.replace('_', '-'))}") for name, value in given]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

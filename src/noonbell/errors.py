@@ -629,18 +629,19 @@ class ScheduleBusyError(ScheduleError):
 
 
 class ScheduleChangedError(ScheduleError):
-    """A schedule was to be changed as it was seen, and somebody else has changed it since."""
+    """A schedule, or another `thing`, was to be changed as it was seen, and somebody else has changed it since."""
 
     schedule_id: str
 
-    def __init__(self, schedule_id: str) -> None:
+    def __init__(self, schedule_id: str, thing: str = "schedule") -> None:
         super().__init__(
-            f'The schedule "{schedule_id}" was changed meanwhile; look at it again before you change it',
+            f'The {thing} "{schedule_id}" was changed meanwhile; look at it again before you change it',
             scheduleId=schedule_id,
+            thing=thing,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.schedule_id,)
+        return type(self), (self.schedule_id, self.details["thing"])
 
 
 class ScheduleViewError(ScheduleError):

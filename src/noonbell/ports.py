@@ -384,12 +384,21 @@ class ScheduleStore(Store, Protocol):
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
-        """Create or replace a policy; each schedule that refers to it is edited in the same transaction."""
+    async def put_quiet_hours(
+        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
+    ) -> None:
+        """Create or replace a policy; each schedule that refers to it is edited in the same transaction.
+
+        With `seen_at`, the `updated_at` that the writer has seen, ScheduleChangedError is raised where the policy has
+        another one by now, or is gone.
+        """
         ...
 
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
-        """Delete a policy; False where there is none. Raises QuietHoursInUseError where a schedule refers to it."""
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
+        """Delete a policy; False where there is none. Raises QuietHoursInUseError where a schedule refers to it.
+
+        `seen_at` is as in put_quiet_hours.
+        """
         ...
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
@@ -529,8 +538,13 @@ class DocumentStore(Protocol):
         """A page by id, past `after`; of one team or of all."""
         ...
 
-    async def drop_documents(self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = ()) -> int:
-        """Take them out; returns how many there were. The audit is told only where there was one."""
+    async def drop_documents(
+        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
+    ) -> int:
+        """Take them out; returns how many there were. The audit is told only where there was one.
+
+        Raises DocumentConflictError, and takes none out, where one of them is not of the version `expected`.
+        """
         ...
 
     async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from noonbell.access import User
+from noonbell.access.addresses import counted_as
 from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
 from noonbell.access.records import LOGIN_FAILURES, SESSION, USER
@@ -111,6 +112,70 @@ async def test_failures_are_counted_one_by_one_when_they_come_together(world: Wo
     with pytest.raises(LoginRefusedError) as caught:
         await world.access.verify_password("ann", GOOD, "10.0.0.7")
     assert caught.value.retry_after_seconds == 1
+
+
+async def test_many_guesses_at_once_are_not_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ann(world)
+    looked: list[str] = []
+    release = asyncio.Event()
+
+    async def fits(_: Passwords, hashed: str | None, password: str) -> bool:
+        del hashed
+        looked.append(password)
+        await release.wait()
+        return False
+
+    monkeypatch.setattr(Passwords, "fits", fits)
+    guesses = [
+        asyncio.ensure_future(world.access.verify_password("ann", f"guess {number}", f"10.0.0.{number}"))
+        for number in range(60)
+    ]
+    throttled, _ = await asyncio.wait(guesses, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    assert throttled
+    assert all(isinstance(one.exception(), LoginRefusedError) for one in throttled)
+    release.set()
+    ended = await asyncio.gather(*guesses, return_exceptions=True)
+    waits = [one.retry_after_seconds for one in ended if isinstance(one, LoginRefusedError)]
+    assert len(looked) == FREE["account"]
+    assert len(waits) == 60
+    assert waits.count(None) == FREE["account"]
+
+
+async def test_many_guesses_at_once_from_one_address_are_not_looked_at(world: World) -> None:
+    ended = await asyncio.gather(*(fail(world, f"user{number}", "10.0.0.1") for number in range(50)))
+    assert [one.retry_after_seconds for one in ended].count(None) == FREE["address"]
+
+
+async def test_logins_that_succeed_cost_an_address_nothing(world: World) -> None:
+    await ann(world)
+    for _ in range(FREE["address"] - 1):
+        await fail(world, "somebody")
+        await world.clock.jump(timedelta(seconds=31))
+    for _ in range(5):
+        assert (await world.access.verify_password("ann", GOOD, "10.0.0.1")).name == "ann"
+    assert (await fail(world, "another")).retry_after_seconds is None
+    assert (await fail(world, "another")).retry_after_seconds == 1
+
+
+async def test_the_addresses_of_one_network_count_as_one(world: World) -> None:
+    for number in range(FREE["address"]):
+        await fail(world, f"user{number}", f"2001:db8:1:2::{number + 1:x}")
+    assert (await fail(world, "another", "2001:db8:1:2:ffff::9")).retry_after_seconds == 1
+    assert (await fail(world, "another", "2001:db8:1:3::1")).retry_after_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_how_an_address_is_counted(address: str, counted: str) -> None:
+    assert counted_as(address) == counted
 
 
 async def test_time_forgets_failures(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, MutableMapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,10 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from noonbell.api.routes.events import EventStream, written
+from noonbell.access import Caller
+from noonbell.api.problems import ProblemError
+from noonbell.api.routes import events as events_routes
+from noonbell.api.routes.events import MOST_OF_ONE, MOST_OF_TEAM, MOST_READERS, EventStream, Places, written
 from noonbell.engine import SystemClock
 from noonbell.ports import ScheduleStore
 from noonbell.schedules import Schedules
@@ -21,6 +24,7 @@ from noonbell.schedules.live import KEPT, LiveChanges, LiveEvent
 from noonbell.store.memory import MemoryStore
 from noonbell.store.opening import open_store
 from noonbell.testing import ManualClock
+from noonbell.web.forms import SESSION_COOKIE
 from tests.api.conftest import Client
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -47,6 +51,14 @@ class Stream:
                 if field:
                     found[field] = value
         raise EOFError
+
+    async def rest(self) -> int:
+        """How many events come until the stream ends."""
+        number = 0
+        with suppress(EOFError):
+            while await self.next():
+                number += 1
+        return number
 
 
 @asynccontextmanager
@@ -113,6 +125,18 @@ async def test_who_hangs_up_is_forgotten(live: Client) -> None:
             await asyncio.sleep(0.01)
 
 
+def _stream(events: AsyncIterator[LiveEvent | None], stopping: asyncio.Event, **changes: Any) -> EventStream:
+    async def ask() -> Caller | None:
+        return _caller()
+
+    usual: dict[str, Any] = {"caller": _caller(), "places": Places(), "ask": ask}
+    return EventStream(events, stopping, **(usual | changes))
+
+
+def _caller(name: str = "one", team: str = "default") -> Caller:
+    return Caller(f"key:{name}", team, frozenset({"read"}), key_id=name)
+
+
 async def test_a_client_that_does_not_read_is_cut() -> None:
     """Whoever does not take what is sent within the time is let go, and the generator is closed with it."""
     closed = asyncio.Event()
@@ -136,9 +160,102 @@ async def test_a_client_that_does_not_read_is_cut() -> None:
             await asyncio.Event().wait()  # its buffers are full
 
     async with asyncio.timeout(10):
-        await EventStream(events(), asyncio.Event(), send_seconds=0.01)({"type": "http"}, receive, send)
+        await _stream(events(), asyncio.Event(), send_seconds=0.01)({"type": "http"}, receive, send)
     assert closed.is_set()
     assert len(sent) == 4
+
+
+async def test_a_stop_ends_an_answer_once() -> None:
+    """The stream may come to its own end while it is being cut off; a second end would be an error of the server."""
+    stopping = asyncio.Event()
+
+    async def events() -> AsyncIterator[LiveEvent | None]:
+        yield None
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def receive() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+        if len(sent) == 3:
+            stopping.set()
+
+    async with asyncio.timeout(10):
+        await _stream(events(), stopping)({"type": "http"}, receive, send)
+    assert [message.get("more_body") for message in sent] == [None, True, True, False]
+
+
+# --- the right to it --------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_ends_with_its_key(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_routes, "ASK_SECONDS", 0.01)
+    doomed, spared = await live.with_key("default", "read"), live.read
+    key_id = live.keys["default/read"].split("_")[1]
+    async with following(doomed) as stream, following(spared) as other:
+        await live.service.access.revoke_key(key_id)
+        assert await stream.rest() <= 1, "nothing but the news of its end"
+        assert (await other.next())["data"]["event"] == "api_key.revoked"
+
+
+async def test_a_session_that_has_ended_ends_its_stream(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_routes, "ASK_SECONDS", 0.01)
+    access = live.service.access
+    user = await access.create_admin("ann", "a long enough password")
+    for end in ("logout", "password", "deleted"):
+        session = await access.open_session(user, "127.0.0.1")
+        cookie = {"Cookie": f"{SESSION_COOKIE}={session.token}"}
+        async with live.anonymous.stream("GET", "/events", headers=cookie) as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": hello"
+            if end == "logout":
+                await access.close_session(session.token)
+            elif end == "password":
+                await access.set_password("ann", "another long password")
+            else:
+                await access.create_admin("bob", "a long enough password")
+                await access.delete_user("ann")
+            async with asyncio.timeout(20):
+                assert [line async for line in lines if line.startswith("never")] == [], "it ends by itself"
+
+
+async def test_one_key_takes_its_share_and_no_more(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_routes, "MOST_OF_ONE", 2)
+    async with following(live.read), following(live.read):
+        refused = await live.read.get("/api/v1/events")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "30")
+        assert refused.json()["type"] == "urn:noonbell:problem:too-many-streams"
+        async with following(live.write):
+            pass
+    async with asyncio.timeout(20):
+        while live.service.events.readers:  # noqa: ASYNC110 - a connection that ends has no event here
+            await asyncio.sleep(0.01)
+    async with following(live.read):
+        pass
+
+
+def test_shares_of_a_key_a_team_and_all() -> None:
+    places = Places()
+    with ExitStack() as held:
+
+        def refusal(caller: Caller) -> int | None:
+            try:
+                held.enter_context(places.taken(caller))
+            except ProblemError as error:
+                return error.status
+            return None
+
+        assert [refusal(_caller("one")) for _ in range(MOST_OF_ONE + 1)] == [None] * MOST_OF_ONE + [429]
+        team = [refusal(_caller(str(number))) for number in range(MOST_OF_TEAM - MOST_OF_ONE + 1)]
+        assert team == [None] * (MOST_OF_TEAM - MOST_OF_ONE) + [429]
+        others = [refusal(_caller(f"k{number}", f"team{number}")) for number in range(MOST_READERS - MOST_OF_TEAM + 1)]
+        assert others == [None] * (MOST_READERS - MOST_OF_TEAM) + [503]
+    assert not places._taken, "whoever has gone is forgotten"
 
 
 def test_an_event_on_the_wire() -> None:

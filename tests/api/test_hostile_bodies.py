@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 
+from noonbell.api.app import create_app
+from noonbell.api.middleware import Surrounding
 from tests.api.conftest import Client
 
 START = '{"type": "cron", "spec": "0 9 * * *", "action": {"kind": "callback", "name": "report"}'
 HTTP = '{"type": "cron", "spec": "0 9 * * *", "action": {"kind": "http", "url": "https://example.com/"'
 
-BODIES = {
+BODIES: dict[str, str | bytes] = {
     "not a number": f'{START}, "payload": NaN}}',
     "endless": f'{START}, "payload": {{"a": [Infinity]}}}}',
     "beyond 64 bits in a field": f'{START}, "catch_up_cap": {10**30}}}',
@@ -50,3 +55,62 @@ async def test_it_is_refused(inside: Client, body: str | bytes) -> None:
 )
 async def test_paths_that_name_nothing(inside: Client, path: str) -> None:
     assert (await inside.read.get(path)).status_code in (404, 422)
+
+
+# --- before the body --------------------------------------------------------------------------------------------------
+
+
+async def asked(app: Any, headers: dict[str, str], receive: Any) -> list[Any]:
+    """The messages of an answer to a POST whose body comes from `receive`."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/api/v1/preview", "raw_path": b"/api/v1/preview",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()], "query_string": b"",
+        "client": ("10.0.0.1", 1), "server": ("service", 80), "scheme": "http", "root_path": "",
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize("name", ["nested too deep", "not UTF-8", "cut off", "no object"])
+async def test_without_a_key_nothing_is_told_about_it(inside: Client, name: str) -> None:
+    answer = await inside.anonymous.post(
+        "/api/v1/schedules", content=BODIES[name], headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 401, answer.text
+    assert not {"value", "errors", "field"} & answer.json().keys()
+
+
+@pytest.mark.parametrize("key", [{}, {"Authorization": "Bearer nbk_nobody"}], ids=["no key", "a wrong key"])
+async def test_without_a_key_it_is_not_even_read(inside: Client, key: dict[str, str]) -> None:
+    reads: list[None] = []
+
+    async def receive() -> dict[str, Any]:
+        reads.append(None)
+        return {"type": "http.request", "body": b"[" * 50_000, "more_body": False}
+
+    sent = await asked(create_app(inside.service), {"Content-Type": "application/json", **key}, receive)
+    assert sent[0]["status"] == 401
+    assert reads == []
+
+
+async def test_a_body_that_does_not_come_ends_the_request(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cast("dict[str, Any]", Surrounding.__init__.__kwdefaults__), "body_seconds", 0.05)
+    pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, Any]:
+        if pieces:
+            return pieces.pop()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    key = {"Authorization": f"Bearer {inside.keys['default/read']}", "Content-Type": "application/json"}
+    async with asyncio.timeout(20):
+        sent = await asked(create_app(inside.service), key, receive)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert b"within 0.05 s" in sent[1]["body"]

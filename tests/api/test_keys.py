@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from noonbell.api.app import PREFIX
 from tests.api.conftest import Client
 
@@ -86,3 +88,18 @@ async def test_instances_name_the_holder_to_those_who_look_after_teams(inside: C
     assert mine["holder"].startswith("process ")
     (theirs,) = (await inside.read.get(f"{PREFIX}/instances")).json()["items"]
     assert theirs["holder"] is None
+
+
+async def test_a_key_that_expires_makes_none_that_outlives_it(inside: Client) -> None:
+    soon, later = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) + timedelta(days=9)
+    _, key = await inside.service.access.create_key("default", ["admin"], name="short", expires_at=soon)
+    headers = {"Authorization": f"Bearer {key}"}
+    ends = []
+    for asked in ({}, {"expires_at": later.isoformat()}, {"expires_at": (soon - timedelta(minutes=9)).isoformat()}):
+        body = {"name": "child", "scopes": ["admin"], **asked}
+        made = await inside.anonymous.post(f"{PREFIX}/keys", json=body, headers=headers)
+        assert made.status_code == 201, made.text
+        ends.append(datetime.fromisoformat(made.json()["expires_at"]))
+    assert ends == [soon, soon, soon - timedelta(minutes=9)]
+    for_ever = await inside.admin.post(f"{PREFIX}/keys", json={"name": "child", "scopes": ["read"]})
+    assert for_ever.json()["expires_at"] is None

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import httpx2
+import pytest
+
 from noonbell.api import limits
+from noonbell.api.app import create_app
 from noonbell.api.limits import Buckets
+from noonbell.bootstrap import build
+from tests.api.conftest import Client, settings_for
 
 
 class Seconds:
@@ -63,3 +71,28 @@ def test_the_number_of_buckets_is_bounded() -> None:
         buckets.take(str(number))
     assert len(buckets._buckets) == limits.MOST_BUCKETS
     assert "0" not in buckets._buckets
+
+
+@pytest.mark.parametrize(
+    ("addresses", "statuses"),
+    [
+        (["2001:db8:1:2::1", "2001:db8:1:2:ffff::2", "2001:db8:1:3::1"], [401, 429, 401]),
+        (["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"], [401, 429, 401]),
+    ],
+)
+async def test_a_network_of_ipv6_is_one_address(tmp_path: Path, addresses: list[str], statuses: list[int]) -> None:
+    service = build(settings_for(tmp_path, address_requests_per_minute=6))
+    app = create_app(service)
+    answers = []
+    for address in addresses:
+        transport = httpx2.ASGITransport(app=app, client=(address, 1))
+        async with httpx2.AsyncClient(base_url="http://service", transport=transport) as client:
+            answers.append((await client.get("/api/v1/caller")).status_code)
+    assert answers == statuses
+
+
+async def test_no_answer_leads_to_a_host_that_a_request_names(inside: Client) -> None:
+    for path in ("/healthz/", "/api/v1/schedules/", "/login/"):
+        answer = await inside.read.get(path, headers={"Host": "evil.example"})
+        assert answer.status_code == 404, path
+        assert "evil.example" not in answer.headers.get("location", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import argon2
 import httpx2
@@ -11,8 +12,9 @@ import pytest
 from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
 from noonbell.api.app import create_app
+from noonbell.ports import AuditFilter
 from noonbell.web.forms import FORM_COOKIE, SESSION_COOKIE
-from tests.api.conftest import Client
+from tests.api.conftest import Client, serving, settings_for
 
 GOOD = "correct horse battery"
 EVIL = "<script>alert(1)</script>\"'"
@@ -210,3 +212,48 @@ async def test_the_token_of_the_link_is_not_in_the_log(inside: Client, caplog: p
         await inside.anonymous.get(f"/setup/{token}")
     paths = [record.noonbell["path"] for record in caplog.records if record.name == "noonbell.api"]  # type: ignore[attr-defined]  # an extra field
     assert paths == ["/setup/***"]
+
+
+async def test_a_logout_stands_in_the_audit(inside: Client) -> None:
+    browser = await logged_in(inside)
+    await browser.post("/logout", data={"csrf": csrf(await browser.get("/"))})
+    told = await inside.service.store.audit(AuditFilter(event="logout"), 0, 10)
+    assert [(one.actor, one.subject) for _, one in told] == [("user:ann", "ann")]
+
+
+async def test_by_https_cookies_belong_to_this_host_alone_and_browsers_stay_there(tmp_path: Path) -> None:
+    async with serving(settings_for(tmp_path, public_url="https://bell.example.org")) as client:
+        await client.service.access.create_admin("ann", GOOD)
+        page = await client.anonymous.get("/login")
+        assert page.headers["strict-transport-security"] == "max-age=31536000"
+        (form_cookie,) = page.headers.get_list("set-cookie")
+        assert re.match(rf"__Host-{FORM_COOKIE}=.*; Path=/; .*Secure$", form_cookie)
+        assert "domain" not in form_cookie.lower()
+        form = {"csrf": csrf(page), "name": "ann", "password": GOOD}
+        entered = await client.anonymous.post("/login", data=form, headers={"Cookie": form_cookie.partition(";")[0]})
+        assert entered.status_code == 303
+        (session,) = [one for one in entered.headers.get_list("set-cookie") if SESSION_COOKIE in one]
+        token = session.partition(";")[0]
+        assert token.startswith(f"__Host-{SESSION_COOKIE}=")
+        client.anonymous.cookies.clear()
+        assert (await client.anonymous.get("/", headers={"Cookie": token})).status_code == 200
+        planted = token.removeprefix("__Host-")
+        assert (await client.anonymous.get("/", headers={"Cookie": planted})).status_code == 303
+
+
+async def test_without_https_browsers_are_told_nothing_about_it(inside: Client) -> None:
+    assert "strict-transport-security" not in (await inside.anonymous.get("/login")).headers
+
+
+@pytest.mark.parametrize("limit", ["key_requests_per_minute", "address_requests_per_minute"])
+async def test_pages_are_counted_by_person_and_by_address(tmp_path: Path, limit: str) -> None:
+    async with serving(settings_for(tmp_path, **{limit: 60})) as client:
+        browser = await logged_in(client)
+        statuses = [(await browser.get("/")).status_code for _ in range(12)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+
+
+async def test_the_login_page_is_counted_by_address(tmp_path: Path) -> None:
+    async with serving(settings_for(tmp_path, address_requests_per_minute=6)) as client:
+        assert [(await client.anonymous.get("/login")).status_code for _ in range(2)] == [200, 429]

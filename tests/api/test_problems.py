@@ -121,6 +121,38 @@ async def test_a_known_secret_is_masked_in_a_problem(inside: Client) -> None:
     assert "hunter2" not in answer.text
 
 
+async def test_secrets_of_another_team_change_nothing_in_an_answer(inside: Client) -> None:
+    """Neither can a team break the answers of another, nor can anybody ask whether a text is a secret of another."""
+    for name, value in {"A": '"status":404', "B": "noonbell", "C": "swordfish-swordfish"}.items():
+        await inside.service.secrets.put("other", name, value)
+    await inside.service.secrets.resolve("other", [])
+    missing = await inside.read.get(f"{PREFIX}/schedules/nothing")
+    assert missing.json()["status"] == 404
+    assert missing.json()["type"] == "urn:noonbell:problem:schedule-not-found"
+    action = {"kind": "http", "url": "https://e.org"}
+    body = {"name": "x", "type": "cron", "spec": "swordfish-swordfish", "action": action}
+    guessed = (await inside.write.post(f"{PREFIX}/schedules", json=body)).json()
+    assert guessed["value"] == "swordfish-swordfish"
+    assert "swordfish-swordfish" in guessed["detail"]
+
+
+async def test_a_team_cannot_mask_what_programs_go_by(inside: Client) -> None:
+    for name, value in {"A": '"status":404', "B": "noonbell", "C": "There is no such thing"}.items():
+        await inside.service.secrets.put("default", name, value)
+    await inside.service.secrets.resolve("default", [])
+    told = (await inside.read.get(f"{PREFIX}/schedules/nothing")).json()
+    assert (told["status"], told["type"]) == (404, "urn:noonbell:problem:schedule-not-found")
+    assert told["instance"].startswith("urn:noonbell:request:")
+
+
+async def test_a_secret_is_masked_in_the_errors_of_fields_too(inside: Client) -> None:
+    await inside.service.secrets.put("default", "TOKEN", "hunter2-hunter2")
+    await inside.service.secrets.resolve("default", [])
+    answer = await inside.write.post(f"{PREFIX}/schedules", json={"hunter2-hunter2": 1, "type": ["hunter2-hunter2"]})
+    assert len(answer.json()["errors"]) > 1
+    assert "hunter2" not in answer.text
+
+
 async def test_a_request_that_is_too_large(inside: Client) -> None:
     limit = inside.service.settings.largest_body_bytes
     answer = await inside.write.post(f"{PREFIX}/schedules", content=b" " * (limit + 1))

@@ -78,7 +78,8 @@ async def test_a_run_under_way_is_told_as_such(app: App) -> None:
         assert (await first).status_code == 200
         failed = await client.get("/api/periodic?period=day")
     assert failed.status_code == 500
-    assert "no disk left" in failed.json()["detail"]
+    assert "RuntimeError" in failed.json()["detail"]
+    assert "no disk left" not in failed.text, "what a task says is not for everybody who may run it"
 
 
 @pytest.mark.parametrize("query", ["", "?period=", "?period=week", "?period=Hour", "?period=hour&period=day", "?x=1"])
@@ -131,6 +132,9 @@ async def test_the_service_runs_the_tasks_of_a_module(tmp_path: Path, monkeypatc
     async with serving(settings) as client:
         assert (await client.anonymous.get("/api/periodic?period=hour")).status_code == 401
         assert (await client.read.get("/api/periodic?period=hour")).status_code == 403
+        for scope in ("write", "admin"):  # declared tasks are the first team's
+            foreign = await client.with_key("other", scope)
+            assert (await foreign.get("/api/periodic?period=hour")).status_code == 404
         assert (await client.write.get("/api/periodic?period=hour")).status_code == 200
         assert (await client.write.get("/api/periodic?period=daily")).status_code == 200
         assert (tmp_path / "ran").read_text() == "xx"

@@ -46,7 +46,7 @@ async def test_the_life_of_a_thing(
 ) -> None:
     made = await created(inside, path, body)
     address = f"{API}{path}/{made[key]}"
-    found = await inside.read.get(address)
+    found = await inside.write.get(address)
     assert found.json() == made
     seen = found.headers["etag"]
     assert (await inside.read.get(address, headers={"If-None-Match": seen})).status_code == 304
@@ -199,6 +199,19 @@ async def test_rules_name_channels_of_their_team(inside: Client) -> None:
 
 
 # --- monitors ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_address_of_pings_is_for_those_who_may_write(inside: Client) -> None:
+    """Whoever has it may ping; a key that may only read must not learn it."""
+    made = await created(inside, "/monitors", THINGS[2][2])
+    token = made["ping_path"].removeprefix("/ping/")
+    assert len(token) > 20
+    for path in ("/monitors", "/monitors/backup", "/monitors/backup/pings", "/audit"):
+        seen = await inside.read.get(API + path)
+        assert seen.status_code == 200
+        assert token not in seen.text
+    assert (await inside.read.get(f"{API}/monitors/backup")).json() == {**made, "ping_path": None}
+    assert (await inside.write.get(f"{API}/monitors")).json()["items"] == [made]
 
 
 async def test_a_monitor_is_pinged_without_a_key(inside: Client) -> None:

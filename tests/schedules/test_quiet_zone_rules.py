@@ -125,7 +125,7 @@ async def test_quiet_hours_that_change_meanwhile_are_read_again(world: World, fo
         await world.schedules.update_quiet_hours(calm, windows=[later])
         await put(policy, audit, edit)
 
-    world.store.put_quiet_hours = overtaken  # type: ignore[method-assign]  # somebody is quicker
+    world.store.put_quiet_hours = overtaken  # type: ignore[method-assign,assignment]  # somebody is quicker
     await zone_rules.ZoneWatch(world.store, world.clock).check()
     assert (await world.schedules.get_quiet_hours(calm)).windows[0]["to"] == "14:50"
     assert len(await world.audits(key, CHANGED)) == 1

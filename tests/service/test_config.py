@@ -62,6 +62,11 @@ def test_the_file_of_the_environment_and_the_one_that_lies_here(
         ("egress_allow = [1]", 1, "list of texts"),
         ('store = ""', 1, "not blank"),
         ("shutdown_seconds = -1", 1, "number of seconds"),
+        ('trusted_proxies = ["*"]', 1, "'*' is none"),
+        ('trusted_proxies = ["10.0.0.7", "proxy.example.org"]', 1, "'proxy.example.org' is none"),
+        ('trusted_proxies = ["10.0.0.7/24"]', 1, "10.0.0.0/24"),
+        ('trusted_proxies = ["0.0.0.0/0"]', 1, "'0.0.0.0/0' is none"),
+        ('trusted_proxies = ["::/0"]', 1, "'::/0' is none"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
 
 from noonbell.cli import connections
 from noonbell.cli.connections import bounded, most_connections
+from tests.service.conftest import served
+from tests.service.test_serve import eventually, runs_of
 
 PATIENCE = 20.0
 
@@ -167,3 +172,25 @@ def test_half_of_the_files_are_for_others(monkeypatch: pytest.MonkeyPatch) -> No
     for files, most in ((1024, 512), (10, 16), (1_000_000, 4096), (resource.RLIM_INFINITY, 4096)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
         assert most_connections() == most
+
+
+def test_idle_connections_leave_files_for_runs(tmp_path: Path) -> None:
+    """A process that may open few files, and somebody who opens more connections than that, and asks nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))  # a process that is started has the same limit
+        try:
+            service = opened.enter_context(served(tmp_path, "--demo"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        where = urlsplit(service.address)
+        for _ in range(300):
+            opened.enter_context(socket.create_connection((where.hostname, where.port), PATIENCE))
+        with service.client() as client:
+            assert client.post("/api/v1/schedules/demo-every-minute/trigger").status_code in (200, 202)
+            # the run is a request to the service itself: one file on each side
+            eventually(lambda: runs_of(client, "demo-every-minute", "succeeded"))
+            assert runs_of(client, "demo-every-minute", "failed") == []
+            assert len(list(Path(f"/proc/{service.process.pid}/fd").iterdir())) < 200
+        assert service.stop() == 0
+        assert "Too many open files" not in "".join(service.lines)

@@ -10,17 +10,17 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 
-from noonbell.bootstrap import build
+from noonbell.bootstrap import _allowed, build
 from noonbell.cli.program import program
+from noonbell.cli.serve_command import command as serve_command
 from noonbell.cli.serving import (
     Announcement,
     _announcement,
     _bound,
     _require_admin_beyond_loopback,
     _with_demo_keys,
-    is_loopback,
 )
-from noonbell.config import Settings
+from noonbell.config import Settings, is_loopback, load
 from noonbell.errors import (
     EgressPolicyInvalidError,
     MasterKeyError,
@@ -59,6 +59,34 @@ def test_what_is_loopback(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "", "localhost.example.org", "example.org"])  # noqa: S104 - compared, not bound
 def test_what_is_not(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "x" * 64, "2001:db8::1"])
+def test_a_host_that_is_not_this_machine(tmp_path: Path, host: str) -> None:
+    """It is the host that is wrong, whatever the port."""
+    with pytest.raises(SettingsInvalidError) as raised:
+        _bound(settings(tmp_path, host=host))
+    assert (raised.value.field, raised.value.value) == ("host", host)
+
+
+def test_every_flag_is_told_by_its_own_name() -> None:
+    """What a setting came from is looked for by people: a flag that does not exist would mislead them."""
+    values: dict[str, Any] = {
+        "store": "sqlite:///x.db", "host": "127.0.0.1", "port": 1, "lane": "x", "public_url": "https://x.example",
+        "tasks": "x", "demo": True, "master_keys_file": "x", "egress_allow": ("x:1",), "commands": ("x",),
+        "retention_days": 1, "shutdown_seconds": 1.0, "log_format": "json", "log_level": "debug",
+    }  # fmt: skip
+    flags = {one.name: one.opts for one in serve_command.params if one.name in values}
+    assert flags.keys() == values.keys()
+    sources = load(values, environ={}).sources
+    for name, known in flags.items():
+        assert sources[name].removeprefix("the flag ") in known
+
+
+def test_the_demo_reaches_the_service_only_on_loopback(tmp_path: Path) -> None:
+    for host, reached in (("127.0.0.1", True), ("0.0.0.0", False)):  # noqa: S104 - nothing is bound
+        assert ("127.0.0.1:8765" in _allowed(settings(tmp_path, host=host, port=8765, demo=True))) is reached
+    assert _allowed(settings(tmp_path)) == ()
 
 
 # uvicorn leaves the socket that it could not bind to the garbage collector

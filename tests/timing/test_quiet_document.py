@@ -94,7 +94,7 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
             "2026-01-01",
             "must not be before valid_from, which is 2026-02-01",
         ),
-        (NIGHT | {"timezone": "Kyiv"}, "timezone", "Kyiv", _ZONE),
+        (NIGHT | {"timezone": "Kyiv"}, "timezone", "Kyiv", "is no IANA zone; did you mean Europe/Kyiv?"),
         (NIGHT | {"timezone": "Europe"}, "timezone", "Europe", _ZONE),
         (NIGHT | {"timezone": ""}, "timezone", "", _ZONE),
         (NIGHT | {"timezone": "../etc/passwd"}, "timezone", "../etc/passwd", _ZONE),

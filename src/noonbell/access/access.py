@@ -86,14 +86,26 @@ class Access(People):
     # --- API keys -------------------------------------------------------------------------------------------------
 
     async def create_key(
-        self, team: str, scopes: Sequence[str], *, name: str, expires_at: datetime | None = None
+        self,
+        team: str,
+        scopes: Sequence[str],
+        *,
+        name: str,
+        expires_at: datetime | None = None,
+        made_with: str | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and its record. The key is not stored: this is the only time that it can be shown."""
+        """A new key and its record. The key is not stored: this is the only time that it can be shown.
+
+        `made_with` is the id of the key that it is made with: it does not outlive that one.
+        """
         title, allowed = checked.check_title("name", name), checked.check_scopes(scopes)
         if expires_at is not None and expires_at.tzinfo is None:
             raise NaiveDatetimeError(expires_at)
         if expires_at is not None and instant(expires_at) <= self._now():
             raise AccessInvalidError("expires_at", expires_at.isoformat(), "must be in the future")
+        maker = None if made_with is None else (await self.get_key(made_with)).expires_at
+        if maker is not None and (expires_at is None or maker < expires_at):
+            expires_at = maker
         chosen = await self._require_team(team)
         key_id = "".join(secrets.choice(_ALPHABET) for _ in range(12))
         secret = secrets.token_urlsafe(32)

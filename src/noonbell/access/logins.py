@@ -1,18 +1,22 @@
 """How often a login may fail.
 
 Failures are counted for each account and for each address, in the store, so that a restart or a second process forgets
-nothing. The first FREE ones cost nothing. After that each doubles a pause, in which even the right password is not
-looked at. For an account the pause stays short, so that nobody can lock another out for long; an address that goes on
-waits up to an hour. A quarter of an hour without a failure forgets them.
+nothing. An attempt counts as a failure from its beginning, until it has succeeded: many at once are no way around. The
+first FREE ones cost nothing. After that each doubles a pause, in which even the right password is not looked at. For an
+account the pause stays short, so that nobody can lock another out for long; an address that goes on waits up to an
+hour. A quarter of an hour without a failure forgets them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
+from noonbell.access.addresses import counted_as
 from noonbell.access.records import DEFAULT_TEAM, LOGIN_FAILURES, FailuresBody
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, LoginRefusedError
@@ -25,50 +29,91 @@ _SECOND: Final = 1_000_000
 _TRIES: Final = 10
 
 
+class Attempt(NamedTuple):
+    """A login that counts as failed until it has succeeded."""
+
+    account: str
+    address: str
+    before: Mapping[str, FailuresBody]
+    versions: Mapping[str, int]
+
+
 class Logins:
     """The count of failed logins."""
 
     def __init__(self, store: DocumentStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._counting = asyncio.Lock()
 
-    async def require_patience(self, name: str, address: str) -> None:
-        """Raise LoginRefusedError while this account or address has to wait."""
-        now = self._clock.now()
-        ids = {_id(kind, value): kind for kind, value in (("account", name), ("address", address))}
-        wait = 0
-        for document in await self._store.get_documents(LOGIN_FAILURES, list(ids)):
-            kind, body = ids[document.id], _read(document.body)
-            wait = max(wait, body.last_at + _pause(kind, body.failures) - now)
-        if wait > 0:
-            seconds = -(-wait // _SECOND)
-            raise LoginRefusedError(f"Too many logins have failed; try again in {seconds} s", seconds)
+    async def attempt(self, name: str, address: str) -> Attempt:
+        """Count an attempt as failed, before anybody looks at its password; `succeeded` takes that back.
 
-    async def failed(self, name: str, address: str) -> None:
-        for kind, value in (("account", name), ("address", address)):
-            await self._count(kind, _id(kind, value))
+        So those that come together count together: each finds the others in the count, however long a look takes.
 
-    async def succeeded(self, name: str, address: str) -> None:
-        """The account has its right password; the address may still be guessing at others."""
-        del address
-        await self._store.drop_documents(LOGIN_FAILURES, [_id("account", name)])
+        Raises:
+            LoginRefusedError: this account or address has to wait. That costs nothing further.
+        """
+        of_account, of_address = _id("account", name), _id("address", counted_as(address))
+        ids = {of_account: "account", of_address: "address"}
+        async with self._counting:  # only those of other processes come between the look and the write
+            for _ in range(_TRIES):
+                now = self._clock.now()
+                found = {one.id: one for one in await self._store.get_documents(LOGIN_FAILURES, list(ids))}
+                before = {chosen: _read(one.body) for chosen, one in found.items()}
+                wait = max((_wait(ids[one], body, now) for one, body in before.items()), default=0)
+                if wait > 0:
+                    raise _refusal(wait)
+                writes = []
+                for chosen, kind in ids.items():
+                    body = _one_more(kind, before.get(chosen), now)
+                    writes.append(_write(kind, chosen, body, found[chosen].version if chosen in found else 0, now))
+                try:
+                    written = await self._store.put_documents(writes, now)
+                except DocumentConflictError:
+                    continue  # somebody tries beside us: look again
+                return Attempt(of_account, of_address, before, {one.id: one.version for one in written})
+        raise _refusal(_SECOND)  # what cannot be counted is not looked at
 
-    async def _count(self, kind: str, chosen: str) -> None:
-        for _ in range(_TRIES):
-            now = self._clock.now()
-            found = await self._store.get_documents(LOGIN_FAILURES, [chosen])
-            before = _read(found[0].body) if found else FailuresBody(0, now)
-            forgotten = now - before.last_at > max(_FORGOTTEN, _pause(kind, before.failures))
-            body = FailuresBody(1 if forgotten else before.failures + 1, now)
-            write = DocumentWrite(
-                LOGIN_FAILURES, chosen, DEFAULT_TEAM, msgspec.json.encode(body).decode(),
-                found[0].version if found else 0, now + max(_FORGOTTEN, _LONGEST[kind]),
-            )  # fmt: skip
-            try:
-                await self._store.put_documents([write], now)
-            except DocumentConflictError:
-                continue  # somebody fails beside us: count his first
-            return
+    async def succeeded(self, attempt: Attempt) -> None:
+        """The account has its right password; the address may still be guessing at others, and only this is undone."""
+        await self._store.drop_documents(LOGIN_FAILURES, [attempt.account])
+        async with self._counting:
+            for _ in range(_TRIES):
+                found = await self._store.get_documents(LOGIN_FAILURES, [attempt.address])
+                if not found:
+                    return
+                body = _read(found[0].body)
+                if found[0].version == attempt.versions[attempt.address]:
+                    body = attempt.before.get(attempt.address, FailuresBody(0, body.last_at))
+                else:
+                    body = FailuresBody(max(0, body.failures - 1), body.last_at)
+                write = _write("address", attempt.address, body, found[0].version, self._clock.now())
+                try:
+                    await self._store.put_documents([write], self._clock.now())
+                except DocumentConflictError:
+                    continue
+                return
+
+
+def _refusal(wait: int) -> LoginRefusedError:
+    seconds = -(-wait // _SECOND)
+    return LoginRefusedError(f"Too many logins have failed; try again in {seconds} s", seconds)
+
+
+def _wait(kind: str, body: FailuresBody, now: int) -> int:
+    return body.last_at + _pause(kind, body.failures) - now
+
+
+def _one_more(kind: str, before: FailuresBody | None, now: int) -> FailuresBody:
+    if before is None or now - before.last_at > max(_FORGOTTEN, _pause(kind, before.failures)):
+        return FailuresBody(1, now)
+    return FailuresBody(before.failures + 1, now)
+
+
+def _write(kind: str, chosen: str, body: FailuresBody, version: int, now: int) -> DocumentWrite:
+    kept_until = now + max(_FORGOTTEN, _LONGEST[kind])
+    return DocumentWrite(LOGIN_FAILURES, chosen, DEFAULT_TEAM, msgspec.json.encode(body).decode(), version, kept_until)
 
 
 def _pause(kind: str, failures: int) -> int:

@@ -91,18 +91,17 @@ class People(Acting):
         Raises:
             LoginRefusedError: they do not fit, or there were too many failures for this name or from this address.
         """
-        await self._shared.logins.require_patience(name, address)
+        attempt = await self._shared.logins.attempt(name, address)
         found = await self._store.get_documents(USER, [name]) if len(name) <= 100 else []
         body = _user_body(found[0].body) if found else None
         # also where there is no such user, so that the time it takes tells nothing
         fits = await self._shared.passwords.fits(None if body is None else body.password, password)
         if not fits or body is None:
-            await self._shared.logins.failed(name, address)
             await self._store.put_documents(
                 [], self._now(), [self._told("login.failed", name[:100], {"address": address})]
             )
             raise LoginRefusedError("The name or the password is wrong")
-        await self._shared.logins.succeeded(name, address)
+        await self._shared.logins.succeeded(attempt)
         return _user(found[0])
 
     # --- the first admin ------------------------------------------------------------------------------------------
@@ -171,7 +170,11 @@ class People(Acting):
         return Session(token, body.csrf, body.user, moment(body.expires_at)), caller
 
     async def close_session(self, token: str) -> None:
-        await self._store.drop_documents(SESSION, [digest(token)])
+        """End a session; one that has ended already is left at that."""
+        found = await self._store.get_documents(SESSION, [digest(token)])
+        if found:
+            user = msgspec.json.decode(found[0].body, type=SessionBody).user
+            await self._store.drop_documents(SESSION, [found[0].id], [self._told("logout", user, {}, found[0].team)])
 
     async def _end_sessions_of(self, user: str) -> None:
         after = ""

@@ -119,20 +119,16 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
     """
     loop = asyncio.get_running_loop()
     GUARD.prepare()
+    starting = loop.create_task(_started(program, masker))
     try:
-        transport, watch = await loop.subprocess_exec(
-            lambda: _Watch(program.max_output, masker),
-            *program.argv,
-            stdin=subprocess.DEVNULL if program.stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=program.cwd,
-            env=program.env,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        reason = f"could not be started: {error}"
-        raise CommandFailedError(program.argv[0], reason, pack({"error": reason})) from error
+        transport, watch = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # It may be under way already, and only its start tells how to reach it.
+        with contextlib.suppress(CommandFailedError):
+            transport, watch = await starting
+            _signal(transport.get_pid(), signal.SIGKILL)
+            transport.close()
+        raise
     group = transport.get_pid()
     GUARD.watch(group)
     try:
@@ -153,6 +149,23 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
             transport.close()
             GUARD.forget(group)
     return _told(program, transport.get_returncode(), watch, timed_out=timed_out)
+
+
+async def _started(program: Program, masker: Masker) -> tuple[asyncio.SubprocessTransport, _Watch]:
+    try:
+        return await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Watch(program.max_output, masker),
+            *program.argv,
+            stdin=subprocess.DEVNULL if program.stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=program.cwd,
+            env=program.env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = f"could not be started: {error}"
+        raise CommandFailedError(program.argv[0], reason, pack({"error": reason})) from error
 
 
 def _feed(transport: asyncio.SubprocessTransport, stdin: str) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -13,7 +14,7 @@ from starlette.routing import Route
 
 from noonbell import __version__
 from noonbell.api import demo, openapi, problems
-from noonbell.api.callers import RateLimits, require_caller_first, writer
+from noonbell.api.callers import RateLimits, Writing, admit
 from noonbell.api.measures import Measures
 from noonbell.api.middleware import Surrounding
 from noonbell.api.routes import (
@@ -38,6 +39,7 @@ from noonbell.api.routes import (
 )
 from noonbell.api.routes.tasks import periodic_router
 from noonbell.bootstrap import Service
+from noonbell.core.records import DEFAULT_TEAM
 from noonbell.monitors.asgi import PingApp
 from noonbell.web import app as web
 
@@ -83,6 +85,7 @@ def create_app(service: Service) -> FastAPI:
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,  # its page loads scripts from elsewhere, which the content policy forbids
         redoc_url=None,
+        redirect_slashes=False,  # it would send people to whatever host a request names
     )
     app.state.service = service
     app.state.limits = RateLimits(service)
@@ -92,29 +95,40 @@ def create_app(service: Service) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     if service.tasks is not None:
-        app.include_router(periodic_router(service.tasks, dependencies=[Depends(writer)]))
+        app.include_router(periodic_router(service.tasks, dependencies=[Depends(_of_first_team)]))
     if service.settings.demo:
         app.include_router(demo.router)
     web.mount(app)
     app.router.routes.append(Route("/ping/{rest:path}", PingApp(service.monitors), include_in_schema=False))
     problems.install(app)
-    _ask_for_a_key_first(app, service)
+    _tell_what_is_invalid(app)
     openapi.install(app)
     app.add_middleware(
-        Surrounding, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request
-    )
+        Surrounding, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
+        admit=_asking_for_a_key(service), https=service.settings.is_https,
+    )  # fmt: skip
     return app
 
 
-def _ask_for_a_key_first(app: FastAPI, service: Service) -> None:
-    """A body that is no JSON is found out before anybody has asked who sent it."""
+async def _of_first_team(caller: Writing) -> None:
+    """Declared tasks belong to the first team; to others they are not there."""
+    if caller.team != DEFAULT_TEAM:
+        raise problems.ProblemError(404, "There is no such address", kind="not-found")
 
+
+def _asking_for_a_key(service: Service) -> Callable[[Request], Awaitable[None]]:
+    """What is asked before the body of a request is read; pages ask for a session by themselves."""
+
+    async def ask(request: Request) -> None:
+        path = request.scope["path"]
+        if path.startswith("/api/") and path not in PUBLIC:
+            await admit(request, service)
+
+    return ask
+
+
+def _tell_what_is_invalid(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
-        if request.url.path.startswith(PREFIX):
-            try:
-                await require_caller_first(request, service)
-            except problems.ProblemError as refused:
-                return problems.answer(request, refused)
         return problems.answer(request, problems.of_validation(cast("RequestValidationError", error), request))
 
     app.add_exception_handler(RequestValidationError, invalid)

@@ -5,25 +5,29 @@
 Every route takes exactly one of Reading, Writing and Administering, or stands in PUBLIC of `api/app.py`; a test goes
 through the table of routes and holds that. The key comes as `Authorization: Bearer nbk_…`, on loopback too.
 
-A wrong key costs ten times a right one in the bucket of its address, so that guessing is slow; an address that has used
-up its bucket is not even looked up.
+Whoever sends a request to the API is asked for his key before its body is read (`admit`, by `api/middleware.py`); the
+dependencies find him there. A wrong key costs ten times a right one in the bucket of its address, so that guessing is
+slow; an address that has used up its bucket is not even looked up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from noonbell.access import Caller, Scope
+from noonbell.access.addresses import counted_as
 from noonbell.api.deps import Serving
 from noonbell.api.limits import Buckets
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
 
 _WRONG_KEY_COSTS: Final = 10.0
+# Who has shown a key; `noonbell.caller` may also be somebody with a session, who has no business here.
+_ADMITTED: Final = "noonbell.admitted"
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key, such as nbk_…")
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
@@ -48,24 +52,31 @@ def require_room(seconds: int | None) -> None:
         raise ProblemError(429, detail, kind="too-many-requests", headers={"Retry-After": str(seconds)})
 
 
-async def require_caller_first(request: Request, service: Service) -> None:
-    """For a request that could not be read: whoever has no key is told that, and nothing about what he has sent."""
-    if "noonbell.caller" not in request.scope:
-        await _caller(request, service, await _bearer(request))
+def require_room_of_address(request: Request) -> None:
+    """429 where too many requests came from there; a network of IPv6 is one address."""
+    limits: RateLimits = request.app.state.limits
+    require_room(limits.addresses.take(counted_as(address_of(request))))
+
+
+async def admit(request: Request, service: Service) -> None:
+    """Find out who calls from the head of a request alone: whoever has no key gets nothing read, and nothing parsed."""
+    await _caller(request, service, await _bearer(request))
 
 
 async def _caller(request: Request, service: Serving, credentials: _Credentials) -> Caller:
+    if _ADMITTED in request.scope:
+        return cast("Caller", request.scope[_ADMITTED])
     limits: RateLimits = request.app.state.limits
-    address = address_of(request)
-    require_room(limits.addresses.take(address))
+    require_room_of_address(request)
     if credentials is None:
         raise _unauthorized("Send an API key as Authorization: Bearer nbk_…", "key-missing")
     caller = await service.access.authenticate(credentials.credentials)
     if caller is None:
-        limits.addresses.fine(address, _WRONG_KEY_COSTS)
+        limits.addresses.fine(counted_as(address_of(request)), _WRONG_KEY_COSTS)
         raise _unauthorized("This API key is not known, was revoked or has expired", "key-unknown")
     require_room(limits.keys.take(caller.key_id or caller.actor))
-    request.scope["noonbell.caller"] = caller  # for the access log
+    request.scope[_ADMITTED] = caller
+    request.scope["noonbell.caller"] = caller  # for the access log, and for what problems may show
     return caller
 
 

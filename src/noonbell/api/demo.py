@@ -2,7 +2,9 @@
 
 The target is this service itself. It keeps nothing and gives nothing away: /demo/bell answers, and /demo/moody answers
 with an error for about one run in four, so that there are retries and failures to look at. Egress lets schedules reach
-127.0.0.1 at the very port of the service, and no other.
+127.0.0.1 at the very port of the service, and no other; any path of it, and for all teams, since egress goes by hosts
+and ports. That is so only while the service listens on loopback: elsewhere the demo's requests are refused, unless
+`--allow 127.0.0.1:PORT` says otherwise.
 """
 
 from __future__ import annotations

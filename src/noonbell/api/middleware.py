@@ -1,15 +1,16 @@
-"""What surrounds every request: an id, security headers, a limit on its body, a line in the log, and no trace outside.
+"""What surrounds every request: an id, security headers, limits on its body, a line in the log, and no trace outside.
 
 Plain ASGI, so that streams pass through piece by piece.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,9 +19,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
 from noonbell.api.paging import ESCAPED
-from noonbell.api.problems import ProblemError, answer
+from noonbell.api.problems import ProblemError, answer, of_error
 from noonbell.api.tracing import request_span, tell
-from noonbell.errors import describe_error
+from noonbell.errors import NoonbellError, describe_error
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,6 +31,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger("noonbell.api")
 
+BODY_SECONDS: Final = 30.0
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _SECRET_PATHS: Final = re.compile(r"^(/ping/|/setup/)[^/]+")
 # Nothing from elsewhere, nothing inline, and nobody puts us into a frame.
@@ -46,12 +48,17 @@ SECURITY_HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+# Where people reach the service by https: browsers are to remember it, for a year.
+HTTPS_HEADERS: Final = {"Strict-Transport-Security": "max-age=31536000"}
 # Asked again and again by programs: of interest only to whoever looks for something.
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/demo/moody"})
 
 
 class Surrounding:
-    """See the module. `observe` is told method, route, status and seconds of each request."""
+    """See the module.
+
+    `observe` is told method, route, status and seconds of each request; `admit` raises what keeps one out, by its head.
+    """
 
     def __init__(
         self,
@@ -60,11 +67,17 @@ class Surrounding:
         largest_body: int,
         prefix: str,
         observe: Callable[[str, str, int, float], None] | None = None,
+        admit: Callable[[Request], Awaitable[None]] | None = None,
+        body_seconds: float = BODY_SECONDS,
+        https: bool = False,
     ) -> None:
         self._app = app
         self._prefix = prefix
         self._largest_body = largest_body
         self._observe = observe
+        self._admit = admit
+        self._body_seconds = body_seconds
+        self._always = SECURITY_HEADERS | HTTPS_HEADERS if https else SECURITY_HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,7 +91,7 @@ class Surrounding:
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope["noonbell.request_id"] = request_id
         with request_span(scope["method"], headers) as span:
-            answering = _Answering(scope, send, request_id)
+            answering = _Answering(send, request_id, self._always)
             await self._answered(scope, receive, answering, headers)
             tell(span, scope["method"], self._route(scope), answering.status)
 
@@ -86,7 +99,8 @@ class Surrounding:
         request_id = scope["noonbell.request_id"]
         began = time.perf_counter()
         try:
-            await self._pass_on(scope, receive, answering, headers)
+            if await self._admitted(scope, receive, answering):
+                await self._pass_on(scope, receive, answering, headers)
         except Exception as error:
             if not answering.begun:
                 logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))
@@ -100,6 +114,23 @@ class Surrounding:
             seconds = time.perf_counter() - began
             self._tell(scope, answering.status, seconds, request_id)
 
+    async def _admitted(self, scope: Scope, receive: Receive, answering: _Answering) -> bool:
+        if self._admit is None:
+            return True
+        request = Request(scope)
+        try:
+            await self._admit(request)
+        except ProblemError as refused:
+            problem = refused
+        except NoonbellError as error:
+            problem = of_error(error)
+            if problem.status == 500:
+                raise
+        else:
+            return True
+        await answer(request, problem)(scope, receive, answering)
+        return False
+
     async def _pass_on(self, scope: Scope, receive: Receive, answering: _Answering, headers: Headers) -> None:
         limit = self._largest_body
         length = headers.get("content-length", "")
@@ -107,14 +138,15 @@ class Surrounding:
             problem = ProblemError(413, _too_large(limit), kind="too-large", headers={"Connection": "close"})
             await answer(Request(scope), problem)(scope, receive, answering)
             return
-        if scope["path"].startswith("/ping/"):  # these cut what is long by themselves
+        if scope["path"].startswith("/ping/"):  # these cut what is long, and end what is slow, by themselves
             await self._app(scope, receive, answering)
             return
+        in_time = _InTime(receive, self._body_seconds)
         read = 0
 
         async def receive_bounded() -> Message:
             nonlocal read
-            message = await receive()
+            message = await in_time()
             read += len(message.get("body", b""))
             if read > limit:
                 raise HTTPException(413, _too_large(limit))
@@ -143,11 +175,35 @@ class Surrounding:
             logger.log(level, "%s %s %d", scope["method"], _path(scope), status, extra=facts)
 
 
+class _InTime:
+    """Receives a request whose whole body has so many seconds; after that it is only waited for its end."""
+
+    def __init__(self, receive: Receive, seconds: float) -> None:
+        self._receive = receive
+        self._seconds = seconds
+        self._until: float | None = None
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            reason = f"The body of a request has to be there within {self._seconds:g} s"
+            raise HTTPException(408, reason, {"Connection": "close"}) from None
+        self._complete = not message.get("more_body", False)
+        return message
+
+
 class _Answering:
     """Passes the answer on, with our headers."""
 
-    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
-        self._scope = scope
+    def __init__(self, send: Send, request_id: str, always: Mapping[str, str]) -> None:
+        self._always = always
         self._send = send
         self._request_id = request_id
         self.begun = False
@@ -159,7 +215,7 @@ class _Answering:
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self._request_id
-            for name, value in SECURITY_HEADERS.items():
+            for name, value in self._always.items():
                 headers.setdefault(name, value)
             # what a key has opened is not for the memory of a proxy
             headers.setdefault("Cache-Control", "no-store")

@@ -44,7 +44,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             del responses["422"]
         always: tuple[int, ...] = (401, 403, 422, 429, 503) if operation.get("security") else (422, 503)
         if "requestBody" in operation:
-            always = (400, 413, *always)
+            always = (400, 408, 413, *always)
         for status, response in problems(*always).items():
             responses.setdefault(str(status), response)
     for name in ("HTTPValidationError", "ValidationError"):

@@ -1,8 +1,11 @@
 """Everything that can go wrong, as RFC 9457 problem+json: what, in which field, and what would be right there.
 
 A route raises `ProblemError`, or lets an error of the package through: which status that has is the table below. What
-nobody expected is logged with its trace and the id of the request; the answer holds the id and nothing else. Secrets
-that are known here are masked in every answer.
+nobody expected is logged with its trace and the id of the request; the answer holds the id and nothing else.
+
+The secrets of the caller's team are masked in the texts of a problem. Those of other teams are not looked for: a text
+that becomes stars because it is somebody's secret would tell the caller so. Whoever has no key is not shown what he has
+sent.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from noonbell import errors as known
+from noonbell.actions.secrets.masking import Masker
 
 MEDIA_TYPE: Final = "application/problem+json"
 _LONGEST_VALUE: Final = 1_000
 # The tags of routes whose bodies may hold secrets: a slip of the pen must not show them.
 _SECRETIVE: Final = frozenset({"channels", "secrets"})
 _MOST_ERRORS: Final = 100
+_FOR_PROGRAMS: Final = frozenset({"type", "title", "status", "instance", "position", "end"})
 
 TITLES: Final[Mapping[int, str]] = {
     400: "The request cannot be understood",
@@ -186,10 +191,25 @@ def answer(request: Request, problem: ProblemError) -> Response:
     document.update(problem.facts)
     if problem.errors:
         document["errors"] = [one.model_dump() for one in problem.errors]
-    text = msgspec.json.encode(document).decode()
-    service = getattr(request.app.state, "service", None)
-    body = text if service is None else service.secrets.mask(text)
-    return Response(body, status, problem.headers, MEDIA_TYPE)
+    return Response(msgspec.json.encode(_for_caller(request, document)), status, problem.headers, MEDIA_TYPE)
+
+
+def _for_caller(request: Request, document: dict[str, Any]) -> dict[str, Any]:
+    """What this caller may see of it; what programs go by stays as it is."""
+    caller, service = request.scope.get("noonbell.caller"), getattr(request.app.state, "service", None)
+    if caller is None or service is None:
+        shown = {name: part for name, part in document.items() if name != "value"}
+        if "errors" in shown:
+            shown["errors"] = [{**one, "value": None} for one in shown["errors"]]
+        return shown
+    masker = service.secrets.masker(caller.team)
+    return {name: part if name in _FOR_PROGRAMS else _masked(masker, part) for name, part in document.items()}
+
+
+def _masked(masker: Masker, part: Any) -> Any:
+    if isinstance(part, str):
+        return masker.text(part, cut=len(part) >= _LONGEST_VALUE)
+    return masker.value(part)
 
 
 def presentable(value: object) -> Any:

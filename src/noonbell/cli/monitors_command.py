@@ -261,6 +261,12 @@ def _time(at: datetime | None) -> str:
     return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
+def _ping_url(one: Monitor, place: Place) -> str:
+    if not one.ping_path:
+        return "shown to keys with the scope write"
+    return f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"
+
+
 def _tell(one: Monitor, place: Place) -> None:
     if place.as_json:
         click.echo(json.dumps(_data(one), ensure_ascii=False))
@@ -273,7 +279,7 @@ def _tell(one: Monitor, place: Place) -> None:
         ("status", f"{one.status} since {_time(one.since)}" + (f": {one.reason}" if one.reason else "")),
         ("running since", ", ".join(_time(run.since) for run in one.running)),
         ("next ping by", _time(one.due_at)),
-        ("ping URL", f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"),
+        ("ping URL", _ping_url(one, place)),
     ]
     terminal().print(Text(printable(one.name), "bold"))
     for label, value in lines:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, NoReturn
@@ -22,7 +22,7 @@ from noonbell.api.demo import demo_key, ensure_demo
 from noonbell.bootstrap import Service, build
 from noonbell.cli import service_logs
 from noonbell.cli.connections import bounded, most_connections
-from noonbell.config import Settings, shown
+from noonbell.config import Settings, is_loopback, shown
 from noonbell.errors import SettingsInvalidError
 from noonbell.store.opening import sqlite_path
 
@@ -189,7 +189,19 @@ async def _first(*waits: Any) -> None:
 # --- before it starts -------------------------------------------------------------------------------------------------
 
 
+def _require_own(host: str, source: str) -> None:
+    """Whatever is wrong with the host alone is told of it, and not of the port."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+    except (OSError, UnicodeError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = f"is no address of this machine that can be listened on ({said}); use 127.0.0.1, or 0.0.0.0 for all"
+        raise SettingsInvalidError("host", host, source, reason) from None
+
+
 def _bound(settings: Settings) -> Any:
+    _require_own(settings.host, settings.sources.get("host", "default"))
     config = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     before = logging.getLogger("uvicorn.error").level
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what it would say is said better below
@@ -203,15 +215,6 @@ def _bound(settings: Settings) -> Any:
         raise SettingsInvalidError("host", settings.host, settings.sources.get("host", "default"), str(error)) from None
     finally:
         logging.getLogger("uvicorn.error").setLevel(before)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _require_admin_beyond_loopback(service: Service) -> None:

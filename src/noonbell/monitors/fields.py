@@ -169,6 +169,8 @@ def monitor_id(value: object) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_NAME or not _ID_LETTERS.issuperset(value):
         right = f"must be 1 to {LONGEST_NAME} letters (a-z, A-Z), digits, dots, underscores or hyphens"
         raise MonitorInvalidError("monitor_id", value, right)
+    if value in (".", "..", "new"):
+        raise MonitorInvalidError("monitor_id", value, "would mean something else in an address; choose another")
     return value
 
 

@@ -169,13 +169,18 @@ class Monitors:
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    async def update(self, monitor_id: str, **fields: Unpack[MonitorChanges]) -> Monitor:
-        """Change fields. Where its rhythm changes, what is due is counted from now."""
+    async def update(self, monitor_id: str, *, version: int | None = None, **fields: Unpack[MonitorChanges]) -> Monitor:
+        """Change fields. Where its rhythm changes, what is due is counted from now.
+
+        With `version`, only where it is of that version still: raises DocumentConflictError otherwise.
+        """
         now = self._clock.now()
         understood: str | None = None
 
         def step(before: Stored) -> Edit | None:
             nonlocal understood
+            if version not in (None, before.document.version):
+                raise DocumentConflictError(MONITOR, monitor_id, before.document.version)
             body = before.body
             had = checked.Written(body.name, body.tags, body.rhythm, None)
             written = checked.read_changes(fields, had, now)
@@ -235,13 +240,13 @@ class Monitors:
         await self._store.drop_documents(TOKEN, [token_id(before.body.token)])
         return record(after)
 
-    async def delete(self, monitor_id: str) -> None:
-        """Delete it with its pings and flips; the audit stays."""
+    async def delete(self, monitor_id: str, *, version: int | None = None) -> None:
+        """Delete it with its pings and flips; the audit stays. `version` is as for `update`."""
         found = await self._find(monitor_id)
         now, body = self._clock.now(), found.body
         facts = {"name": body.name, "status": body.state.status}
         told = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
-        if not await self._store.drop_documents(MONITOR, [monitor_id], [told]):
+        if not await self._store.drop_documents(MONITOR, [monitor_id], [told], expected=version):
             raise MonitorNotFoundError(monitor_id)
         # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
         await self._store.drop_documents(TOKEN, [token_id(body.token)])

@@ -48,6 +48,7 @@ from noonbell.notify.sending import Ways
 from noonbell.notify.wording import Letter, trial_letter
 from noonbell.ports import Clock, DocumentStore
 
+NEW: Final = "new"  # no id: in an address it stands for something that is to be made
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LARGEST_PAGE: Final = 1_000
 _PAGE: Final = 500
@@ -226,14 +227,17 @@ class Channels:
             await sealing.drop(self._secrets, before.team, body.sealed)
         return channel_record(document)
 
-    async def delete(self, channel_id: str) -> None:
-        """Delete a channel that no rule names. What is on its way to it becomes a dead letter."""
+    async def delete(self, channel_id: str, *, version: int | None = None) -> None:
+        """Delete a channel that no rule names. What is on its way to it becomes a dead letter.
+
+        Raises DocumentConflictError where it is not of `version`.
+        """
         document = await self._find(channel_id)
         if naming := await self._rules_naming(channel_id):
             raise ChannelInUseError(channel_id, naming)
         now, body = self._clock.now(), channel_body(document)
         told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
-        if not await self._store.drop_documents(CHANNEL, [channel_id], [told]):
+        if not await self._store.drop_documents(CHANNEL, [channel_id], [told], expected=version):
             raise ChannelNotFoundError(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
         if self._secrets is not None and self._secrets.usable:
@@ -318,6 +322,8 @@ def _id(value: object) -> str:
     if not isinstance(value, str) or not ID.fullmatch(value):
         right = "must be 1 to 64 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit"
         raise ChannelInvalidError("channel_id", value, right)
+    if value == NEW:
+        raise ChannelInvalidError("channel_id", value, "would mean something else in an address; choose another")
     return value
 
 

@@ -20,7 +20,7 @@ import msgspec
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, RuleInvalidError, RuleNotFoundError
-from noonbell.notify.channels import ID
+from noonbell.notify.channels import ID, NEW
 from noonbell.notify.records import (
     CHANNEL,
     EVENTS,
@@ -118,10 +118,11 @@ class Rules:
         await self._require_known(body, before.team)
         return rule_record(await self._put(rule_id, before.team, body, expected=before.version, event="updated"))
 
-    async def delete(self, rule_id: str) -> None:
+    async def delete(self, rule_id: str, *, version: int | None = None) -> None:
+        """Raises DocumentConflictError where it is not of `version`."""
         team = (await self._find(rule_id)).team
         told = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}", team)
-        if not await self._store.drop_documents(RULE, [rule_id], [told]):
+        if not await self._store.drop_documents(RULE, [rule_id], [told], expected=version):
             raise RuleNotFoundError(rule_id)
         self._changed()
 
@@ -235,6 +236,8 @@ def _id(value: object) -> str:
     if not isinstance(value, str) or not ID.fullmatch(value):
         right = "must be 1 to 64 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit"
         raise RuleInvalidError("rule_id", value, right)
+    if value == NEW:
+        raise RuleInvalidError("rule_id", value, "would mean something else in an address; choose another")
     return value
 
 

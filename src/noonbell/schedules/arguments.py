@@ -17,11 +17,12 @@ from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import DurableSchedule
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import ScheduleFilter
-from noonbell.schedules.fields import ScheduleType, check_text
+from noonbell.schedules.fields import ScheduleType, check_id, check_text
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
+_OF_FILES: Final = "file:"
 
 
 def check_waits(longest_wait: object, retention: object) -> None:
@@ -152,6 +153,13 @@ def check_quiet_hours(policy_id: object, name: object, windows: object) -> None:
     if isinstance(windows, str | Mapping) or not isinstance(windows, Sequence):
         example = '[{"weekdays": [1, 2], "from": "22:00", "to": "06:00", "timezone": "UTC"}]'
         raise ScheduleInvalidError("windows", windows, f"must be a list of windows, such as {example}")
+
+
+def check_new_policy_id(policy_id: str) -> None:
+    """Those of files are made by applying a file, and by nobody else: the next one would take them for its own."""
+    check_id(policy_id, "policy_id")
+    if policy_id.startswith(_OF_FILES):
+        raise ScheduleInvalidError("policy_id", policy_id, f'must not begin with "{_OF_FILES}", as those of files do')
 
 
 def schedule_filter(wanted: Mapping[str, Any]) -> ScheduleFilter:

@@ -6,6 +6,7 @@ written here. What is left out has its default when a schedule is created, and s
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -39,6 +40,8 @@ LARGEST_CAP: Final = 1_000
 LONGEST_JITTER_SECONDS: Final = 86_400
 _LONGEST_TEXT: Final = 500
 _MOST_TAGS: Final = 100
+_PAGES: Final = frozenset({"new"})  # in an address it stands for something that is to be made
+_NO_LETTERS: Final = frozenset({"Cn", "Co"})  # unassigned, or of private use
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
@@ -159,8 +162,14 @@ def read_like(fields: Mapping[str, Any], model: ScheduleColumns, *, default_name
     )  # fmt: skip
 
 
-def check_id(value: object) -> str:
-    return _text("schedule_id", value)
+def check_id(value: object, field: str = "schedule_id") -> str:
+    """An id that something new may have: whatever stands in an address must be able to stand for it alone."""
+    chosen = _text(field, value)
+    if chosen in _PAGES or not {".", ".."}.isdisjoint(chosen.split("/")):
+        raise ScheduleInvalidError(field, chosen, "would mean something else in an address; choose another")
+    if not chosen.isascii() and any(unicodedata.category(letter) in _NO_LETTERS for letter in chosen):
+        raise ScheduleInvalidError(field, chosen, "must be of characters that Unicode gives a meaning to")
+    return chosen
 
 
 def check_text(field: str, value: object) -> str:

@@ -516,23 +516,33 @@ class Schedules(RunHistory):
         """Quiet hours that schedules of the team may refer to; the windows are those of `QuietHours.from_json`."""
         chosen = uuid.uuid4().hex if policy_id is None else policy_id
         arguments.check_quiet_hours(chosen, name, windows)
+        arguments.check_new_policy_id(chosen)
         if await self._store.quiet_hours(chosen):
             raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
         owner = self._only(None if team is None else check_team(team)) or DEFAULT_TEAM
         return await self._put_quiet_hours(chosen, name, windows, owner)
 
     async def update_quiet_hours(
-        self, policy_id: str, *, name: str | None = None, windows: Sequence[Mapping[str, Any]] | None = None
+        self,
+        policy_id: str,
+        *,
+        name: str | None = None,
+        windows: Sequence[Mapping[str, Any]] | None = None,
+        seen: QuietHoursRecord | None = None,
     ) -> QuietHoursRecord:
-        """Change quiet hours; every schedule that refers to them goes on in a new epoch."""
+        """Change quiet hours; every schedule that refers to them goes on in a new epoch.
+
+        With `seen`, only as they were seen: raises ScheduleChangedError where somebody has changed them since.
+        """
         before = await self._quiet_hours(policy_id)
+        seen_at = _seen_at(before, seen)
         kept = quiet_hours_record(before)
         arguments.check_quiet_hours(
             policy_id, kept.name if name is None else name, kept.windows if windows is None else windows
         )
         return await self._put_quiet_hours(
             policy_id, kept.name if name is None else name, kept.windows if windows is None else windows, before.team,
-            before,
+            before, seen_at=seen_at,
         )  # fmt: skip
 
     async def get_quiet_hours(self, policy_id: str) -> QuietHoursRecord:
@@ -549,11 +559,12 @@ class Schedules(RunHistory):
         found = await self._store.quiet_hours()
         return [quiet_hours_record(policy) for policy in found if self._team in (None, policy.team)]
 
-    async def delete_quiet_hours(self, policy_id: str) -> None:
-        """Delete quiet hours that no schedule refers to."""
+    async def delete_quiet_hours(self, policy_id: str, *, seen: QuietHoursRecord | None = None) -> None:
+        """Delete quiet hours that no schedule refers to; with `seen`, only as they were seen."""
         before = await self._quiet_hours(policy_id)
+        seen_at = _seen_at(before, seen)
         audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
-        if not await self._store.drop_quiet_hours(policy_id, audit):
+        if not await self._store.drop_quiet_hours(policy_id, audit, seen_at=seen_at):
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
 
     async def _put_quiet_hours(
@@ -563,13 +574,15 @@ class Schedules(RunHistory):
         windows: Sequence[Mapping[str, Any]],
         team: str,
         before: QuietHoursPolicy | None = None,
+        *,
+        seen_at: int | None = None,
     ) -> QuietHoursRecord:
         document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
         up, now = await self._lanes_up(), self._clock.now()
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
         change = changes.Change({}, now, up, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
-        await self._store.put_quiet_hours(policy, audit, change.reopen)
+        await self._store.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
         self._wake_after(change)
         return await self.get_quiet_hours(policy_id)
 
@@ -648,6 +661,15 @@ class Schedules(RunHistory):
 def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
     """The secrets of the store; without a master key they can be listed, and that is all."""
     return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
+
+
+def _seen_at(policy: QuietHoursPolicy, seen: QuietHoursRecord | None) -> int | None:
+    """When a policy was last changed before somebody saw it; the store holds that nobody changes it until the write."""
+    if seen is None:
+        return None
+    if moment(policy.updated_at) != seen.updated_at:
+        raise ScheduleChangedError(policy.policy_id, "quiet-hours policy")
+    return policy.updated_at
 
 
 def _no_quiet_hours(policy_id: str) -> ScheduleInvalidError:

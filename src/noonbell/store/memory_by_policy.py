@@ -26,7 +26,7 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import definition_of, quiet_rules, snapshot
-from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import (
     NO_QUIET_CHANGES,
     AuditFilter,
@@ -361,13 +361,22 @@ class DurableInMemory:
 
     # --- quiet hours and audit ------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+    async def put_quiet_hours(
+        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
+    ) -> None:
         with self._transaction() as tx:
+            self._require_as_seen(policy.policy_id, seen_at)
             self._edit(tx, self._users_of(policy.policy_id), edit)
             self._put_policy(tx, policy, audit)
 
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+    def _require_as_seen(self, policy_id: str, seen_at: int | None) -> None:
+        policy = self.data.quiet_hours.get(policy_id)
+        if seen_at is not None and (policy is None or policy.updated_at != seen_at):
+            raise ScheduleChangedError(policy_id, "quiet-hours policy")
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
         with self._transaction() as tx:
+            self._require_as_seen(policy_id, seen_at)
             return self._drop_policy(tx, policy_id, audit)
 
     def _users_of(self, policy_id: str) -> list[int]:

@@ -51,10 +51,15 @@ class DocumentsInMemory:
         )
         return list(islice(found, limit))
 
-    async def drop_documents(self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = ()) -> int:
+    async def drop_documents(
+        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
+    ) -> int:
         with self._transaction() as tx:
             found = [(kind, one) for one in sorted(set(ids)) if (kind, one) in self.data.documents]
             for key in found:
+                version = self.data.documents[key].version
+                if expected not in (None, version):
+                    raise DocumentConflictError(kind, key[1], version)
                 tx.delete(self.data.documents, key)
             if found:
                 tx.tell(audits)

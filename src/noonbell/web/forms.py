@@ -1,7 +1,7 @@
 """Forms and cookies: how a page knows that what comes back was sent from it, and by whom.
 
 - The session is a random token in a cookie that scripts cannot read and that other sites do not send along (HttpOnly,
-  SameSite=Strict; Secure where the service is reached by https). The store holds its hash.
+  SameSite=Strict; Secure and __Host- by https). The store holds its hash.
 - Every form carries a token. In a session it is that of the session; before a login it is derived from a second random
   cookie. Who cannot read our pages cannot know either.
 - A request that says that it comes from another site is refused, whatever it carries.
@@ -29,23 +29,31 @@ _LONGEST_FORM: Final = 20_000
 _MOST_FIELDS_INSIDE: Final = 2_000
 
 
-def is_secure(service: Service) -> bool:
-    return (service.settings.public_url or "").startswith("https://")
+def cookie_name(service: Service, name: str) -> str:
+    """By https no other host, and nobody on the way, can set a cookie of such a name."""
+    return f"__Host-{name}" if service.settings.is_https else name
+
+
+def read_cookie(service: Service, request: Request, name: str) -> str | None:
+    return request.cookies.get(cookie_name(service, name))
 
 
 def set_cookie(service: Service, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
     response.set_cookie(
-        name, value, max_age=seconds, path="/", httponly=True, samesite="strict", secure=is_secure(service)
-    )
+        cookie_name(service, name), value, max_age=seconds, path="/", httponly=True, samesite="strict",
+        secure=service.settings.is_https,
+    )  # fmt: skip
 
 
 def drop_cookie(service: Service, response: Response, name: str) -> None:
-    response.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=is_secure(service))
+    response.delete_cookie(
+        cookie_name(service, name), path="/", httponly=True, samesite="strict", secure=service.settings.is_https
+    )
 
 
 async def session_of(service: Service, request: Request) -> tuple[Session, Caller] | None:
     """Who is logged in, if somebody is."""
-    token = request.cookies.get(SESSION_COOKIE)
+    token = read_cookie(service, request, SESSION_COOKIE)
     return None if not token else await service.access.session(token)
 
 

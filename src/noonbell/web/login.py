@@ -16,7 +16,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from noonbell.access import User
 from noonbell.access.people import SESSION_LASTS
-from noonbell.api.callers import RateLimits, address_of, require_room
+from noonbell.api.callers import address_of, require_room_of_address
 from noonbell.api.deps import Serving
 from noonbell.bootstrap import Service
 from noonbell.errors import AccessInvalidError, LoginRefusedError
@@ -28,21 +28,16 @@ _SEE_OTHER: Final = 303
 Token = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 
 
-def _require_room(request: Request) -> None:
-    limits: RateLimits = request.app.state.limits
-    require_room(limits.addresses.take(address_of(request)))
-
-
 def _asking(service: Service, request: Request, template: str, status: int = 200, **values: str) -> Response:
     """A page with a form, for somebody who is not logged in."""
-    cookie = request.cookies.get(forms.FORM_COOKIE) or forms.new_form_cookie()
+    cookie = forms.read_cookie(service, request, forms.FORM_COOKIE) or forms.new_form_cookie()
     answer = rendering.page(template, status, csrf=forms.form_token(cookie), **values)
     forms.set_cookie(service, answer, forms.FORM_COOKIE, cookie)
     return answer
 
 
-async def _own_form(request: Request) -> dict[str, str]:
-    cookie = request.cookies.get(forms.FORM_COOKIE)
+async def _own_form(service: Service, request: Request) -> dict[str, str]:
+    cookie = forms.read_cookie(service, request, forms.FORM_COOKIE)
     fields = await forms.read_form(request)
     forms.require_own_form(request, fields.get("csrf", ""), None if cookie is None else forms.form_token(cookie))
     return fields
@@ -55,10 +50,11 @@ def _inside(wanted: str) -> str:
 
 
 async def _logged_in(service: Service, request: Request, user: User, wanted: str = "/") -> Response:
-    before = request.cookies.get(forms.SESSION_COOKIE)
+    access = service.access.acting(f"user:{user.name}")
+    before = forms.read_cookie(service, request, forms.SESSION_COOKIE)
     if before:
-        await service.access.close_session(before)
-    session = await service.access.acting(f"user:{user.name}").open_session(user, address_of(request))
+        await access.close_session(before)
+    session = await access.open_session(user, address_of(request))
     answer = RedirectResponse(_inside(wanted), _SEE_OTHER)
     lasts = int(SESSION_LASTS.total_seconds())
     forms.set_cookie(service, answer, forms.SESSION_COOKIE, session.token, seconds=lasts)
@@ -71,6 +67,7 @@ async def _logged_in(service: Service, request: Request, user: User, wanted: str
 
 @router.get("/login")
 async def login_form(service: Serving, request: Request) -> Response:
+    require_room_of_address(request)
     wanted = _inside(request.query_params.get("next", "/"))
     if await forms.session_of(service, request) is not None:
         return RedirectResponse(wanted, _SEE_OTHER)
@@ -81,8 +78,8 @@ async def login_form(service: Serving, request: Request) -> Response:
 
 @router.post("/login")
 async def login(service: Serving, request: Request) -> Response:
-    _require_room(request)
-    fields = await _own_form(request)
+    require_room_of_address(request)
+    fields = await _own_form(service, request)
     name, wanted = fields.get("name", "").strip().lower(), _inside(fields.get("next", "/"))
     try:
         user = await service.access.verify_password(name, fields.get("password", ""), address_of(request))
@@ -110,7 +107,7 @@ async def logout(service: Serving, request: Request) -> Response:
 
 @router.get("/setup/{token}")
 async def setup_form(service: Serving, request: Request, token: Token) -> Response:
-    _require_room(request)
+    require_room_of_address(request)
     if not await service.access.first_admin_token_fits(token):
         return rendering.page("link_used.html", 404)
     return _asking(service, request, "setup.html", problem="", name="admin")
@@ -118,8 +115,8 @@ async def setup_form(service: Serving, request: Request, token: Token) -> Respon
 
 @router.post("/setup/{token}")
 async def setup(service: Serving, request: Request, token: Token) -> Response:
-    _require_room(request)
-    fields = await _own_form(request)
+    require_room_of_address(request)
+    fields = await _own_form(service, request)
     name, password = fields.get("name", "").strip().lower(), fields.get("password", "")
     if password != fields.get("again", ""):
         return _asking(service, request, "setup.html", 422, problem="The two passwords differ", name=name[:100])

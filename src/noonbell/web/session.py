@@ -20,6 +20,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from noonbell.access import Caller, Scope, Session
+from noonbell.api.callers import RateLimits, require_room, require_room_of_address
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
@@ -95,7 +96,7 @@ class Visitor:
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A page, with what every page shows; what the last change had to tell is told here, once."""
-        told = _read_told(self.request.cookies.get(TOLD_COOKIE))
+        told = _read_told(forms.read_cookie(self.service, self.request, TOLD_COOKIE))
         shown = rendering.render(template, {**self._shared(), "told": told, **values})
         answer = HTMLResponse(shown, status)
         if told is not None:
@@ -153,11 +154,14 @@ def _read_told(cookie: str | None) -> tuple[str, str] | None:
 
 
 async def _visitor(request: Request, service: Serving) -> Visitor:
+    require_room_of_address(request)
     found = await forms.session_of(service, request)
     if found is None:
         raise NotLoggedInError
     visitor = Visitor(service, request, *found)
     request.state.visitor = visitor  # for the page that tells of an error
+    limits: RateLimits = request.app.state.limits
+    require_room(limits.keys.take(visitor.caller.actor))  # a person has as much as a key
     request.scope["noonbell.caller"] = visitor.caller  # for the access log
     if request.method not in ("GET", "HEAD"):
         fields = await forms.read_fields(request)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
 from noonbell.api.models.base import Given, JsonTold, Told, left_out
 from noonbell.api.models.schedules import Dst, Spec, Text, Type, Zone
+
+# A larger one is for the command line on the machine of the store: reading it costs seconds of the processor.
+LARGEST_FILE: Final = 256 * 1024
 
 
 class PreviewGiven(Given):
@@ -99,7 +102,7 @@ class FileGiven(Given):
         }
     )
 
-    text: str = Field(max_length=4_000_000)
+    text: str = Field(max_length=LARGEST_FILE, description="At most 256 Ki characters.")
     format: Literal["toml", "yaml"] = "toml"
     name: str = left_out(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",

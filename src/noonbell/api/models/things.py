@@ -314,7 +314,7 @@ class MonitorTold(Told):
     last_kind: str | None
     pings: int
     flips: int
-    ping_path: str
+    ping_path: str | None = Field(description="Where it is pinged; null for a key that may only read.")
     created_at: datetime
     updated_at: datetime
     version: int

@@ -102,8 +102,11 @@ async def delete_channel(
     service: Serving, caller: Writing, channel_id: ChannelInPath, if_match: IfMatch = None
 ) -> None:
     """Refused while a rule names it."""
-    require(if_match, tag((await _find(service, caller, channel_id)).version))
-    await schedules_of(service, caller).channels.delete(channel_id)
+    found = await _find(service, caller, channel_id)
+    require(if_match, tag(found.version))
+    with changing(if_match):
+        version = None if if_match is None else found.version
+        await schedules_of(service, caller).channels.delete(channel_id, version=version)
     service.events.nudge()
 
 

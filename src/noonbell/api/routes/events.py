@@ -9,36 +9,76 @@
 Each kind of event is told in `schedules/live.py`. A client that comes back with `Last-Event-ID` gets what it missed, or
 a `reset` where that is not known any more. A line of comment every 15 seconds keeps the connection alive. A client that
 does not read is cut off after a while: nothing is kept for it, and it loses nothing that it cannot look up.
+
+A stream does not outlive the right to it: every few seconds the key (or the session of the dashboard) is looked at
+again, and the stream ends where it was revoked, has expired or is another team's by now. Each key, each user and each
+team has its share of the streams, so that nobody can take them all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
-from typing import Annotated, Any, Final
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any, Final, cast
 
 import msgspec
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 
+from noonbell.access import Caller
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.problems import ProblemError, problems
+from noonbell.bootstrap import Service
+from noonbell.errors import StoreError
 from noonbell.schedules.live import LiveEvent
 
 router = APIRouter(tags=["events"])
 
 MOST_READERS: Final = 500
+MOST_OF_TEAM: Final = 200
+MOST_OF_ONE: Final = 20  # of a key, or of a user
 SEND_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 15.0
+ASK_SECONDS: Final = 5.0  # how often it is asked whether a stream may go on
 
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after the event of this id.")
 ]
+Asking = Callable[[], Awaitable[Caller | None]]
+
+
+class Places:
+    """How many streams are open, for each caller, each team and together."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def taken(self, caller: Caller) -> Iterator[None]:
+        """A place while this lasts; 429 where the caller's share is used up, 503 where all places are."""
+        shares = {("caller", caller.actor): MOST_OF_ONE, ("team", caller.team): MOST_OF_TEAM, ("all", ""): MOST_READERS}
+        for (kind, name), most in shares.items():
+            if self._taken[kind, name] >= most:
+                whose = {"caller": "with this key or login", "team": "in this team", "all": "here"}[kind]
+                detail = f"{most} streams of events are open {whose}, and more are not allowed; close one of them"
+                status, told = (503, "busy") if kind == "all" else (429, "too-many-streams")
+                raise ProblemError(status, detail, kind=told, headers={"Retry-After": "30"})
+        self._taken.update(shares.keys())
+        try:
+            yield
+        finally:
+            self._taken.subtract(shares.keys())
+            for share in shares:
+                if not self._taken[share]:
+                    del self._taken[share]
 
 
 class EventStream(Response):
-    """A response that lasts. It ends when the client goes, does not read for too long, or the service stops."""
+    """A response that lasts. It ends when the client goes, does not read for too long, may not read any more, or the
+    service stops.
+    """
 
     media_type = "text/event-stream"
 
@@ -47,12 +87,21 @@ class EventStream(Response):
         events: AsyncIterator[LiveEvent | None],
         stopping: asyncio.Event,
         *,
+        caller: Caller,
+        places: Places,
+        ask: Asking,
         send_seconds: float = SEND_SECONDS,
+        ask_seconds: float = ASK_SECONDS,
     ) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})
         self._events = events
         self._stopping = stopping
+        self._caller = caller
+        self._places = places
+        self._ask = ask
         self._send_seconds = send_seconds
+        self._ask_seconds = ask_seconds
+        self._ended = False  # the last part has been sent
 
     async def __call__(
         self,
@@ -60,17 +109,27 @@ class EventStream(Response):
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
+        with self._places.taken(self._caller):  # before anything is sent: a refusal is an answer of its own
+            await self._stream(receive, send)
+
+    async def _stream(
+        self,
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
         headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        sending = asyncio.ensure_future(self._send(send))
-        ends = [sending, asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._stopping.wait())]
+        sending, gone = asyncio.ensure_future(self._send(send)), asyncio.ensure_future(_gone(receive))
+        ends = [sending, gone, asyncio.ensure_future(self._stopping.wait()), asyncio.ensure_future(self._refused())]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if self._stopping.is_set() and not sending.done():
+            if not gone.done() and not sending.done():
                 sending.cancel()
                 await asyncio.wait([sending])
-                async with asyncio.timeout(1):  # a clean end, for those who read
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                # it may have come to its own end before it heard of that: the hub stops at the same moment
+                if not self._ended:
+                    async with asyncio.timeout(1):  # a clean end, for those who read
+                        await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             pass  # and none for those who do not
         finally:
@@ -78,9 +137,21 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
+    async def _refused(self) -> None:
+        """Returns when the caller may not read any more."""
+        while True:
+            await asyncio.sleep(self._ask_seconds)
+            try:
+                caller = await self._ask()
+            except StoreError:
+                continue  # where the store cannot be asked, there is nothing new to be told either
+            if caller is None or caller.team != self._caller.team or not caller.may("read"):
+                return
+
     async def _send(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         async def write(text: str, *, more: bool = True) -> None:
             async with asyncio.timeout(self._send_seconds):
+                self._ended = not more
                 await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
         await write(": hello\nretry: 2000\n\n")
@@ -107,9 +178,25 @@ def written(event: LiveEvent) -> str:
     response_class=EventStream,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **problems(503)},
 )
-async def follow_events(service: Serving, caller: Reading, last_event_id: LastEventId = None) -> Response:
+async def follow_events(
+    request: Request, service: Serving, caller: Reading, last_event_id: LastEventId = None
+) -> Response:
     """Server-sent events of the team, without end: `change`, `run` and `reset`."""
-    if service.events.readers >= MOST_READERS:
-        raise ProblemError(503, "Too many are looking on; try again later", kind="busy", headers={"Retry-After": "30"})
+    _, _, key = request.headers.get("Authorization", "").partition(" ")
+
+    async def ask() -> Caller | None:
+        return await service.access.authenticate(key.strip())
+
+    return stream_for(request, service, caller, ask, last_event_id)
+
+
+def stream_for(
+    request: Request, service: Service, caller: Caller, ask: Asking, last_event_id: str | None
+) -> EventStream:
+    """The events of the caller's team; `ask` tells who the caller is by now, and is asked again and again."""
+    state = request.app.state
+    if not hasattr(state, "event_places"):
+        state.event_places = Places()
     events = service.events.follow(caller.team, last_event_id, idle_seconds=IDLE_SECONDS)
-    return EventStream(events, service.stopping)
+    places = cast("Places", state.event_places)
+    return EventStream(events, service.stopping, caller=caller, places=places, ask=ask, ask_seconds=ASK_SECONDS)

@@ -29,7 +29,7 @@ from noonbell.ports import ScheduleFilter
 router = APIRouter(tags=["ledger"])
 
 _LONGEST: Final = timedelta(days=31)
-_CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
+_CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
 
 
 class Moment(Asked):

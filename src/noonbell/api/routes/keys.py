@@ -39,10 +39,13 @@ async def list_keys(service: Serving, caller: Administering, asked: Annotated[By
 
 @router.post("/keys", status_code=201, summary="Make a key", responses=problems(404))
 async def create_key(service: Serving, caller: Administering, given: KeyGiven) -> KeyMade:
-    """The answer holds the key, and is the only place where it can be seen."""
+    """The answer holds the key, and is the only place where it can be seen.
+
+    A key that expires makes keys that expire with it, or earlier.
+    """
     team = _team(caller, given)
     record, key = await access_of(service, caller).create_key(
-        team, given.scopes, name=given.name, expires_at=given.expires_at
+        team, given.scopes, name=given.name, expires_at=given.expires_at, made_with=caller.key_id
     )
     return KeyMade(**KeyTold.model_validate(record).model_dump(), key=key)
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from noonbell.access import Caller
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, monitors_of
-from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
+from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
 from noonbell.api.models.base import Asked, PageOf
@@ -22,7 +22,7 @@ from noonbell.api.models.things import (
     PingList,
     PingTold,
 )
-from noonbell.api.paging import ById, told
+from noonbell.api.paging import ById
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.errors import MonitorInvalidError, MonitorNotFoundError
@@ -51,7 +51,8 @@ async def _find(service: Service, caller: Caller, monitor_id: str) -> Monitor:
 
 @router.get("/monitors", summary="List monitors")
 async def list_monitors(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[MonitorTold]:
-    return told(MonitorTold, await service.monitors.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+    page = await service.monitors.list(team=caller.team, cursor=asked.cursor, limit=asked.limit)
+    return PageOf(items=[_shown(caller, one) for one in page.items], next_cursor=page.next_cursor)
 
 
 @router.post(
@@ -85,7 +86,7 @@ async def get_monitor(
     found = await _find(service, caller, monitor_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
-    return _told(response, found)
+    return _told(response, caller, found)
 
 
 @router.patch("/monitors/{monitor_id}", summary="Change a monitor", responses=problems(404, 409, 412))
@@ -94,10 +95,13 @@ async def update_monitor(
     if_match: IfMatch = None,
 ) -> MonitorTold:  # fmt: skip
     """Where its rhythm changes, what is due is counted from now."""
-    require(if_match, tag((await _find(service, caller, monitor_id)).version))
-    changed = await monitors_of(service, caller).update(monitor_id, **given.given())
+    found = await _find(service, caller, monitor_id)
+    require(if_match, tag(found.version))
+    with changing(if_match):
+        version = None if if_match is None else found.version
+        changed = await monitors_of(service, caller).update(monitor_id, version=version, **given.given())
     service.events.nudge()
-    return _told(response, changed)
+    return _told(response, caller, changed)
 
 
 @router.delete("/monitors/{monitor_id}", status_code=204, summary="Delete a monitor", responses=problems(404, 412))
@@ -105,8 +109,11 @@ async def delete_monitor(
     service: Serving, caller: Writing, monitor_id: MonitorInPath, if_match: IfMatch = None
 ) -> None:
     """With its pings and flips; the audit stays."""
-    require(if_match, tag((await _find(service, caller, monitor_id)).version))
-    await monitors_of(service, caller).delete(monitor_id)
+    found = await _find(service, caller, monitor_id)
+    require(if_match, tag(found.version))
+    with changing(if_match):
+        version = None if if_match is None else found.version
+        await monitors_of(service, caller).delete(monitor_id, version=version)
     service.events.nudge()
 
 
@@ -118,7 +125,7 @@ async def pause_monitor(
     await _find(service, caller, monitor_id)
     paused = await monitors_of(service, caller).pause(monitor_id)
     service.events.nudge()
-    return _told(response, paused)
+    return _told(response, caller, paused)
 
 
 @router.post("/monitors/{monitor_id}/resume", summary="Watch it again", responses=problems(404, 409))
@@ -129,7 +136,7 @@ async def resume_monitor(
     await _find(service, caller, monitor_id)
     resumed = await monitors_of(service, caller).resume(monitor_id)
     service.events.nudge()
-    return _told(response, resumed)
+    return _told(response, caller, resumed)
 
 
 @router.post("/monitors/{monitor_id}/renew-token", summary="Give it another ping URL", responses=problems(404, 409))
@@ -138,7 +145,7 @@ async def renew_token(response: Response, service: Serving, caller: Writing, mon
     await _find(service, caller, monitor_id)
     renewed = await monitors_of(service, caller).renew_token(monitor_id)
     service.events.nudge()
-    return _told(response, renewed)
+    return _told(response, caller, renewed)
 
 
 @router.get("/monitors/{monitor_id}/pings", summary="The last pings, newest first", responses=problems(404))
@@ -159,6 +166,14 @@ async def list_flips(
     return FlipList(items=[FlipTold.model_validate(one) for one in found])
 
 
-def _told(response: Response, monitor: Monitor) -> MonitorTold:
+def _told(response: Response, caller: Caller, monitor: Monitor) -> MonitorTold:
     response.headers["ETag"] = tag(monitor.version)
-    return MonitorTold.model_validate(monitor)
+    return _shown(caller, monitor)
+
+
+def _shown(caller: Caller, monitor: Monitor) -> MonitorTold:
+    """Whoever has the path may ping, which is more than reading."""
+    shown = MonitorTold.model_validate(monitor)
+    if not caller.may("write"):
+        shown.ping_path = None
+    return shown

@@ -1,11 +1,18 @@
-"""Plan and apply: a file of schedules, sent as its text."""
+"""Plan and apply: a file of schedules, sent as its text.
+
+Reading a large file takes seconds of the processor: a thread does it, so that runs and requests go on meanwhile, and
+each key has one file read at a time.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
+from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
+from noonbell.access import Caller
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving
 from noonbell.api.models.planned import AppliedTold, ApplyGiven, FileGiven, PlanItem, PlanTold
@@ -16,18 +23,22 @@ from noonbell.planning.plans import Item
 
 router = APIRouter(tags=["plans"])
 
+_RETRY_SECONDS: Final = 2
+
 
 @router.post("/plan", summary="What a file would change")
-async def make_plan(service: Serving, caller: Reading, given: FileGiven) -> PlanTold:
+async def make_plan(request: Request, service: Serving, caller: Reading, given: FileGiven) -> PlanTold:
     """Nothing is written. Every problem of the file is told, with its line."""
-    return _told(await plan(service.store, _file(given), now=service.clock.now(), team=caller.team))
+    file = await _file(request, caller, given)
+    return _told(await plan(service.store, file, now=service.clock.now(), team=caller.team))
 
 
 @router.post("/apply", summary="Let the schedules be as a file says", responses=problems(409))
-async def apply_file(service: Serving, caller: Writing, given: ApplyGiven) -> AppliedTold:
+async def apply_file(request: Request, service: Serving, caller: Writing, given: ApplyGiven) -> AppliedTold:
     """All of it or nothing. Deleting has to be allowed; with a fingerprint, what was planned is what is done."""
+    file = await _file(request, caller, given)
     now = service.clock.now()
-    made = await plan(service.store, _file(given), now=now, team=caller.team)
+    made = await plan(service.store, file, now=now, team=caller.team)
     fingerprint = given.given().get("fingerprint", made.fingerprint)
     if fingerprint != made.fingerprint:
         detail = "The plan would be another one by now; make a new plan, and look at it"
@@ -41,8 +52,23 @@ async def apply_file(service: Serving, caller: Writing, given: ApplyGiven) -> Ap
     return AppliedTold(created=done.created, changed=done.changed, deleted=done.deleted, plan=_told(made))
 
 
-def _file(given: FileGiven) -> ScheduleFile:
-    return loads(given.text, format=given.format, source="text", name=given.given().get("name"))
+async def _file(request: Request, caller: Caller, given: FileGiven) -> ScheduleFile:
+    """Read the text. Whoever hangs up meanwhile does not free his place: the thread goes on to its end."""
+    state = request.app.state
+    if not hasattr(state, "files_read"):
+        state.files_read = set()
+    reading: set[str] = state.files_read
+    who = caller.key_id or caller.actor
+    if who in reading:
+        raise ProblemError(
+            429, "Another file of this key is being read; send one after the other", kind="too-many-requests",
+            headers={"Retry-After": str(_RETRY_SECONDS)},
+        )  # fmt: skip
+    reading.add(who)
+    name = given.given().get("name")
+    work = asyncio.ensure_future(asyncio.to_thread(loads, given.text, format=given.format, source="text", name=name))
+    work.add_done_callback(lambda _: reading.discard(who))
+    return await asyncio.shield(work)
 
 
 def _told(made: Plan) -> PlanTold:

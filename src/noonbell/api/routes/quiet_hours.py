@@ -16,7 +16,7 @@ from noonbell.api.models.things import QuietHoursChanges, QuietHoursGiven, Quiet
 from noonbell.api.paging import Slashed
 from noonbell.api.problems import problems
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.schedules import QuietHoursRecord
+from noonbell.schedules import QuietHoursRecord, Schedules
 
 router = APIRouter(tags=["quiet hours"])
 
@@ -78,11 +78,13 @@ async def update_quiet_hours(
     if_match: IfMatch = None,
 ) -> QuietHoursTold:  # fmt: skip
     """Every schedule that refers to them goes on in a new epoch."""
-    schedules = schedules_of(service, caller)
-    if if_match is not None:
-        require(if_match, _tag(await schedules.get_quiet_hours(policy_id)))
-    fields = given.given()
-    changed = await schedules.update_quiet_hours(policy_id, name=fields.get("name"), windows=fields.get("windows"))
+    schedules, fields = schedules_of(service, caller), given.given()
+    changed = await schedules.update_quiet_hours(
+        policy_id,
+        name=fields.get("name"),
+        windows=fields.get("windows"),
+        seen=await _seen(schedules, policy_id, if_match),
+    )
     service.events.nudge()
     response.headers["ETag"] = _tag(changed)
     return QuietHoursTold.model_validate(changed)
@@ -96,10 +98,17 @@ async def delete_quiet_hours(
 ) -> None:
     """Refused while a schedule refers to them."""
     schedules = schedules_of(service, caller)
-    if if_match is not None:
-        require(if_match, _tag(await schedules.get_quiet_hours(policy_id)))
-    await schedules.delete_quiet_hours(policy_id)
+    await schedules.delete_quiet_hours(policy_id, seen=await _seen(schedules, policy_id, if_match))
     service.events.nudge()
+
+
+async def _seen(schedules: Schedules, policy_id: str, if_match: str | None) -> QuietHoursRecord | None:
+    """What the client has seen, where it says so; whoever changes it after this look is found out by the store."""
+    if if_match is None:
+        return None
+    seen = await schedules.get_quiet_hours(policy_id)
+    require(if_match, _tag(seen))
+    return seen
 
 
 def _tag(record: QuietHoursRecord) -> str:

@@ -89,6 +89,9 @@ async def update_rule(
 
 @router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 412))
 async def delete_rule(service: Serving, caller: Writing, rule_id: RuleInPath, if_match: IfMatch = None) -> None:
-    require(if_match, tag((await _find(service, caller, rule_id)).version))
-    await schedules_of(service, caller).rules.delete(rule_id)
+    found = await _find(service, caller, rule_id)
+    require(if_match, tag(found.version))
+    with changing(if_match):
+        version = None if if_match is None else found.version
+        await schedules_of(service, caller).rules.delete(rule_id, version=version)
     service.events.nudge()

@@ -5,7 +5,8 @@ An application mounts it beside its own scheduler, with whatever asks its caller
     cron = periodic.make(...)
     app.include_router(periodic_router(cron, dependencies=[Depends(my_login)]))
 
-The service has it with `--tasks`, where it asks for a key with the scope write.
+The service has it with `--tasks`, where it asks for a key of the first team with the scope write: declared tasks are
+that team's, and to others the address is as one that is not there.
 
 The answer comes when the run has ended: 200, or 500 where the task failed. A run that takes longer than PATIENCE goes
 on, and the answer is 202. Such a run is not retried and moves no schedule.
@@ -22,7 +23,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from noonbell.api.problems import ProblemError, answer, problems
-from noonbell.errors import TaskNotFoundError, describe_error
+from noonbell.errors import TaskNotFoundError
 from noonbell.periodic import DAILY, HOURLY, PeriodicScheduler
 
 PERIODS: Final = {"hour": HOURLY, "hourly": HOURLY, "day": DAILY, "daily": DAILY}
@@ -80,7 +81,8 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
     if isinstance(error, TaskNotFoundError):
         return answer(request, ProblemError(404, str(error), kind="task-not-found"))
     if error is not None:
-        detail = f'The task "{name}" failed: {describe_error(error)}'
+        # what it says may be meant for other eyes than those of the caller
+        detail = f'The task "{name}" failed with {type(error).__name__}; its run and the log tell what it said'
         return answer(request, ProblemError(500, detail, kind="task-failed"))
     if not run.result():
         return answer(request, ProblemError(409, f'A run of the task "{name}" is under way', kind="task-busy"))

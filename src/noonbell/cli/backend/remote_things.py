@@ -124,11 +124,12 @@ class RemoteMonitors:
                     return one
             cursor = page.next_cursor
             if cursor is None:
-                raise NoonbellError("The ping was taken; its monitor is gone by now")
+                raise NoonbellError("The ping was taken; its monitor is gone by now, or is not for this key to see")
 
     def _read(self, told: dict[str, Any]) -> Monitor:
-        token = str(told["ping_path"]).rpartition("/")[2]
-        return msgspec.convert({"team": self._team, "token": token, **told}, Monitor)
+        path = told["ping_path"] or ""  # none for a key that may only read
+        token = str(path).rpartition("/")[2]
+        return msgspec.convert({"team": self._team, "token": token, **told, "ping_path": path}, Monitor)
 
 
 class RemoteSecrets:

@@ -61,9 +61,14 @@ class DocumentsOnPostgres:
             rows = await db.fetch(sql, kind, after, limit, *(() if team is None else (team,)))
             return [Document(*row) for row in rows]
 
-    async def drop_documents(self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = ()) -> int:
+    async def drop_documents(
+        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
+    ) -> int:
         async with self._connections.writing() as db:
-            gone = await db.fetch(f"DELETE FROM documents WHERE {_CHOSEN} RETURNING id", kind, list(ids))
+            gone = await db.fetch(f"DELETE FROM documents WHERE {_CHOSEN} RETURNING id, version", kind, list(ids))
+            for document_id, version in gone:  # what was deleted comes back with the error
+                if expected not in (None, version):
+                    raise DocumentConflictError(kind, document_id, version)
             if gone:
                 await auditing.append(db, audits)
             return len(gone)

@@ -106,13 +106,15 @@ class DurableOnPostgres:
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+    async def put_quiet_hours(
+        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
+    ) -> None:
         async with self._connections.writing() as db:
-            await editing.put_quiet_hours(db, policy, audit, edit)
+            await editing.put_quiet_hours(db, policy, audit, edit, seen_at)
 
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
         async with self._connections.writing() as db:
-            return await editing.drop_quiet_hours(db, policy_id, audit)
+            return await editing.drop_quiet_hours(db, policy_id, audit, seen_at)
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         async with self._connections.reading() as db:

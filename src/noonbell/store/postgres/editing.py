@@ -13,7 +13,7 @@ import asyncpg
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
 from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules, snapshot
-from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.postgres import auditing, ending, stored, turns
 from noonbell.store.postgres.connection import Connection
@@ -255,8 +255,11 @@ async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str, st
 # --- quiet hours ------------------------------------------------------------------------------------------------------
 
 
-async def put_quiet_hours(db: Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit) -> None:
+async def put_quiet_hours(
+    db: Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit, seen_at: int | None = None
+) -> None:
     await lock(db, EDITING)
+    await _require_as_seen(db, policy.policy_id, seen_at)
     users = await stored.locked(db, await stored.users_of(db, policy.policy_id))
     audits = await _edit(db, users, make_edit)
     await _put_policy(db, policy)
@@ -276,8 +279,15 @@ async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
     await _know_zones(db, quiet_rules(policy.document))
 
 
-async def drop_quiet_hours(db: Connection, policy_id: str, audit: AuditEvent) -> bool:
+async def _require_as_seen(db: Connection, policy_id: str, seen_at: int | None) -> None:
+    """Whoever changes a policy holds the lock of EDITING, so it stays as it is found here."""
+    if seen_at is not None and [one.updated_at for one in await quiet_hours(db, policy_id)] != [seen_at]:
+        raise ScheduleChangedError(policy_id, "quiet-hours policy")
+
+
+async def drop_quiet_hours(db: Connection, policy_id: str, audit: AuditEvent, seen_at: int | None = None) -> bool:
     await lock(db, EDITING)
+    await _require_as_seen(db, policy_id, seen_at)
     dropped = await _drop_policy(db, policy_id)
     await auditing.append(db, [audit] if dropped else [])
     return dropped

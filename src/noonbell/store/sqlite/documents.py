@@ -50,7 +50,11 @@ def page(db: apsw.Connection, kind: str, team: str | None, after: str, limit: in
     return [Document(*row) for row in db.execute(sql, bindings)]
 
 
-def drop(db: apsw.Connection, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent]) -> int:
+def drop(db: apsw.Connection, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent], expected: int | None) -> int:
+    if expected is not None:
+        for document in get(db, kind, ids):
+            if document.version != expected:
+                raise DocumentConflictError(kind, document.id, document.version)
     db.execute(f"DELETE FROM documents WHERE {_CHOSEN}", (kind, _encode(list(ids)).decode()))
     gone = db.changes()
     if gone:
@@ -81,8 +85,10 @@ class DocumentsOnSqlite:
     async def list_documents(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
         return await self._connection.run(lambda db: page(db, kind, team, after, limit), write=False)
 
-    async def drop_documents(self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = ()) -> int:
-        return await self._connection.run(lambda db: drop(db, kind, ids, audits))
+    async def drop_documents(
+        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
+    ) -> int:
+        return await self._connection.run(lambda db: drop(db, kind, ids, audits, expected))
 
     async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
         return await self._connection.run(lambda db: due(db, kind, now, limit), write=False)

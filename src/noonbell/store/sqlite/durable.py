@@ -62,11 +62,13 @@ class DurableOnSqlite:
     async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
         return await self._connection.run(lambda db: by_policy.take_over(db, lane, at, tell, stopped))
 
-    async def put_quiet_hours(self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
-        await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit))
+    async def put_quiet_hours(
+        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
+    ) -> None:
+        await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit, seen_at))
 
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent) -> bool:
-        return await self._connection.run(lambda db: editing.drop_quiet_hours(db, policy_id, audit))
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
+        return await self._connection.run(lambda db: editing.drop_quiet_hours(db, policy_id, audit, seen_at))
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return await self._connection.run(lambda db: editing.quiet_hours(db, policy_id), write=False)

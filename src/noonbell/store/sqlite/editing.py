@@ -18,7 +18,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules
-from noonbell.errors import QuietHoursInUseError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.sqlite import auditing, ending, rows, stored, turns
 
@@ -242,7 +242,10 @@ def _refuse_taken_names(
 # --- quiet hours ------------------------------------------------------------------------------------------------------
 
 
-def put_quiet_hours(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit) -> None:
+def put_quiet_hours(
+    db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit, seen_at: int | None = None
+) -> None:
+    _require_as_seen(db, policy.policy_id, seen_at)
     _edit(db, stored.by_sids(db, stored.users_of(db, policy.policy_id)), make_edit)
     _put_policy(db, policy, audit)
 
@@ -259,7 +262,13 @@ def _put_policy(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent
     auditing.append(db, [audit])
 
 
-def drop_quiet_hours(db: apsw.Connection, policy_id: str, audit: AuditEvent) -> bool:
+def _require_as_seen(db: apsw.Connection, policy_id: str, seen_at: int | None) -> None:
+    if seen_at is not None and [one.updated_at for one in quiet_hours(db, policy_id)] != [seen_at]:
+        raise ScheduleChangedError(policy_id, "quiet-hours policy")
+
+
+def drop_quiet_hours(db: apsw.Connection, policy_id: str, audit: AuditEvent, seen_at: int | None = None) -> bool:
+    _require_as_seen(db, policy_id, seen_at)
     users = len(stored.users_of(db, policy_id))
     if users:
         raise QuietHoursInUseError(policy_id, users)

@@ -81,6 +81,19 @@ class DocumentCases(StorageCases):
             (again,) = await store.put_documents([_write("a", expected=0)], T0 + SECOND)
             assert (again.version, again.created_at) == (1, T0 + SECOND)
 
+    async def test_a_drop_that_expects_another_version_takes_nothing_out(self) -> None:
+        async with self.opened() as opened:
+            store = cast("DocumentStore", opened)
+            await store.put_documents([_write("a"), _write("b")], T0)
+            await store.put_documents([_write("b")], T0)
+            with raises(DocumentConflictError) as raised:
+                await store.drop_documents("channel", ["a", "b"], [_TOLD], expected=1)
+            assert (raised.error.sought, raised.error.version) == ("b", 2)
+            assert [document.id for document in await store.list_documents("channel", None, "", 10)] == ["a", "b"]
+            assert await cast("ScheduleStore", store).audit(AuditFilter(), 0, 10) == []
+            assert await store.drop_documents("channel", ["b"], [_TOLD], expected=2) == 1
+            assert await store.drop_documents("channel", ["b"], [_TOLD], expected=2) == 0
+
     async def test_those_whose_time_has_come_are_given_the_earliest_first(self) -> None:
         async with self.opened() as opened:
             store = cast("DocumentStore", opened)

@@ -33,7 +33,7 @@ EVENTS: Final = (
     "secret.created", "secret.updated", "secret.deleted", "channel.created", "channel.updated", "channel.deleted",
     "rule.created", "rule.updated", "rule.deleted", "monitor.created", "monitor.updated", "monitor.up", "monitor.late",
     "monitor.down", "message.dead", "api_key.created", "api_key.revoked", "user.created", "user.deleted",
-    "login.succeeded", "login.failed",
+    "login.succeeded", "login.failed", "logout",
 )  # fmt: skip
 
 
