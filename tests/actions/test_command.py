@@ -272,6 +272,28 @@ async def test_cancelling_ends_the_whole_group(tmp_path: Path, under_way: asynci
     assert await gone(pid)
 
 
+async def test_cancelling_while_it_starts_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    really, go_on = loop.subprocess_exec, asyncio.Event()
+
+    async def slowly(*given: Any, **options: Any) -> Any:
+        started = await really(*given, **options)
+        await go_on.wait()
+        return started
+
+    monkeypatch.setattr(loop, "subprocess_exec", slowly)
+    argv = family("open", tmp_path / "pid", "stay")
+    task = asyncio.ensure_future(run(Program(argv, ENV, timeout_seconds=LONG, grace_seconds=0.1)))
+    pid = await told_pid(tmp_path / "pid")
+    task.cancel()
+    await asyncio.sleep(0)
+    assert is_alive(pid)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await gone(pid)
+
+
 async def test_a_cancelled_program_has_its_grace_too(tmp_path: Path, under_way: asyncio.Event) -> None:
     trap = f"trap 'echo cleaned > {tmp_path}/end; exit 0' TERM"
     listening = f"{trap}; echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done; sleep 600 & wait"

@@ -55,29 +55,29 @@ async def test_creations_changes_and_deletions(store: ScheduleStore) -> None:
     assert again.unchanged == 2
 
     second = '[schedules.report]\ncron = "30 3 * * *"\ntimezone = "America/New_York"\ncatch_up_policy = "run_once"\n'
-    made = await plan(store, toml(second + '[schedules.new]\ncron = "@hourly"\n'), now=NOW)
-    assert kinds(made) == {"report": "change", "new": "create", "old": "delete"}
-    report, new, old = made.schedules
+    made = await plan(store, toml(second + '[schedules.fresh]\ncron = "@hourly"\n'), now=NOW)
+    assert kinds(made) == {"report": "change", "fresh": "create", "old": "delete"}
+    report, fresh, old = made.schedules
     assert [(one.field, one.before, one.after) for one in report.changes] == [
         ("cron", "30 2 * * *", "30 3 * * *"),
         ("catch_up_policy", "skip", "run_once"),
     ]
     assert report.words[0] == "02:30 becomes 03:30 New York"
-    assert new.understood == "0 * * * *"
-    assert new.words == ("first fire Sun 15 Nov 13:00 UTC", "24 fires a day")
+    assert fresh.understood == "0 * * * *"
+    assert fresh.words == ("first fire Sun 15 Nov 13:00 UTC", "24 fires a day")
     assert old.words[0] == "96 fires a day fewer"
     done = await apply(store, made, now=NOW, allow_delete=True, actor="deploy")
     assert (done.created, done.changed, done.deleted) == (1, 1, 1)
     assert done.wake_at == NOW // (3600 * SECOND) * 3600 * SECOND + 3600 * SECOND
     rows = await stored(store)
-    assert sorted(rows) == ["new", "report"]
+    assert sorted(rows) == ["fresh", "report"]
     assert (rows["report"].columns.spec, rows["report"].epoch) == ("30 3 * * *", 2)
     assert await audits(store) == [
         ("schedule.created", "report", "file:billing"),
         ("schedule.created", "old", "file:billing"),
         ("schedule.updated", "report", "deploy"),
         ("schedule.deleted", "old", "deploy"),
-        ("schedule.created", "new", "deploy"),
+        ("schedule.created", "fresh", "deploy"),
     ]
 
 

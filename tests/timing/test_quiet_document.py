@@ -95,7 +95,12 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
             "must not be before valid_from, which is 2026-02-01",
         ),
         (NIGHT | {"timezone": "Kyiv"}, "timezone", "Kyiv", "is no IANA zone; did you mean Europe/Kyiv?"),
-        (NIGHT | {"timezone": "Europe"}, "timezone", "Europe", _ZONE),
+        (
+            NIGHT | {"timezone": "Europe"},
+            "timezone",
+            "Europe",
+            "is no IANA zone; did you mean Europe/Rome or Europe/Riga or Europe/Oslo?",
+        ),
         (NIGHT | {"timezone": ""}, "timezone", "", _ZONE),
         (NIGHT | {"timezone": "../etc/passwd"}, "timezone", "../etc/passwd", _ZONE),
         (NIGHT | {"timezone": 2}, "timezone", 2, "must be the name of an IANA zone, such as Europe/Kyiv"),
