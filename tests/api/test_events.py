@@ -321,6 +321,21 @@ async def test_after_a_stop_nobody_waits(store: MemoryStore) -> None:
     assert [event async for event in hub.follow(None)] == []
 
 
+async def test_a_reader_that_is_cancelled_as_something_comes_ends(store: MemoryStore) -> None:
+    hub = LiveChanges(store, ManualClock(NOON))
+    following = hub.follow(None)
+    reading = asyncio.ensure_future(anext(following))
+    for _ in range(50):  # more than it needs until it waits for the next event
+        await asyncio.sleep(0)
+    hub._announce()  # a wake-up without an event of its own
+    await asyncio.sleep(0)
+    reading.cancel()
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    await hub.stop()
+
+
 async def test_a_burst_is_one_event(store: MemoryStore) -> None:
     clock = ManualClock(NOON)
     schedules = Schedules(store, clock=clock)

@@ -126,7 +126,9 @@ class LiveChanges:
                         yield event
                 if place == self._told:
                     try:
-                        await asyncio.wait_for(published.wait(), idle_seconds)
+                        # not wait_for: in Python 3.11 it forgets a cancellation that meets the event
+                        async with asyncio.timeout(idle_seconds):
+                            await published.wait()
                     except TimeoutError:
                         yield None
         finally:

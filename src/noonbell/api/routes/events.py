@@ -124,9 +124,8 @@ class EventStream(Response):
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not gone.done() and not sending.done():
-                while not sending.done():  # a cancellation is lost where what it waits for comes at the same moment
-                    sending.cancel()
-                    await asyncio.wait([sending], timeout=0.2)
+                sending.cancel()
+                await asyncio.wait([sending])
                 # it may have come to its own end before it heard of that: the hub stops at the same moment
                 if not self._ended:
                     async with asyncio.timeout(1):  # a clean end, for those who read
