@@ -276,8 +276,11 @@ async def test_cancelling_while_it_starts_ends_the_whole_group(tmp_path: Path, m
     loop = asyncio.get_running_loop()
     really, go_on = loop.subprocess_exec, asyncio.Event()
 
+    leaders: list[asyncio.SubprocessTransport] = []
+
     async def slowly(*given: Any, **options: Any) -> Any:
         started = await really(*given, **options)
+        leaders.append(started[0])
         await go_on.wait()
         return started
 
@@ -291,6 +294,7 @@ async def test_cancelling_while_it_starts_ends_the_whole_group(tmp_path: Path, m
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert leaders[0].get_returncode() == -signal.SIGKILL  # it was waited for, so nobody else finds it running
     assert await gone(pid)
 
 

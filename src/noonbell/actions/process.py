@@ -28,6 +28,8 @@ from noonbell.errors import CommandFailedError
 GRACE_SECONDS: Final = 10.0
 # How long outputs may stay open after the end: somebody else holds them then.
 _DRAIN_SECONDS: Final = 1.0
+# How long a killed program may take to be gone: one that waits for a disk cannot die.
+_REAP_SECONDS: Final = 10.0
 _ASK_SECONDS: Final = 0.05
 
 
@@ -125,9 +127,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
     except asyncio.CancelledError:
         # It may be under way already, and only its start tells how to reach it.
         with contextlib.suppress(CommandFailedError):
-            transport, watch = await starting
-            _signal(transport.get_pid(), signal.SIGKILL)
-            transport.close()
+            await _finish(*await starting)
         raise
     group = transport.get_pid()
     GUARD.watch(group)
@@ -141,12 +141,9 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
         await _end(group, watch, program.grace_seconds)
         raise
     finally:
-        _signal(group, signal.SIGKILL)
         try:
-            await _within(watch.ended, _DRAIN_SECONDS)
-            await _within(watch.drained, _DRAIN_SECONDS)
+            await _finish(transport, watch)
         finally:
-            transport.close()
             GUARD.forget(group)
     return _told(program, transport.get_returncode(), watch, timed_out=timed_out)
 
@@ -182,6 +179,16 @@ async def _end(group: int, watch: _Watch, grace_seconds: float) -> None:
     await _within(watch.ended, grace_seconds)
     while loop.time() < deadline and _is_there(group):  # noqa: ASYNC110 - nobody tells when a group has ended
         await asyncio.sleep(_ASK_SECONDS)
+
+
+async def _finish(transport: asyncio.SubprocessTransport, watch: _Watch) -> None:
+    """Kill what is left of the group, wait until the program is reaped, and let go of its outputs."""
+    _signal(transport.get_pid(), signal.SIGKILL)
+    try:
+        await _within(watch.ended, _REAP_SECONDS)
+        await _within(watch.drained, _DRAIN_SECONDS)
+    finally:
+        transport.close()
 
 
 def _is_there(group: int) -> bool:
