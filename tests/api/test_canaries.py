@@ -135,11 +135,12 @@ class Life:
 
     def _filled(self, path: str) -> list[str]:
         """The path with each of the things that it names."""
-        named = re.findall(r"\{(\w+)\}", path)
-        if not named:
-            return [path]
-        (name,) = named
-        return [path.replace(f"{{{name}}}", thing) for thing in {**self.things, "token": ["nothing"]}[name]]
+        things = {**self.things, "token": ["nothing"], "name": ["nobody"], "number": map(str, range(1, 10))}
+        found = [path]
+        for name in re.findall(r"\{(\w+)\}", path):
+            known = list(things[name])
+            found = [one.replace(f"{{{name}}}", thing) for one in found for thing in known]
+        return found
 
     def _keep(self, place: str, text: str) -> None:
         self.said.setdefault(place, []).append(text)

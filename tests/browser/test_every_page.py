@@ -44,7 +44,7 @@ def test_a_page_is_for_everybody(reader: Page, watched: Watched, paths: dict[str
     reader.emulate_media(color_scheme="light")
     answer = reader.goto(paths[name])
     assert answer is not None
-    assert answer.status == (404 if name == "missing" else 200)
+    assert answer.status == (404 if name in ("missing", "unknown") else 200)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy

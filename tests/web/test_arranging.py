@@ -87,12 +87,12 @@ async def test_a_key_that_cannot_be_is_refused_at_its_field(browser: Browser, ty
 
 
 async def test_people_are_added_and_removed_and_nobody_removes_himself(browser: Browser) -> None:
-    assert "ben can log in now" in await browser.done("/team/admins", name="Ben", password=PASSWORD)
-    refused = await browser.post("/team/admins", name="ben", password=PASSWORD)
+    assert "/welcome/ben/" in (await browser.post("/team/people", name="Ben", scope="write")).text
+    refused = await browser.post("/team/people", name="ben", scope="write")
     assert refused.status_code == 422
     assert "is taken" in refused.text
-    assert (await browser.post("/team/admins/ann/remove")).status_code == 409
-    assert "is removed" in await browser.done("/team/admins/ben/remove")
+    assert (await browser.post("/team/people/ann/remove")).status_code == 409
+    assert "is removed" in await browser.done("/team/people/ben/remove")
     assert "payroll" in await browser.done("/team/teams", team="payroll", title="Pay")
     assert (await browser.post("/team/teams", team="payroll")).status_code == 422
 
@@ -304,6 +304,16 @@ async def test_another_team_is_not_seen(browser: Browser) -> None:
         assert (await browser.get(path)).status_code == 404, path
         assert (await browser.post(f"{path}/delete")).status_code == 404, path
     assert (await browser.post(f"/keys/{key.split('_')[1]}/revoke")).status_code == 404
+
+
+async def test_who_looks_after_teams_takes_back_a_key_by_its_id(browser: Browser) -> None:
+    await browser.service.access.create_team("blue")
+    _, key = await browser.service.access.create_key("blue", ["read"], name="theirs")
+    assert "is revoked" in await browser.done("/keys/take-back", key_id=key.split("_")[1])
+    assert await browser.service.access.authenticate(key) is None
+    refused = await browser.post("/keys/take-back", key_id="nothing")
+    assert refused.status_code == 422
+    assert 'id="key_id-error"' in refused.text
 
 
 async def test_settings_say_where_they_came_from_and_hide_passwords(browser: Browser) -> None:

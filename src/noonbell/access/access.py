@@ -25,7 +25,7 @@ import msgspec
 
 from noonbell.access import records as checked
 from noonbell.access.acting import digest
-from noonbell.access.people import People
+from noonbell.access.members import Members
 from noonbell.access.records import (
     API_KEY,
     DEFAULT_TEAM,
@@ -52,7 +52,7 @@ _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _encode = msgspec.json.Encoder().encode
 
 
-class Access(People):
+class Access(Members):
     """Who may do what, in one store."""
 
     # --- teams ----------------------------------------------------------------------------------------------------
@@ -76,12 +76,6 @@ class Access(People):
     async def list_teams(self, *, after: str = "", limit: int = 100) -> Sequence[Team]:
         """By name, past `after`."""
         return [_team(document) for document in await self._store.list_documents(TEAM, None, after, limit)]
-
-    async def _require_team(self, name: object) -> str:
-        chosen = checked.check_name("team", name)
-        if not await self._store.get_documents(TEAM, [chosen]):
-            raise AccessNotFoundError("team", chosen)
-        return chosen
 
     # --- API keys -------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from noonbell.access.records import (
     DEFAULT_TEAM,
     FIRST_ADMIN,
     LOGIN_FAILURES,
+    PASSWORD_LINK,
     SESSION,
     USER,
     Caller,
@@ -48,8 +49,12 @@ class People(Acting):
     # --- users ----------------------------------------------------------------------------------------------------
 
     async def has_admin(self) -> bool:
-        found = await self._store.list_documents(USER, None, "", _PAGE)
-        return any(_user_body(document.body).scope == "admin" for document in found)
+        after = ""
+        while page := await self._store.list_documents(USER, DEFAULT_TEAM, after, _PAGE):
+            if any(_user_body(document.body).scope == "admin" for document in page):
+                return True
+            after = page[-1].id
+        return False
 
     async def create_admin(self, name: str, password: str) -> User:
         """A user of the first team who may do everything there, and look after the teams."""
@@ -62,16 +67,22 @@ class People(Acting):
         except DocumentConflictError:
             raise AccessInvalidError("name", chosen, "is taken; choose another") from None
         await self._store.drop_documents(FIRST_ADMIN, [_LINK_ID])
-        return _user(document)
+        return user_of(document)
 
     async def list_users(self) -> Sequence[User]:
-        return [_user(document) for document in await self._store.list_documents(USER, None, "", _PAGE)]
+        """The users of all teams, by name."""
+        found: list[User] = []
+        while page := await self._store.list_documents(USER, None, found[-1].name if found else "", _PAGE):
+            found += [user_of(document) for document in page]
+        return found
 
     async def delete_user(self, name: str) -> None:
         """Remove a user and end the sessions."""
-        told = self._told("user.deleted", name, {})
-        if not await self._store.drop_documents(USER, [name], [told]):
+        found = await self._store.get_documents(USER, [name])
+        told = self._told("user.deleted", name, {}, found[0].team if found else DEFAULT_TEAM)
+        if not found or not await self._store.drop_documents(USER, [name], [told]):
             raise AccessNotFoundError("user", name)
+        await self._store.drop_documents(PASSWORD_LINK, [name])  # whoever has this name next is somebody else
         await self._end_sessions_of(name)
 
     async def set_password(self, name: str, password: str) -> None:
@@ -82,7 +93,9 @@ class People(Acting):
             raise AccessNotFoundError("user", name)
         body = msgspec.structs.replace(_user_body(found[0].body), password=await self._shared.passwords.hash(allowed))
         write = DocumentWrite(USER, name, found[0].team, _encode(body).decode(), expected=found[0].version)
-        await self._store.put_documents([write], self._now(), [self._told("user.password_changed", name, {})])
+        told = self._told("user.password_changed", name, {}, found[0].team)
+        await self._store.put_documents([write], self._now(), [told])
+        await self._store.drop_documents(PASSWORD_LINK, [name])
         await self._end_sessions_of(name)
 
     async def verify_password(self, name: str, password: str, address: str) -> User:
@@ -95,14 +108,14 @@ class People(Acting):
         found = await self._store.get_documents(USER, [name]) if len(name) <= 100 else []
         body = _user_body(found[0].body) if found else None
         # also where there is no such user, so that the time it takes tells nothing
-        fits = await self._shared.passwords.fits(None if body is None else body.password, password)
+        fits = await self._shared.passwords.fits(None if body is None else body.password or None, password)
         if not fits or body is None:
             await self._store.put_documents(
                 [], self._now(), [self._told("login.failed", name[:100], {"address": address})]
             )
             raise LoginRefusedError("The name or the password is wrong")
         await self._shared.logins.succeeded(attempt)
-        return _user(found[0])
+        return user_of(found[0])
 
     # --- the first admin ------------------------------------------------------------------------------------------
 
@@ -150,7 +163,7 @@ class People(Acting):
         expires_at = self._now() + SESSION_LASTS // _MICROSECOND
         body = SessionBody(user.name, csrf, expires_at)
         write = DocumentWrite(SESSION, digest(token), user.team, _encode(body).decode(), 0, expires_at)
-        told = self._told("login.succeeded", user.name, {"address": address})
+        told = self._told("login.succeeded", user.name, {"address": address}, user.team)
         await self._store.put_documents([write], self._now(), [told])
         return Session(token, csrf, user.name, moment(expires_at))
 
@@ -187,11 +200,11 @@ class People(Acting):
     async def sweep(self) -> int:
         """Forget sessions that have ended and failures that are long past; returns how many."""
         dropped = 0
-        for kind in (SESSION, LOGIN_FAILURES):
+        for kind in (SESSION, LOGIN_FAILURES, PASSWORD_LINK):
             while due := (await self._store.due_documents(kind, self._now(), _PAGE))[0]:
                 dropped += await self._store.drop_documents(kind, [document.id for document in due])
         return dropped
 
 
-def _user(document: Document) -> User:
+def user_of(document: Document) -> User:
     return User(document.id, document.team, _user_body(document.body).scope, moment(document.created_at))

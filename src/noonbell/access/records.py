@@ -21,6 +21,7 @@ USER: Final = "user"
 SESSION: Final = "session"
 FIRST_ADMIN: Final = "first_admin"
 LOGIN_FAILURES: Final = "login_failures"
+PASSWORD_LINK: Final = "password_link"  # noqa: S105 - a kind of document
 
 SHORTEST_PASSWORD: Final = 10
 LONGEST_PASSWORD: Final = 1_000
@@ -100,7 +101,7 @@ class KeyBody(msgspec.Struct, frozen=True):
 
 
 class UserBody(msgspec.Struct, frozen=True):
-    password: str  # as argon2 writes it
+    password: str  # as argon2 writes it; empty where none was chosen yet
     scope: Scope = "admin"
 
 

@@ -101,6 +101,7 @@ def create_app(service: Service) -> FastAPI:
     web.mount(app)
     app.router.routes.append(Route("/ping/{rest:path}", PingApp(service.monitors), include_in_schema=False))
     problems.install(app)
+    web.tell_missing(app)
     _tell_what_is_invalid(app)
     openapi.install(app)
     app.add_middleware(

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from noonbell.access import Access, Team, User
+from noonbell.access.records import DEFAULT_TEAM, SCOPES
 from noonbell.cli.access_store import with_access
 from noonbell.cli.sealed_store import json_option, read_value, store_option
 
@@ -24,13 +25,32 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
+@click.option("--team", default=DEFAULT_TEAM, show_default=True, help="Admins of the first team look after all.")
+@click.option("--scope", type=click.Choice(SCOPES), default="admin", show_default=True, help="What NAME may do.")
 @store_option
 @json_option
-def create(name: str, url: str, *, as_json: bool) -> None:
-    """Make the admin NAME. The password is asked for, or read from stdin."""
+def create(name: str, team: str, scope: str, url: str, *, as_json: bool) -> None:
+    """Make the user NAME, by default an admin. The password is asked for, or read from stdin."""
     password = read_value("Password", as_json=as_json)
-    user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json)
-    _tell(f'"{user.name}" may log in now, and look after all teams.', {"name": user.name}, as_json=as_json)
+    if (team, scope) == (DEFAULT_TEAM, "admin"):
+        user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json)
+        told = f'"{user.name}" may log in now, and look after all teams.'
+    else:
+        user = with_access(url, lambda access: access.create_user(name, team, scope, password), as_json=as_json)
+        told = f'"{user.name}" may log in now to the team {user.team}, with the right to {user.scope}.'
+    _tell(told, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
+
+
+@command.command("link")
+@click.argument("name")
+@store_option
+@json_option
+def link(name: str, url: str, *, as_json: bool) -> None:
+    """Make a link by which NAME chooses a new password, once and within three days."""
+    token = with_access(url, lambda access: access.new_password_link(name), as_json=as_json)
+    path = f"/welcome/{name}/{token}"
+    told = f"Give this to {name}, behind the address of the service, and to nobody else: {path}"
+    _tell(told, {"name": name, "path": path}, as_json=as_json)
 
 
 @command.command("password")
@@ -60,7 +80,7 @@ def delete(name: str, url: str, *, as_json: bool) -> None:
 def list_users(url: str, *, as_json: bool) -> None:
     """List those who may log in."""
     users = with_access(url, lambda access: access.list_users(), as_json=as_json)
-    lines = [f"{user.name}  {user.scope}  since {user.created_at:%Y-%m-%d}" for user in users]
+    lines = [f"{user.name}  {user.scope}  of {user.team}  since {user.created_at:%Y-%m-%d}" for user in users]
     _tell("\n".join(lines) or "Nobody yet.", [_user(user) for user in users], as_json=as_json)
 
 
@@ -94,7 +114,7 @@ def add_team(name: str, title: str | None, url: str, *, as_json: bool) -> None:
 
 
 def _user(user: User) -> dict[str, str]:
-    return {"name": user.name, "scope": user.scope, "created_at": user.created_at.isoformat()}
+    return {"name": user.name, "team": user.team, "scope": user.scope, "created_at": user.created_at.isoformat()}
 
 
 def _tell(text: str, facts: object, *, as_json: bool) -> None:

@@ -74,17 +74,14 @@ class Postman:
         masker = NOTHING if self.secrets is None else self.secrets.masker(document.team)
         ways = Ways(self._egress, self._http, self._signing_keys(document), self._clock.now, document.id, masker)
         try:
-            return self.mask(await KINDS[body.kind].send(ways, config, letter))
+            return masker.text(await KINDS[body.kind].send(ways, config, letter))
         except DeliveryError as error:
-            raise DeliveryError(self.mask(error.target), self.mask(error.reason)) from None
+            raise DeliveryError(masker.text(error.target), masker.text(error.reason)) from None
 
     def require_allowed(self, kind: str) -> None:
         if kind == "apprise" and not self._apprise:
             reason = "is off: its connections cannot be checked; the operator may turn it on with apprise=True"
             raise ChannelInvalidError("kind", kind, reason)
-
-    def mask(self, text: str) -> str:
-        return text if self.secrets is None else self.secrets.mask(text)
 
     def _http(self) -> HttpClient:
         if self._client is None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from noonbell.core.records import StoredSchedule
-from noonbell.core.turns import terms_of
+from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import NoonbellError
 from noonbell.web.times import moment
 
@@ -71,7 +71,8 @@ def next_hour(soon: Sequence[StoredSchedule], now: int) -> NextHour:
 
 def _add(found: NextHour, stored: StoredSchedule, now: int, end: int) -> None:
     terms = terms_of(stored)
-    after = max(now, stored.cursor_at)
+    # what has its nominal time behind it may still be put off by jitter
+    after = max(now - definition_of(stored.columns.definition).jitter_us, stored.cursor_at)
     often = terms.timing.count(after, end) > MINUTES
     found.schedules += 1
     if often:
@@ -79,14 +80,16 @@ def _add(found: NextHour, stored: StoredSchedule, now: int, end: int) -> None:
     listed = 0
     at = terms.timing.following(after)
     while at is not None and at <= end and not (often and listed == _LISTED_OF_EACH):
-        quiet = terms.quiet.is_quiet(at)
+        quiet, starts = terms.quiet.is_quiet(at), at + terms.jitter(at)
+        at = terms.timing.following(at)
+        if not now < starts <= end:
+            continue
         if not often:
-            _count(found, (at - now - 1) // MINUTE, 1, quiet=quiet)
+            _count(found, (starts - now - 1) // MINUTE, 1, quiet=quiet)
         if listed < _LISTED_OF_EACH:
             name, zone = stored.columns.name, stored.columns.timezone
-            found.fires.append(Fire(moment(at), stored.schedule_id, name, zone, quiet))
+            found.fires.append(Fire(moment(starts), stored.schedule_id, name, zone, quiet))
             listed += 1
-        at = terms.timing.following(at)
 
 
 def _add_often(found: NextHour, stored: StoredSchedule, now: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
-from noonbell.web import assets, live, login
+from noonbell.web import assets, live, login, missing
 from noonbell.web.pages import (
     audit,
     channels,
@@ -20,6 +20,7 @@ from noonbell.web.pages import (
     keys,
     monitors,
     overview,
+    plans,
     quiet_hours,
     rules,
     run,
@@ -29,7 +30,9 @@ from noonbell.web.pages import (
     schedules,
     secrets,
     settings,
+    signing_keys,
     team,
+    verify,
 )
 
 # The pages, one line each.
@@ -37,10 +40,13 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     schedules.router,
     schedule_form.router,  # before the next: /schedules/new is no schedule
+    signing_keys.router,
+    verify.router,
     schedule.router,
     run.router,
     runs_list.router,
     forecast.router,
+    plans.router,
     monitors.router,
     quiet_hours.router,
     channels.router,
@@ -58,6 +64,7 @@ PUBLIC: Final = {
     "/login": "where people say who they are",
     "/logout": "ends the session of its cookie, if there is one",
     "/setup/{token}": "the token in the address is the key, and works once",
+    "/welcome/{name}/{token}": "as /setup",
     "/static/{digest}/{name:path}": "the looks of the pages",
 }
 
@@ -69,3 +76,8 @@ def mount(app: FastAPI) -> None:
     app.include_router(live.router)
     for router in PAGES:
         app.include_router(router)
+
+
+def tell_missing(app: FastAPI) -> None:
+    """Let unknown addresses be pages, once the app tells of them as problems."""
+    missing.install(app)

@@ -5,7 +5,8 @@ hold whatever there is: of schedules no more are read than SCHEDULES, and no mor
 What lies beyond is estimated: a sample stands for all of them, and what was not visited is spread evenly. `whole` says
 that nothing was. The loop of the service is given way to all along.
 
-Quiet hours are left out, jitter is not looked at, and what a person starts cannot be foreseen.
+Quiet hours are left out, and what a person starts cannot be foreseen. Jitter is counted with: it follows from the
+schedule and the occurrence, so each schedule that has some is visited by itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import NoonbellError
 from noonbell.store.survey import Sample
+from noonbell.timing.jitter import jitter_us
 
 MINUTE: Final = 60_000_000
 HOUR: Final = 60
@@ -63,10 +65,17 @@ class Forecast:
 
 
 class _Group(NamedTuple):
-    """Schedules that start at the same instants."""
+    """Schedules with the same occurrences; with jitter each starts up to so much later, by itself."""
 
     terms: Terms
     members: list[StoredSchedule]
+    jitter: int
+
+    def starts(self, at: int) -> Iterator[tuple[int, StoredSchedule]]:
+        """When each member starts for an occurrence that is not decided yet."""
+        for one in self.members:
+            if at > one.cursor_at:
+                yield at + jitter_us(one.schedule_id, at, self.jitter), one
 
 
 async def look_ahead(sample: Sample, team: str, now: int) -> Forecast:
@@ -95,14 +104,14 @@ async def _grouped(schedules: Sequence[StoredSchedule]) -> list[_Group]:
         anchor = None if columns.type == "cron" else (stored.anchor_at, stored.sid)
         key = (
             columns.type, columns.spec, columns.timezone, definition.dst, definition.start_at, definition.end_at,
-            columns.quiet_hours_policy_id, anchor,
+            columns.quiet_hours_policy_id, anchor, definition.jitter_us,
         )  # fmt: skip
         known = groups.get(key)
         if known is not None:
             known.members.append(stored)
             continue
         try:
-            groups[key] = _Group(terms_of(stored), [stored])
+            groups[key] = _Group(terms_of(stored), [stored], definition.jitter_us)
         except NoonbellError:
             continue  # damaged: verify tells of it
     return list(groups.values())
@@ -124,11 +133,16 @@ class _Counting:
             often = timing.count(self._found.begins - 1, end - 1)
             self._spread_later(policy, terms, weight * often / WEEK)
             return
-        if self._visited + starts > STARTS:
+        visits = starts if not group.jitter else starts * len(group.members)
+        if self._visited + visits > STARTS:
             self._found.whole = False
             self._spread_later(policy, terms, weight * starts / WEEK)
             return
+        self._visited += visits
         still = self._still_minutes(policy, terms)
+        if group.jitter:
+            await self._add_jittered(group, after, end, weight / len(group.members), still)
+            return
         begins, counts = self._found.begins, self._found.counts
         for visited, at in enumerate(_starts(terms, after, starts)):
             if visited % _BREATH == _BREATH - 1:
@@ -136,7 +150,21 @@ class _Counting:
             minute = (at - begins) // MINUTE
             if not still[minute]:
                 counts[minute] += weight
-        self._visited += starts
+
+    async def _add_jittered(self, group: _Group, after: int, end: int, weight: float, still: bytes) -> None:
+        """Each member of each occurrence, those included whose nominal time has passed and whose start has not."""
+        timing, begins, counts = group.terms.timing, self._found.begins, self._found.counts
+        visited = 0
+        at = timing.following(after - group.jitter)
+        while at is not None and at < end:
+            quiet = still[(at - begins) // MINUTE] if at >= begins else group.terms.quiet.is_quiet(at)
+            for starts, _ in group.starts(at):
+                if after < starts < end and not quiet:
+                    counts[(starts - begins) // MINUTE] += weight
+                visited += 1
+                if visited % _BREATH == 0:
+                    await asyncio.sleep(0)
+            at = timing.following(at)
 
     def _spread_later(self, policy: Any, terms: Terms, rate: float) -> None:
         self._even[policy] += rate
@@ -199,7 +227,21 @@ def _starting(groups: Sequence[_Group], begins: int) -> tuple[list[tuple[str, st
     names: list[tuple[str, str]] = []
     schedules = 0
     for group in groups:
-        if group.terms.timing.count(begins - 1, begins + MINUTE - 1) and not group.terms.quiet.is_quiet(begins):
-            schedules += len(group.members)
-            names += [(one.schedule_id, one.columns.name) for one in group.members[: _NAMED - len(names)]]
+        members = _members_starting(group, begins)
+        schedules += len(members)
+        names += [(one.schedule_id, one.columns.name) for one in members[: _NAMED - len(names)]]
     return names, schedules
+
+
+def _members_starting(group: _Group, begins: int) -> Sequence[StoredSchedule]:
+    timing, quiet = group.terms.timing, group.terms.quiet
+    if not group.jitter:
+        there = timing.count(begins - 1, begins + MINUTE - 1) and not quiet.is_quiet(begins)
+        return group.members if there else ()
+    found: dict[int, StoredSchedule] = {}
+    at = timing.following(begins - 1 - group.jitter)
+    while at is not None and at < begins + MINUTE:  # few: jitter is less than what lies between two occurrences
+        if not quiet.is_quiet(at):
+            found |= {one.sid: one for starts, one in group.starts(at) if begins <= starts < begins + MINUTE}
+        at = timing.following(at)
+    return list(found.values())

@@ -1,6 +1,7 @@
-"""The pages for the first admin, login and logout.
+"""The pages for the first admin, for whoever is given a link, login and logout.
 
     /setup/<token>   makes the first admin, once, by the link that the service printed
+    /welcome/<name>/<token>   chooses a password, once, by the link that an admin has made
     /login           a name and a password; too many failures make it wait
     /logout          ends the session (POST only, so that no link can do it)
 
@@ -26,6 +27,7 @@ router = APIRouter(include_in_schema=False)
 
 _SEE_OTHER: Final = 303
 Token = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+NameInPath = Annotated[str, Path(alias="name", pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 
 
 def _asking(service: Service, request: Request, template: str, status: int = 200, **values: str) -> Response:
@@ -126,4 +128,28 @@ async def setup(service: Serving, request: Request, token: Token) -> Response:
         return _asking(service, request, "setup.html", 422, problem=str(error), name=name[:100])
     except LoginRefusedError:
         return rendering.page("link_used.html", 404)
+    return await _logged_in(service, request, user)
+
+
+@router.get("/welcome/{name}/{token}")
+async def welcome_form(service: Serving, request: Request, name: NameInPath, token: Token) -> Response:
+    require_room_of_address(request)
+    if not await service.access.password_link_fits(name, token):
+        return rendering.page("link_over.html", 404)
+    return _asking(service, request, "welcome.html", problem="", name=name)
+
+
+@router.post("/welcome/{name}/{token}")
+async def welcome(service: Serving, request: Request, name: NameInPath, token: Token) -> Response:
+    require_room_of_address(request)
+    fields = await _own_form(service, request)
+    password = fields.get("password", "")
+    if password != fields.get("again", ""):
+        return _asking(service, request, "welcome.html", 422, problem="The two passwords differ", name=name)
+    try:
+        user = await service.access.acting(f"user:{name}").choose_password(name, token, password)
+    except AccessInvalidError as error:
+        return _asking(service, request, "welcome.html", 422, problem=str(error), name=name)
+    except LoginRefusedError:
+        return rendering.page("link_over.html", 404)
     return await _logged_in(service, request, user)

@@ -10,16 +10,18 @@ from urllib.parse import quote, urlencode
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from noonbell.access import Scope
 from noonbell.web import times
 from noonbell.web.assets import asset_url
 
 
 class Place(NamedTuple):
-    """Where the navigation leads."""
+    """Where the navigation leads, and what one has to be allowed to see it."""
 
     path: str
     label: str
     icon: str
+    needs: Scope = "read"
 
 
 NAVIGATION: Final[tuple[tuple[str, tuple[Place, ...]], ...]] = (
@@ -39,16 +41,18 @@ NAVIGATION: Final[tuple[tuple[str, tuple[Place, ...]], ...]] = (
             Place("/quiet-hours", "Quiet hours", "moon"),
             Place("/channels", "Channels & rules", "megaphone"),
             Place("/secrets", "Secrets", "lock"),
+            Place("/plan", "Plan & apply", "plan", "write"),
         ),
     ),
     (
         "Account for",
         (
             Place("/audit", "Audit", "list"),
-            Place("/keys", "Keys", "key"),
+            Place("/verify", "Verify", "check"),
+            Place("/keys", "Keys", "key", "admin"),
             Place("/team", "Team", "people"),
             Place("/instances", "Instances", "server"),
-            Place("/settings", "Settings", "gear"),
+            Place("/settings", "Settings", "gear", "admin"),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from noonbell.api.problems import TITLES, ProblemError, of_error, of_validation
-from noonbell.errors import NoonbellError
+from noonbell.errors import NoonbellError, StoreError
 from noonbell.web import rendering
 from noonbell.web.session import NotLoggedInError, Visitor
 
@@ -39,29 +39,31 @@ class PageRoute(APIRoute):
             except NotLoggedInError:
                 return to_login(request)
             except ProblemError as problem:
-                return error_page(request, problem)
+                return await error_page(request, problem)
             except RequestValidationError as error:
-                return error_page(request, of_validation(error, request))
+                return await error_page(request, of_validation(error, request))
             except HTTPException as error:
-                return error_page(request, ProblemError(error.status_code, str(error.detail)))
+                return await error_page(request, ProblemError(error.status_code, str(error.detail)))
             except NoonbellError as error:
                 found = of_error(error)
-                return _own_fault(request, error) if found.status == 500 else error_page(request, found)
+                if found.status == 500:
+                    return await _own_fault(request, error)
+                return await error_page(request, found)
             except ClientDisconnect:
                 return Response(status_code=400)  # he has gone on to another page: nobody reads this
             except Exception as error:  # noqa: BLE001 - whatever it is, a person is to see a page
-                return _own_fault(request, error)
+                return await _own_fault(request, error)
 
         return handled
 
 
-def _own_fault(request: Request, error: Exception) -> Response:
+async def _own_fault(request: Request, error: Exception) -> Response:
     """Nobody's fault but ours: the log has all of it, the page says where to look."""
     request_id = str(request.scope.get("noonbell.request_id", "-"))
     facts = {"request_id": request_id, "path": request.url.path}
     logger.error("A page failed", exc_info=error, extra={"noonbell": facts})
     detail = f"Something went wrong here. The log of the service has it under the id {request_id}"
-    return error_page(request, ProblemError(500, detail, kind="internal"))
+    return await error_page(request, ProblemError(500, detail, kind="internal"))
 
 
 def page_router() -> APIRouter:
@@ -77,11 +79,11 @@ def to_login(request: Request) -> Response:
     return RedirectResponse(f"/login{back}", _SEE_OTHER)
 
 
-def error_page(request: Request, problem: ProblemError) -> Response:
+async def error_page(request: Request, problem: ProblemError) -> Response:
     """What went wrong, as a page of whoever is logged in, or as a line for a script."""
     visitor: Visitor | None = getattr(request.state, "visitor", None)
     title = TITLES.get(problem.status, "It did not work")
-    detail = problem.detail if visitor is None else visitor.service.secrets.mask(problem.detail)
+    detail = problem.detail if visitor is None else await _masked(visitor, problem.detail)
     values: dict[str, Any] = {"title": title, "problem": problem, "detail": detail}
     if visitor is not None and visitor.by_script:
         answer = visitor.part("parts/problem.html", problem.status, **values)
@@ -91,3 +93,11 @@ def error_page(request: Request, problem: ProblemError) -> Response:
         answer = HTMLResponse(rendering.render("error_outside.html", values), problem.status)
     answer.headers.update(problem.headers)
     return answer
+
+
+async def _masked(visitor: Visitor, text: str) -> str:
+    """The text without the secrets of his team; where the store cannot be asked for them now, with those known here."""
+    try:
+        return (await visitor.masking())(text)
+    except StoreError:
+        return visitor.service.secrets.masker(visitor.team).text(text)

@@ -92,6 +92,15 @@ class Visitor:
         """Whether a script asks, which wants a part of a page and follows no redirect."""
         return self.request.headers.get("hx-request") == "true"
 
+    async def masking(self) -> Callable[[str], str]:
+        """What takes the secrets of his own team out of a text.
+
+        Those of other teams are not looked for: a text of this team that is masked for them would confirm a guess.
+        """
+        secrets = self.service.secrets
+        await secrets.resolve(self.team, ())  # afterwards the masker knows them all
+        return secrets.masker(self.team).text
+
     # --- answers --------------------------------------------------------------------------------------------------
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:

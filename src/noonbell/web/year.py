@@ -1,7 +1,8 @@
 """A year of verdicts, a day at a time: how many occurrences succeeded, failed, were skipped, missed or coalesced.
 
-It is read from the ledger with bounds: the latest MOST_RUNS runs and MOST_SPANS spans, and what pruning has kept of
-older days. Days that lie before what was read, and of which nothing is kept, are `unread`: not empty, not known here.
+It is read from the ledger with bounds: the latest MOST_RUNS runs, about the latest MOST_SPANS spans, and what pruning
+has kept of older days. Days that lie before what was read are `unread`: what they show may not be all, and where they
+show nothing they are not empty, but not known here. `runs_since` and `spans_since` say from when on each is whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from noonbell.web.times import instant, moment
 MOST_RUNS: Final = 3_000
 MOST_SPANS: Final = 1_000
 _BLOCK: Final = 1_000
+_DAY: Final = 86_400_000_000
 _WEEKS: Final = 53
 _CELL: Final = 14
 _LEFT: Final = 30
@@ -63,6 +65,8 @@ class Day:
             said.append(f"{self.counts['kept']} occurrences, of which only the number is kept")
         if not said:
             said.append("not read here" if self.unread else "nothing")
+        elif self.unread:
+            said.append("and more, perhaps, that is not read here")
         return f"{self.date:%a} {self.date.day} {self.date:%b %Y}: {', '.join(said)}"
 
 
@@ -80,12 +84,27 @@ class Year:
     cells: list[Cell]
     months: list[tuple[int, str]]
     totals: Counter[str]
+    runs_since: datetime | None = None  # None: all of the year was read
+    spans_since: datetime | None = None
     width: int = _LEFT + _WEEKS * _CELL
     height: int = _TOP + 7 * _CELL
 
     @property
     def unread(self) -> bool:
         return any(cell.day.unread and cell.day.look == "out" for cell in self.cells)
+
+    @property
+    def bounds(self) -> list[str]:
+        """In words, what was not read; for whoever may take the calendar for the whole."""
+        told = []
+        if self.runs_since is not None:
+            told.append(
+                f"runs before the latest {MOST_RUNS:,}, which reach back to {self.runs_since:%d %b %Y %H:%M} UTC"
+            )
+        if self.spans_since is not None:
+            since = f"{self.spans_since:%d %b %Y %H:%M} UTC"
+            told.append(f"stretches that were skipped, missed or coalesced before {since}, of which there are many")
+        return told
 
 
 async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, since: datetime) -> Year:
@@ -99,14 +118,37 @@ async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, 
     }
     begin = datetime(first.year, first.month, first.day, tzinfo=zone)
     reached = await _add_runs(store, sid, days, zone, instant(begin))
-    spans = await store.next_spans(sid, max(instant(begin), reached) - 1, instant(now), MOST_SPANS)
+    spans, spans_since = await _latest_spans(store, sid, max(instant(begin), reached), instant(now))
     for span in spans:
         _add_span(days, span, zone)
     await _add_pruned(store, sid, days)
-    oldest = moment(reached).astimezone(zone).date() if reached else first
+    whole_from = max(reached, spans_since)
+    oldest = moment(whole_from).astimezone(zone).date() if whole_from else first
     for one in days.values():
         one.unread = since.astimezone(zone).date() <= one.date < oldest
-    return _drawn(list(days.values()), first)
+    return _drawn(
+        list(days.values()), first, moment(reached) if reached else None, moment(spans_since) if spans_since else None
+    )
+
+
+async def _latest_spans(store: ScheduleStore, sid: int, begin: int, now: int) -> tuple[list[Span], int]:
+    """The spans of the year, and 0; where they are too many the latest, and the instant from which on they are whole.
+
+    The store reads them from old to new, so the latest are sought in stretches that grow: a day, then two, then four.
+    """
+    found = await store.next_spans(sid, begin - 1, now, MOST_SPANS + 1)
+    if len(found) <= MOST_SPANS:
+        return found, 0
+    latest: dict[int, Span] = {}
+    reached, step = now, _DAY
+    while reached > begin:
+        start = max(begin, reached - step)
+        block = await store.next_spans(sid, start - 1, reached, MOST_SPANS + 1)
+        if len(block) > MOST_SPANS or len(latest | {span.from_at: span for span in block}) > MOST_SPANS:
+            break
+        latest |= {span.from_at: span for span in block}
+        reached, step = start, 2 * step
+    return list(latest.values()), reached
 
 
 async def _add_runs(store: ScheduleStore, sid: int, days: dict[date, Day], zone: tzinfo, begin: int) -> int:
@@ -146,7 +188,7 @@ async def _add_pruned(store: ScheduleStore, sid: int, days: dict[date, Day]) -> 
             day.counts["kept"] += kept.fired + kept.passed
 
 
-def _drawn(days: list[Day], first: date) -> Year:
+def _drawn(days: list[Day], first: date, runs_since: datetime | None, spans_since: datetime | None) -> Year:
     cells = [
         Cell(day, _LEFT + (day.date - first).days // 7 * _CELL, _TOP + (day.date - first).days % 7 * _CELL)
         for day in days
@@ -157,7 +199,7 @@ def _drawn(days: list[Day], first: date) -> Year:
     totals: Counter[str] = Counter()
     for day in days:
         totals.update(day.counts)
-    return Year(cells, months, totals)
+    return Year(cells, months, totals, runs_since, spans_since)
 
 
 def _zone(timezone: str) -> tzinfo:

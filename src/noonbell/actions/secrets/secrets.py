@@ -191,6 +191,10 @@ class Secrets:
         """
         return await self._sealing().of(schedule_id, team)
 
+    async def made_signing_keys(self, schedule_id: str, team: str = DEFAULT_TEAM) -> Sequence[SigningKey]:
+        """As `signing_keys`, but none is made: where nobody has asked for the first yet, there is none."""
+        return await self._sealing().made(schedule_id, team)
+
     async def rotate_signing_keys(
         self, schedule_id: str, team: str = DEFAULT_TEAM, *, overlap: timedelta = OVERLAP
     ) -> Sequence[SigningKey]:

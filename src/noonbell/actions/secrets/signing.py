@@ -54,6 +54,11 @@ class SigningKeys:
             return in_use(kept[1], now)
         return in_use(await self._changed(schedule_id, team, lambda keys: keys or (new_key(now),)), now)
 
+    async def made(self, schedule_id: str, team: str) -> list[SigningKey]:
+        """As `of`, and none where nobody has asked for the first yet."""
+        known = next(iter(await self._documents.get_secrets(team, [schedule_id])), None)
+        return [] if known is None else in_use(self._opened(known), self._clock.now())
+
     async def replace(self, schedule_id: str, team: str, overlap: timedelta) -> list[SigningKey]:
         """A fresh key in front; those before sign on for `overlap`."""
         now = self._clock.now()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Final
+from typing import Final, Literal
 
 from fastapi import APIRouter, Request
 
@@ -53,6 +53,12 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
 
 
 async def _file(request: Request, caller: Caller, given: FileGiven) -> ScheduleFile:
+    return await read_declared(request, caller, given.text, given.format, given.given().get("name"))
+
+
+async def read_declared(
+    request: Request, caller: Caller, text: str, form: Literal["toml", "yaml"], name: str | None
+) -> ScheduleFile:
     """Read the text. Whoever hangs up meanwhile does not free his place: the thread goes on to its end."""
     state = request.app.state
     if not hasattr(state, "files_read"):
@@ -65,8 +71,7 @@ async def _file(request: Request, caller: Caller, given: FileGiven) -> ScheduleF
             headers={"Retry-After": str(_RETRY_SECONDS)},
         )  # fmt: skip
     reading.add(who)
-    name = given.given().get("name")
-    work = asyncio.ensure_future(asyncio.to_thread(loads, given.text, format=given.format, source="text", name=name))
+    work = asyncio.ensure_future(asyncio.to_thread(loads, text, format=form, source="text", name=name))
     work.add_done_callback(lambda _: reading.discard(who))
     return await asyncio.shield(work)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
+from fastapi import Path
 from fastapi.responses import Response
 
+from noonbell.api.problems import ProblemError
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
 from noonbell.store.survey import SurveyStore
-from noonbell.web.rendering import segment
+from noonbell.web.rendering import pretty, segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
 from noonbell.web.times import instant, moment
@@ -20,6 +23,9 @@ from noonbell.web.times import instant, moment
 router = page_router()
 
 _PAGE: Final = 50
+_SLOTS: Final = 200
+_SLOT_CURSOR: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}", re.ASCII)
+NumberInPath = Annotated[int, Path(alias="number", ge=1, lt=2**63)]
 _CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SHORT: Final = 3
 _LONGEST: Final = 60
@@ -33,6 +39,7 @@ EVENTS: Final = (
     "secret.created", "secret.updated", "secret.deleted", "channel.created", "channel.updated", "channel.deleted",
     "rule.created", "rule.updated", "rule.deleted", "monitor.created", "monitor.updated", "monitor.up", "monitor.late",
     "monitor.down", "message.dead", "api_key.created", "api_key.revoked", "user.created", "user.deleted",
+    "user.link_made", "user.password_changed", "user.scope_changed",
     "login.succeeded", "login.failed", "logout",
 )  # fmt: skip
 
@@ -52,7 +59,8 @@ async def show(visitor: Visiting) -> Response:
     before = int(cursor) if _CURSOR.fullmatch(cursor) else None
     store = cast("SurveyStore", visitor.service.store)
     rows = await store.newest_audit(wanted, before, _PAGE + 1)
-    items = [_told(visitor, number, event) for number, event in rows[:_PAGE]]
+    mask = await visitor.masking()
+    items = [_told(mask, number, event) for number, event in rows[:_PAGE]]
     return visitor.page(
         "audit.html", items=items, asked=asked | days, errors=errors | more_errors, first=before is None,
         more=rows[_PAGE - 1][0] if len(rows) > _PAGE else None, events=EVENTS,
@@ -70,17 +78,38 @@ def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
         return None, {field: "must be a day such as 2026-11-01"}
 
 
-def _told(visitor: Visiting, number: int, event: AuditEvent) -> dict[str, Any]:
+def _told(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
     detail = msgspec.json.decode(event.detail)
     detail = detail if isinstance(detail, dict) else {"detail": detail}
-    detail.pop("slots_of", None)  # what the slots of a stretch follow from: for programs
+    # what the slots of a stretch follow from: for programs, and for the page of them
+    slots = detail.get("count") if detail.pop("slots_of", None) is not None else None
     detail = _dated(detail)
-    text = visitor.service.secrets.mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())
+    text = mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())
     return {
         "number": number, "at": moment(event.at), "event": event.event, "subject": event.subject,
-        "actor": event.actor, "detail": text if detail else "", "gist": visitor.service.secrets.mask(_gist(detail)),
-        "link": _link(event),
+        "actor": event.actor, "detail": text if detail else "", "gist": mask(_gist(detail)),
+        "link": _link(event), "slots": slots if slots != 1 else None,
     }  # fmt: skip
+
+
+@router.get("/audit/{number}")
+async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
+    """One event; a stretch of missed slots is told slot by slot, as the API tells it."""
+    cursor = visitor.request.query_params.get("cursor", "")
+    begun = cursor if _SLOT_CURSOR.fullmatch(cursor) and cursor.partition(".")[0] == str(number) else None
+    page = await visitor.schedules.audit(cursor=begun or str(number - 1), limit=_SLOTS)
+    items = [one for one in page.items if one.audit_id == number]
+    if not items:
+        raise ProblemError(404, f"There is no event {number} in the audit of this team", kind="event-not-found")
+    more = page.next_cursor if page.next_cursor and page.next_cursor.startswith(f"{number}.") else None
+    mask = await visitor.masking()
+    slots = [one.detail.get("scheduled_for") for one in items]
+    told = [] if any(slots) else [mask(pretty(_dated(one.detail))) for one in items]
+    return visitor.page(
+        "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=told,
+        slots=[moment(slot) for slot in slots if isinstance(slot, int)],
+        reason=mask(str(items[0].detail.get("reason") or "")),
+    )  # fmt: skip
 
 
 def _dated(value: Any) -> Any:
@@ -97,7 +126,7 @@ def _dated(value: Any) -> Any:
 def _gist(detail: dict[str, Any]) -> str:
     """The plain values of a detail on one line."""
     plain = [
-        f"{name} {value}"
+        f"{name} {value if not isinstance(value, bool) else 'yes' if value else 'no'}"
         for name, value in detail.items()
         if isinstance(value, str | int | float) and len(str(value)) <= _LONGEST and name != "team"
     ]

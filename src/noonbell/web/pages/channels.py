@@ -111,7 +111,7 @@ async def create(visitor: Changing) -> Response:
             most_per_minute=_rate(form), enabled=form.ticked("enabled"),
         )  # fmt: skip
     except NoonbellError as error:
-        return _form(visitor, kind, None, form, refused(visitor, error, _names(kind), _paths(kind)))
+        return _form(visitor, kind, None, form, await refused(visitor, error, _names(kind), _paths(kind)))
     visitor.service.events.nudge()
     return visitor.go("/channels", f"The channel “{made.name}” is there. Test it, and make a rule that uses it")
 
@@ -139,7 +139,7 @@ async def change(visitor: Changing, channel_id: ChannelInPath) -> Response:
             changes["config"] = beyond | config
         await visitor.schedules.channels.update(channel_id, **changes)
     except NoonbellError as error:
-        errors = refused(visitor, error, _names(channel.kind), _paths(channel.kind))
+        errors = await refused(visitor, error, _names(channel.kind), _paths(channel.kind))
         return _form(visitor, channel.kind, channel, form, errors)
     visitor.service.events.nudge()
     return visitor.go("/channels", f"The channel “{channel.name}” is changed")

@@ -24,13 +24,14 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 async def show(visitor: Visiting) -> Response:
     given = visitor.request.query_params.get("cursor", "")
     cursor = given if _NUMBER.fullmatch(given) else None
-    page = await visitor.schedules.dead_letters(cursor=cursor, limit=_PAGE)
-    mask = visitor.service.secrets.mask
+    of = visitor.request.query_params.get("schedule", "").strip()
+    page = await visitor.schedules.dead_letters(of or None, cursor=cursor, limit=_PAGE)
+    mask = await visitor.masking()
     items = [
         {"letter": one, "error": mask(one.error), "event": mask(pretty(one.event)), "target": mask(one.target)}
         for one in page.items
     ]
-    return visitor.page("dead_letters.html", items=items, more=page.next_cursor, first=cursor is None)
+    return visitor.page("dead_letters.html", items=items, more=page.next_cursor, first=cursor is None, of=of)
 
 
 @router.post("/dead-letters/revive")

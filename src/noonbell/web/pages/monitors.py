@@ -53,7 +53,7 @@ async def create(visitor: Changing) -> Response:
     try:
         made = await monitors_of(visitor.service, visitor.caller).create(**fields, team=visitor.team)
     except NoonbellError as error:
-        return _form(visitor, None, visitor.form, refused(visitor, error, _FIELDS))
+        return _form(visitor, None, visitor.form, await refused(visitor, error, _FIELDS))
     visitor.service.events.nudge()
     understood = "" if made.understood is None else f" Understood as {made.understood}."
     return visitor.go(_path(made.monitor_id), f"The monitor is there; it watches from its first ping on.{understood}")
@@ -86,7 +86,7 @@ async def change(visitor: Changing, monitor_id: MonitorInPath) -> Response:
     try:
         await monitors_of(visitor.service, visitor.caller).update(monitor_id, **_read(visitor.form))
     except NoonbellError as error:
-        return _form(visitor, monitor, visitor.form, refused(visitor, error, _FIELDS))
+        return _form(visitor, monitor, visitor.form, await refused(visitor, error, _FIELDS))
     visitor.service.events.nudge()
     return visitor.go(_path(monitor_id), "The monitor is changed")
 

@@ -57,7 +57,7 @@ async def overview(visitor: Visiting) -> Response:
     failures = await _failures(visitor)
     day_ago = visitor.now - timedelta(days=1)
     alive, more_alive = await _alive(visitor)
-    monitors = await _monitors(visitor)
+    monitors, more_monitors = await _monitors(visitor)
     hour = await _hour(visitor)
     return visitor.page(
         "overview.html",
@@ -72,6 +72,7 @@ async def overview(visitor: Visiting) -> Response:
         failures_full=len(failures) >= _MOST_FAILURES,
         instances=await _instances(visitor),
         monitors=monitors,
+        more_monitors=more_monitors,
         down=[one for one in monitors if one.status == "down"],
         fresh=not latest and not alive and not (await visitor.schedules.list(limit=1)).items,
     )
@@ -153,6 +154,7 @@ async def _instances(visitor: Visitor) -> list[Instance]:
     ]
 
 
-async def _monitors(visitor: Visitor) -> Sequence[Monitor]:
+async def _monitors(visitor: Visitor) -> tuple[Sequence[Monitor], bool]:
+    """The first of them, and whether there are more, at which nobody looks here."""
     page = await visitor.service.monitors.list(team=visitor.team, limit=_MOST_MONITORS)
-    return page.items
+    return page.items, page.next_cursor is not None

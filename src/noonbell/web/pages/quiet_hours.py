@@ -61,7 +61,7 @@ async def create(visitor: Changing) -> Response:
     try:
         made = await visitor.schedules.create_quiet_hours(name, _read(windows))
     except NoonbellError as error:
-        return _form(visitor, None, name, windows, _refused(visitor, error))
+        return _form(visitor, None, name, windows, await _refused(visitor, error))
     visitor.service.events.nudge()
     return visitor.go("/quiet-hours", f"“{made.name}” is there; choose it in the schedules that are to be silent then")
 
@@ -92,7 +92,7 @@ async def change(visitor: Changing, policy_id: PolicyInPath) -> Response:
     try:
         await visitor.schedules.update_quiet_hours(policy_id, name=name, windows=_read(windows))
     except NoonbellError as error:
-        return _form(visitor, record, name, windows, _refused(visitor, error))
+        return _form(visitor, record, name, windows, await _refused(visitor, error))
     visitor.service.events.nudge()
     return visitor.go("/quiet-hours", f"“{name}” is changed; it counts from now on")
 
@@ -138,13 +138,14 @@ def _read(windows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return read
 
 
-def _refused(visitor: Visitor, error: NoonbellError) -> dict[str, str]:
+async def _refused(visitor: Visitor, error: NoonbellError) -> dict[str, str]:
     found = _PLACE.match(str(getattr(error, "field", "")))
     if found is not None:
         part = found[2] or "weekdays"
         reason = getattr(error, "reason", str(error))
-        return refused(visitor, error, ()) and {f"w{found[1]}_{part}": visitor.service.secrets.mask(str(reason))}
-    return refused(visitor, error, ("name",))
+        mask = await visitor.masking()
+        return await refused(visitor, error, ()) and {f"w{found[1]}_{part}": mask(str(reason))}
+    return await refused(visitor, error, ("name",))
 
 
 def _form(

@@ -11,7 +11,7 @@ from noonbell.web.session import Visitor
 _TYPED_WRONG = (409, 422)
 
 
-def refused(
+async def refused(
     visitor: Visitor, error: NoonbellError, fields: Collection[str], named: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """What is wrong under the name of its field in the form; under "" where it is about none of them.
@@ -22,7 +22,7 @@ def refused(
         raise error
     field = str(getattr(error, "field", "") or "")
     reason = getattr(error, "reason", None)
-    mask = visitor.service.secrets.mask
+    mask = await visitor.masking()
     for known in (field, field.partition("[")[0]):
         name = (named or {}).get(known, known)
         if name in fields and reason is not None:

@@ -56,7 +56,7 @@ async def create(visitor: Changing) -> Response:
     try:
         made = await visitor.schedules.rules.create(**_read(visitor.form), team=visitor.team)
     except NoonbellError as error:
-        return await _form(visitor, None, _retyped(visitor.form), refused(visitor, error, _FIELDS, _NAMED))
+        return await _form(visitor, None, _retyped(visitor.form), await refused(visitor, error, _FIELDS, _NAMED))
     visitor.service.events.nudge()
     return visitor.go("/channels#rules", f"The rule “{made.name}” counts from now on")
 
@@ -74,7 +74,7 @@ async def change(visitor: Changing, rule_id: RuleInPath) -> Response:
     try:
         await visitor.schedules.rules.update(rule_id, **_read(visitor.form))
     except NoonbellError as error:
-        return await _form(visitor, rule, _retyped(visitor.form), refused(visitor, error, _FIELDS, _NAMED))
+        return await _form(visitor, rule, _retyped(visitor.form), await refused(visitor, error, _FIELDS, _NAMED))
     visitor.service.events.nudge()
     return visitor.go("/channels#rules", f"The rule “{rule.name}” is changed")
 

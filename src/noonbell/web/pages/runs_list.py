@@ -1,4 +1,4 @@
-"""The latest runs of all schedules of the team, newest first, with a filter by how they ended."""
+"""The latest runs of all schedules of the team, newest first, by how they ended; or all runs of one schedule."""
 
 from __future__ import annotations
 
@@ -24,9 +24,15 @@ async def show(visitor: Visiting) -> Response:
     outcome = asked.get("outcome", "") if asked.get("outcome") in OUTCOMES else ""
     given = asked.get("cursor", "")
     cursor = given if _CURSOR.fullmatch(given) else None
-    page = await visitor.schedules.recent_runs(
-        cursor=cursor, limit=_PAGE, outcome=cast("Outcome", outcome) if outcome else None
-    )
+    of = asked.get("schedule", "").strip()
+    if of:
+        outcome = ""  # the runs of one are few enough to look at
+        page = await visitor.schedules.runs(of, cursor=cursor, limit=_PAGE)
+    else:
+        page = await visitor.schedules.recent_runs(
+            cursor=cursor, limit=_PAGE, outcome=cast("Outcome", outcome) if outcome else None
+        )
     return visitor.page(
-        "runs.html", items=page.items, more=page.next_cursor, outcome=outcome, outcomes=OUTCOMES, first=cursor is None
-    )
+        "runs.html", items=page.items, more=page.next_cursor, outcome=outcome, outcomes=OUTCOMES, of=of,
+        first=cursor is None,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ changed here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -21,7 +22,9 @@ from noonbell.api.written import declared_told, not_editable, schedule_told
 from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger import why_schedule
+from noonbell.periodic.application import NAME as APPLICATION
 from noonbell.schedules.history import Run
+from noonbell.web import credentials
 from noonbell.web.ledger_view import latest_occurrences
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
@@ -35,7 +38,9 @@ _SHOWN: Final = 30
 _CHARTED: Final = 200
 _COUNTED: Final = 200
 _COMING: Final = 10
-_HIDDEN: Final = "***"
+TASK_PATIENCE_SECONDS: Final = 5.0
+
+under_way: Final[set[asyncio.Task[bool]]] = set()  # the event loop itself holds them only weakly
 
 
 @router.get("/schedules/{schedule_id}")
@@ -64,7 +69,7 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
         ledger=await latest_occurrences(visitor.schedules, schedule_id, until or visitor.now, _SHOWN),
         until=until,
         quiet=await _quiet(visitor, told),
-        action=None if told is None else shown_action(told.action),
+        action=None if told is None else credentials.shown(told.action),
     )
 
 
@@ -77,8 +82,17 @@ async def _declared_page(visitor: Visitor, declared: DeclaredTasks, schedule_id:
     runs = await visitor.service.store.runs(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
     answer = await why_schedule(visitor.service.store, sid, None, now=now)
     return visitor.page(
-        "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text
-    )
+        "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
+        runnable=_task_of(visitor, row) is not None,
+    )  # fmt: skip
+
+
+def _task_of(visitor: Visitor, row: Mapping[str, Any]) -> str | None:
+    """The name of a task that this service itself runs for its application; None for those of other programs."""
+    tasks = visitor.service.tasks
+    if tasks is None or row["managed_by"] != f"periodic:{APPLICATION}" or row["name"] not in tasks.task_names:
+        return None
+    return str(row["name"])
 
 
 async def _history(visitor: Visitor, schedule_id: str) -> History | None:
@@ -141,26 +155,6 @@ def _points(runs: Sequence[Run]) -> str:
 
 def _ms(span: timedelta) -> float:
     return round(span.total_seconds() * 1000, 1)
-
-
-def shown_action(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action for a page: what somebody has written as a credential is hidden, unless it only names a secret."""
-
-    def hidden(tree: Any) -> Any:
-        if isinstance(tree, Mapping):
-            return {name: hidden(value) for name, value in tree.items()}
-        return tree if isinstance(tree, str) and tree.startswith("${secrets.") and tree.endswith("}") else _HIDDEN
-
-    shown = dict(action)
-    if "auth" in shown:
-        shown["auth"] = hidden(shown["auth"])
-    headers = shown.get("headers")
-    if isinstance(headers, Mapping):
-        shown["headers"] = {
-            name: hidden(value) if name.lower() in ("authorization", "cookie", "x-api-key") else value
-            for name, value in headers.items()
-        }
-    return shown
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -226,6 +220,10 @@ async def resume(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
 @router.post("/schedules/{schedule_id}/run")
 async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     """Run it now, and on to the run, which shows how it goes."""
+    row = await declared.find(visitor.team, schedule_id)
+    task = None if row is None else _task_of(visitor, row)
+    if task is not None:
+        return await _run_task(visitor, schedule_id, task)
     await _require_editable(visitor, declared, schedule_id)
     try:
         run_id = await visitor.schedules.trigger(schedule_id)
@@ -234,6 +232,33 @@ async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleIn
         return visitor.go(f"/schedules/{segment(schedule_id)}", told, "bad")
     visitor.service.events.nudge()
     return visitor.go(f"/runs/{segment(run_id)}")
+
+
+async def _run_task(visitor: Visitor, schedule_id: str, task: str) -> Response:
+    """Run a task of the application. A short one is waited for; a longer one goes on, and its page tells of it."""
+    tasks = visitor.service.tasks
+    assert tasks is not None  # noqa: S101 - it is one of them
+    back = f"/schedules/{segment(schedule_id)}"
+    run = asyncio.get_running_loop().create_task(tasks.run_now(task), name="noonbell-task-now")
+    under_way.add(run)
+    run.add_done_callback(_ended)
+    done, _ = await asyncio.wait([run], timeout=TASK_PATIENCE_SECONDS)
+    visitor.service.events.nudge()
+    if not done:
+        return visitor.go(back, "It is running; this page tells when it has ended", "plain")
+    if run.exception() is not None:
+        told = f"It failed with {type(run.exception()).__name__}; its run and the log tell what it said"
+        return visitor.go(back, told, "bad")
+    if not run.result():
+        return visitor.go(back, "A run of it is under way; ask again when it has ended", "bad")
+    return visitor.go(back, "It has run, and succeeded")
+
+
+def _ended(run: asyncio.Task[bool]) -> None:
+    """Its failure is in the ledger and in the log; asyncio need not complain that nobody asked."""
+    under_way.discard(run)
+    if not run.cancelled():
+        run.exception()
 
 
 @router.post("/schedules/{schedule_id}/delete")

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from noonbell.actions.http.definition import METHODS
 from noonbell.api.declared import Declared
+from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.written import not_editable, schedule_told
 from noonbell.errors import (
@@ -24,7 +25,7 @@ from noonbell.errors import (
     ScheduleNotFoundError,
 )
 from noonbell.schedules.records import QuietHoursRecord
-from noonbell.web import exchange
+from noonbell.web import credentials, exchange
 from noonbell.web.foresight import Foresight, foresee
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
@@ -49,8 +50,8 @@ async def new(visitor: Changing) -> Response:
     typed = dict(DEFAULTS)
     like = visitor.request.query_params.get("like")
     if like:
-        typed = typed_of(schedule_told(await visitor.schedules.get(like)))
-        typed["name"] = f"{typed['name']} (copy)"
+        typed = _typed(schedule_told(await visitor.schedules.get(like)))
+        typed |= {"name": f"{typed['name']} (copy)", "like": like}
     if text := visitor.request.query_params.get("when"):
         typed["when"] = text[:500]
     return await _form(visitor, typed)
@@ -61,7 +62,7 @@ async def create(visitor: Changing) -> Response:
     form = visitor.form
     try:
         meant = understood(form, visitor.service.clock.now())
-        fields = fields_of(form) | dict(meant.fields)
+        fields = await _fields(visitor) | dict(meant.fields)
         fields.setdefault("name", form.text("when"))
         if form.text("schedule_id"):
             fields["schedule_id"] = form.text("schedule_id")
@@ -76,9 +77,10 @@ async def create(visitor: Changing) -> Response:
 async def edit(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     await _require_editable(visitor, declared, schedule_id)
     told = schedule_told(await visitor.schedules.get(schedule_id))
-    typed = typed_of(told)
+    typed = _typed(told)
     typed |= {"when_was": typed["when"], "zone_was": typed["timezone"], "seen": _seen(told.epoch, told.updated_at)}
-    return await _form(visitor, typed, editing=schedule_id, name=told.name)
+    written = credentials.written_out(told.action)
+    return await _form(visitor, typed, editing=schedule_id, name=told.name, written=written)
 
 
 @router.post("/schedules/{schedule_id}/edit")
@@ -91,6 +93,7 @@ async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
         if form.text("seen") != _seen(before.epoch, before.updated_at):
             raise ScheduleChangedError(schedule_id)
         fields = fields_of(form)
+        fields["action"] = credentials.unveiled(fields["action"], before.action)
         same = (form.text("when"), form.text("timezone")) == (form.text("when_was"), form.text("zone_was"))
         if not same:
             fields |= dict(understood(form, visitor.service.clock.now()).fields)
@@ -153,10 +156,11 @@ async def test_now(visitor: Changing) -> Response:
         await visitor.schedules.get(editing)  # it has to be one of the team's
     values: dict[str, Any] = {"trial": None, "shown": None, "trial_error": None}
     try:
-        found = await try_action(visitor, action_of(visitor.form), editing)
+        action = credentials.unveiled(action_of(visitor.form), await _stored_action(visitor))
+        found = await try_action(visitor, action, editing)
         values |= {"trial": found, "shown": exchange.told(found.detail)}
     except NoonbellError as error:
-        values["trial_error"] = visitor.service.secrets.mask(str(error))
+        values["trial_error"] = (await visitor.masking())(str(error))
     if visitor.by_script:
         return visitor.part("parts/trial.html", editing=editing, **values)
     return await _form(visitor, dict(visitor.form), editing=editing, **await _foreseen(visitor), **values)
@@ -200,6 +204,57 @@ def _editing(form: Form) -> str | None:
     return form.text("editing") or None
 
 
+# --- credentials that are written out ---------------------------------------------------------------------------------
+
+
+def _typed(told: ScheduleTold) -> dict[str, str]:
+    """The inputs of a schedule, without what is to be kept to oneself."""
+    return typed_of(told.model_copy(update={"action": credentials.veiled(told.action)}))
+
+
+async def _fields(visitor: Visitor) -> dict[str, Any]:
+    fields = fields_of(visitor.form)
+    fields["action"] = credentials.unveiled(fields["action"], await _stored_action(visitor))
+    return fields
+
+
+async def _stored_action(visitor: Visitor) -> Mapping[str, Any] | None:
+    """The action of the schedule that is edited or copied: what was left alone in the form is taken from it."""
+    of = _editing(visitor.form) or visitor.form.text("like")
+    try:
+        return schedule_told(await visitor.schedules.get(of)).action if of else None
+    except ScheduleNotFoundError:
+        return None
+
+
+@router.post("/schedules/{schedule_id}/move-credential")
+async def move_credential(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
+    """Make a secret of a credential that is written into the action, and let the action refer to it."""
+    await _require_editable(visitor, declared, schedule_id)
+    back = f"/schedules/{segment(schedule_id)}/edit"
+    place, name = visitor.form.text("place"), visitor.form.text("named")
+    before = await visitor.schedules.get(schedule_id)
+    one = next((found for found in credentials.written_out(before.action) if found.place == place), None)
+    if one is None:
+        return visitor.go(back, "It is written there no more; nothing was changed", "plain")
+    secrets = visitor.schedules.secrets
+    if any(facts.name == name for facts in await secrets.list(visitor.team)):
+        return visitor.go(back, f"There is a secret {name} already, which was left alone: choose another name", "bad")
+    action = credentials.replaced(before.action, place, f"{one.before}${{secrets.{name}}}")
+    try:
+        await secrets.put(visitor.team, name, one.value)
+        try:
+            await visitor.schedules.unchanged_since(before).update(schedule_id, action=action)
+        except NoonbellError:
+            await secrets.delete(visitor.team, name)  # nothing refers to it
+            raise
+    except NoonbellError as error:
+        told = (await visitor.masking())(str(error))
+        return visitor.go(back, f"{one.label} stays where it is. {told}", "bad")
+    visitor.service.events.nudge()
+    return visitor.go(back, f"{one.label} is the secret {name} now, and is masked in every record from now on")
+
+
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
@@ -218,8 +273,9 @@ async def _refused(visitor: Visitor, error: NoonbellError, **more: Any) -> Respo
     elif isinstance(error, ScheduleChangedError):
         overall = "Somebody has changed this schedule since you loaded the form. Open it anew to see how it is now."
     else:
-        overall = str(error)
-    masked = {name: visitor.service.secrets.mask(text) for name, text in errors.items()}
+        overall = (await visitor.masking())(str(error))
+    mask = await visitor.masking()
+    masked = {name: mask(text) for name, text in errors.items()}
     foreseen = await _foreseen(visitor)
     return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **foreseen, **more)
 
@@ -227,7 +283,7 @@ async def _refused(visitor: Visitor, error: NoonbellError, **more: Any) -> Respo
 async def _form(
     visitor: Visitor, typed: Mapping[str, str], *, status: int = 200, editing: str | None = None, **values: Any
 ) -> Response:
-    shown = {
+    shown: dict[str, Any] = {
         "typed": typed,
         "errors": {},
         "overall": None,
@@ -240,6 +296,8 @@ async def _form(
         "shown": None,
         "trial_error": None,
         "examples": _EXAMPLES,
+        "written": [],
+        "usable": visitor.service.secrets.usable,
     }
     if status == 200 and typed.get("when") and "foresight" not in values:
         visitor.form = Form({name: [value] for name, value in {**typed, "editing": editing or ""}.items()})

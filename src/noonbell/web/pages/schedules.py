@@ -16,14 +16,16 @@ from noonbell.api.problems import ProblemError
 from noonbell.errors import NoonbellError, ScheduleBusyError, ScheduleInvalidError
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedules
+from noonbell.web.pages.refused import number
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.session import Changing, Form, Visiting, Visitor
 
 router = page_router()
 
 PAGE: Final = 50
 _LONGEST_CURSOR: Final = 18
 _TYPES: Final = ("cron", "interval", "one_shot")
+FILTERS: Final = ("q", "state", "type", "tag", "quiet", "owner", "lane")
 
 
 @router.get("/schedules")
@@ -39,7 +41,8 @@ async def schedules(visitor: Visiting, declared: Declared) -> Response:
         items=found.items,
         next_cursor=found.next_cursor,
         first=number == 0,
-        filtered=any(asked.get(name) for name in ("q", "state", "type", "tag", "quiet", "owner")),
+        filtered=any(asked.get(name) for name in FILTERS),
+        filters={name: asked.get(name) for name in FILTERS},
         quiet_hours=quiet,
         quiet_names={one.policy_id: one.name for one in quiet},
     )
@@ -57,6 +60,7 @@ def _wanted(visitor: Visitor) -> ScheduleFilter:
         name_contains=_text(asked.get("q")),
         quiet_hours_policy_id=_text(asked.get("quiet")),
         managed_by=_text(asked.get("owner")),
+        lane=_text(asked.get("lane")),
     )
 
 
@@ -76,6 +80,8 @@ async def bulk(visitor: Changing) -> Response:
     path = back if back.startswith("/schedules") else "/schedules"
     if not ids:
         return visitor.go(path, "Tick the schedules first; nothing was changed", "bad")
+    if visitor.form.text("do") == "edit":
+        return await _edit(visitor, ids, path)
     done = _DONE.get(visitor.form.text("do"))
     if done is None:
         raise ProblemError(422, "Choose what to do with the ticked schedules", field="do")
@@ -90,6 +96,38 @@ async def bulk(visitor: Changing) -> Response:
     if refused:
         return visitor.go(path, f"{told}. Not done: {'; '.join(refused[:3])}", "bad")
     return visitor.go(path, told)
+
+
+async def _edit(visitor: Visitor, ids: list[str], path: str) -> Response:
+    """Change the same fields of all that are ticked: all of them, or none."""
+    try:
+        changes = changes_of(visitor.form)
+        if not changes:
+            return visitor.go(path, "Fill in what is to change; nothing was changed", "bad")
+        await visitor.schedules.update_many(ids, changes)  # type: ignore[arg-type]  # checked there, field by field
+    except NoonbellError as error:
+        told = (await visitor.masking())(str(error))
+        return visitor.go(path, f"None of {len(ids)} was changed. {told}", "bad")
+    visitor.service.events.nudge()
+    return visitor.go(path, f"{len(ids)} changed: {', '.join(changes)}")
+
+
+def changes_of(form: Form) -> dict[str, Any]:
+    """What was filled in; an empty field leaves what each schedule has."""
+    changes: dict[str, Any] = {
+        name: form.text(f"edit_{name}")
+        for name in ("timezone", "catch_up_policy", "overlap", "retry_vs_new", "dst")
+        if form.text(f"edit_{name}")
+    }
+    for name in ("jitter_seconds", "catch_up_cap"):
+        if form.text(f"edit_{name}"):
+            changes[name] = number(form.text(f"edit_{name}"))
+    retry = {
+        name: number(form.text(f"edit_{name}")) for name in ("attempts", "delay_seconds") if form.text(f"edit_{name}")
+    }
+    if len(retry) == 1:
+        raise ScheduleInvalidError("retry", retry, "must have both, attempts and a delay: they are set together")
+    return changes | ({"retry": retry} if retry else {})
 
 
 _DONE: Final = {

@@ -35,7 +35,7 @@ async def put(visitor: Changing) -> Response:
     try:
         stored = await visitor.schedules.secrets.put(visitor.team, name, value)
     except NoonbellError as error:
-        return await _shown(visitor, 422, typed=name, errors=refused(visitor, error, ("name", "value")))
+        return await _shown(visitor, 422, typed=name, errors=await refused(visitor, error, ("name", "value")))
     visitor.service.events.nudge()
     if stored.version > 1:
         return visitor.go("/secrets", f"{name} has a new value, version {stored.version}; runs use it from now on")

@@ -1,4 +1,9 @@
-"""Who belongs to the team, one's own password, and, for those who look after them, the teams."""
+"""Who belongs to the team and what each may do, one's own password, and, for those who look after them, the teams.
+
+An admin adds people to his team, changes what they may do, and removes them; admins of the first team do so in every
+team. Nobody types a password for another: whoever is added is given a link that works once, which is in the answer to
+the click that made it and on no other page.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,20 @@ from typing import Annotated, Any, Final
 from fastapi import Path
 from fastapi.responses import Response
 
+from noonbell.access import Access, User
 from noonbell.api.callers import address_of
 from noonbell.api.deps import access_of
 from noonbell.api.problems import ProblemError
-from noonbell.errors import DocumentConflictError, LoginRefusedError, NoonbellError
+from noonbell.errors import AccessNotFoundError, DocumentConflictError, LoginRefusedError, NoonbellError
 from noonbell.web.pages.refused import refused
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Managing, Visiting, Visitor
+from noonbell.web.session import Managing, Visiting, Visitor
 
 router = page_router()
 
 UserInPath = Annotated[str, Path(alias="name", pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+SCOPES: Final = {"read": "look", "write": "look and change", "admin": "everything, people and keys included"}
+_PAGE: Final = 100
 _MOST_TEAMS: Final = 200
 
 
@@ -27,7 +35,7 @@ async def show(visitor: Visiting) -> Response:
 
 
 @router.post("/team/password")
-async def change_password(visitor: Changing) -> Response:
+async def change_password(visitor: Visiting) -> Response:
     """One's own, by whoever knows the old one. All sessions end with it, this one too."""
     form, name = visitor.form, visitor.session.user
     new = form.get("new", "")
@@ -42,29 +50,77 @@ async def change_password(visitor: Changing) -> Response:
     try:
         await access.set_password(name, new)
     except NoonbellError as error:
-        return await _shown(visitor, 422, errors=refused(visitor, error, ("new",), {"password": "new"}))
+        return await _shown(visitor, 422, errors=await refused(visitor, error, ("new",), {"password": "new"}))
     return visitor.go("/login")
 
 
-@router.post("/team/admins")
-async def add_admin(visitor: Managing) -> Response:
-    _require_manager(visitor)
-    name = visitor.form.text("name").lower()
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+@router.post("/team/people")
+async def add(visitor: Managing) -> Response:
+    """Answers with the page itself: the link is in this answer and nowhere else."""
+    form = visitor.form
+    typed = {"name": form.text("name").lower(), "scope": form.text("scope"), "of": form.text("of") or visitor.team}
+    if typed["of"] != visitor.team:
+        _require_manager(visitor)
+    access = access_of(visitor.service, visitor.caller)
     try:
-        user = await access_of(visitor.service, visitor.caller).create_admin(name, visitor.form.get("password", ""))
+        user = await access.create_user(typed["name"], typed["of"], typed["scope"])
+    except AccessNotFoundError:
+        return await _shown(visitor, 422, errors={"of": "is no team; make it first"}, typed=typed)
     except NoonbellError as error:
-        errors = refused(visitor, error, ("name", "password"))
-        return await _shown(visitor, 422, errors=errors, typed={"name": name})
-    return visitor.go("/team", f"{user.name} can log in now")
+        errors = await refused(visitor, error, ("name", "scope"), {"scopes": "scope"})
+        return await _shown(visitor, 422, errors=errors, typed=typed)
+    return await _with_link(visitor, access, user)
 
 
-@router.post("/team/admins/{name}/remove")
+@router.post("/team/people/{name}/link")
+async def new_link(visitor: Managing, name: UserInPath) -> Response:
+    """For whoever has forgotten his password; the one that he has goes on until the link is used."""
+    user = await _person(visitor, name)
+    return await _with_link(visitor, access_of(visitor.service, visitor.caller), user)
+
+
+@router.post("/team/people/{name}/scope")
+async def change_scope(visitor: Managing, name: UserInPath) -> Response:
+    user = await _person(visitor, name)
+    _refuse_oneself(visitor, user, "change what he may do")
+    scope = visitor.form.text("scope")
+    if scope not in SCOPES:
+        raise ProblemError(422, f"What somebody may do is one of {', '.join(SCOPES)}", field="scope", value=scope)
+    await access_of(visitor.service, visitor.caller).set_scope(name, scope)
+    return visitor.go("/team", f"{name} may {SCOPES[scope]} from now on")
+
+
+@router.post("/team/people/{name}/remove")
 async def remove(visitor: Managing, name: UserInPath) -> Response:
-    _require_manager(visitor)
-    if name == visitor.session.user:
-        raise ProblemError(409, "Nobody can remove himself; let another admin do it", kind="own-account")
+    user = await _person(visitor, name)
+    _refuse_oneself(visitor, user, "remove himself")
     await access_of(visitor.service, visitor.caller).delete_user(name)
     return visitor.go("/team", f"{name} is removed, and logged out everywhere")
+
+
+async def _person(visitor: Visitor, name: str) -> User:
+    """Somebody of another team is as one who is not there, to whoever does not look after teams."""
+    user = await visitor.service.access.get_user(name)
+    if user.team != visitor.team and not visitor.caller.manages_teams:
+        raise AccessNotFoundError("user", name)
+    return user
+
+
+def _refuse_oneself(visitor: Visitor, user: User, what: str) -> None:
+    if user.name == visitor.session.user:
+        raise ProblemError(409, f"Nobody can {what}; let another admin do it", kind="own-account")
+
+
+async def _with_link(visitor: Visitor, access: Access, user: User) -> Response:
+    token = await access.new_password_link(user.name)
+    link = f"{visitor.service.settings.address}/welcome/{user.name}/{token}"
+    return await _shown(visitor, invited=user, link=link)
+
+
+# --- teams ------------------------------------------------------------------------------------------------------------
 
 
 @router.post("/team/teams")
@@ -77,8 +133,8 @@ async def add_team(visitor: Managing) -> Response:
     except DocumentConflictError:
         return await _shown(visitor, 422, errors={"team": "is taken; choose another"}, typed=typed)
     except NoonbellError as error:
-        return await _shown(visitor, 422, errors=refused(visitor, error, ("team", "title")), typed=typed)
-    return visitor.go("/team", f"The team {made.name} is there; make its first key on the page of keys")
+        return await _shown(visitor, 422, errors=await refused(visitor, error, ("team", "title")), typed=typed)
+    return visitor.go("/team", f"The team {made.name} is there; add its first admin, or make its first key")
 
 
 def _require_manager(visitor: Visitor) -> None:
@@ -87,11 +143,13 @@ def _require_manager(visitor: Visitor) -> None:
 
 
 async def _shown(visitor: Visitor, status: int = 200, **values: Any) -> Response:
-    access = visitor.service.access
-    users = [user for user in await access.list_users() if user.team == visitor.team]
-    manages = visitor.caller.manages_teams
-    teams = await access.list_teams(limit=_MOST_TEAMS) if manages else []
-    usual: dict[str, Any] = {"errors": {}, "typed": {}}
+    access, manages = visitor.service.access, visitor.caller.manages_teams
+    after = visitor.request.query_params.get("after", "")[:100]
+    users = await access.list_members(None if manages else visitor.team, after=after, limit=_PAGE + 1)
+    teams = await access.list_teams(limit=_MOST_TEAMS + 1) if manages else []
+    usual: dict[str, Any] = {"errors": {}, "typed": {}, "invited": None, "link": None}
     return visitor.page(
-        "team.html", status, users=users, teams=teams, manages=manages, session=visitor.session, **(usual | values)
-    )
+        "team.html", status, users=users[:_PAGE], more=users[_PAGE - 1].name if len(users) > _PAGE else None,
+        first=not after, teams=teams[:_MOST_TEAMS], teams_cut=len(teams) > _MOST_TEAMS, manages=manages,
+        scopes=SCOPES, session=visitor.session, **(usual | values),
+    )  # fmt: skip

@@ -5,9 +5,11 @@
 
   function say(ms) {
     if (ms == null) return "–";
+    if (ms < 1) return ms ? `${ms.toFixed(1)} ms` : "0 ms";
     if (ms < 1000) return `${Math.round(ms)} ms`;
     if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
-    return `${(ms / 60000).toFixed(1)} min`;
+    if (ms < 7200000) return `${(ms / 60000).toFixed(1)} min`;
+    return `${(ms / 3600000).toFixed(1)} h`;
   }
 
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
@@ -27,7 +29,7 @@
       width: box.clientWidth,
       height: 188,
       cursor: { y: false },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 10)] } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map(span > 172800 ? day : clock) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(say) }],
       series: [
         { label: "at", value: (_, at) => (at == null ? "–" : new Date(at * 1000).toLocaleString("en-GB")) },

@@ -1,0 +1,116 @@
+"""Members of teams: who belongs to which, what each may do, and the one-time links by which they choose a password.
+
+Nobody is told a password by another: whoever is added, or has forgotten his, is given a link. It works once, for
+INVITATION_LASTS, and only the latest one does. The store has its hash.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from noonbell.access import records as checked
+from noonbell.access.acting import digest
+from noonbell.access.people import People, user_of
+from noonbell.access.records import PASSWORD_LINK, TEAM, USER, LinkBody, User, UserBody
+from noonbell.core.records import Document, DocumentWrite
+from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
+
+INVITATION_LASTS: Final = timedelta(days=3)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_encode = msgspec.json.Encoder().encode
+_user_body = msgspec.json.Decoder(UserBody).decode
+_USED: Final = "This link was used, is too old, or is not the latest one; ask for another"
+
+
+class Members(People):
+    """Who belongs to which team."""
+
+    async def create_user(self, name: str, team: str, scope: str, password: str | None = None) -> User:
+        """A user of a team. Without a password nobody can log in as him, until a link of his is used."""
+        chosen, (allowed,) = checked.check_name("name", name), checked.check_scopes([scope])
+        where = await self._require_team(team)
+        hashed = "" if password is None else await self._shared.passwords.hash(checked.check_password(password))
+        body = UserBody(hashed, allowed)
+        write = DocumentWrite(USER, chosen, where, _encode(body).decode(), expected=0)
+        told = self._told("user.created", chosen, {"scope": allowed}, where)
+        try:
+            (document,) = await self._store.put_documents([write], self._now(), [told])
+        except DocumentConflictError:
+            raise AccessInvalidError("name", chosen, "is taken; choose another") from None
+        return user_of(document)
+
+    async def list_members(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[User]:
+        """The users of a team, or of all, by name and past `after`."""
+        return [user_of(one) for one in await self._store.list_documents(USER, team, after, limit)]
+
+    async def get_user(self, name: str) -> User:
+        return user_of(await self._find_user(name))
+
+    async def set_scope(self, name: str, scope: str) -> User:
+        """What a user may do, from his next click on."""
+        (allowed,) = checked.check_scopes([scope])
+        found = await self._find_user(name)
+        body = _user_body(found.body)
+        if body.scope == allowed:
+            return user_of(found)
+        changed = msgspec.structs.replace(body, scope=allowed)
+        write = DocumentWrite(USER, name, found.team, _encode(changed).decode(), expected=found.version)
+        told = self._told("user.scope_changed", name, {"scope": allowed, "before": body.scope}, found.team)
+        (document,) = await self._store.put_documents([write], self._now(), [told])
+        return user_of(document)
+
+    async def _find_user(self, name: str) -> Document:
+        found = await self._store.get_documents(USER, [name])
+        if not found:
+            raise AccessNotFoundError("user", name)
+        return found[0]
+
+    async def _require_team(self, name: object) -> str:
+        chosen = checked.check_name("team", name)
+        if not await self._store.get_documents(TEAM, [chosen]):
+            raise AccessNotFoundError("team", chosen)
+        return chosen
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    async def new_password_link(self, name: str) -> str:
+        """The token of a link by which a user chooses his password, once. Until then the one he has goes on."""
+        found, token, now = await self._find_user(name), secrets.token_urlsafe(24), self._now()
+        until = now + INVITATION_LASTS // _MICROSECOND
+        body = _encode(LinkBody(digest(token), until)).decode()
+        write = DocumentWrite(PASSWORD_LINK, name, found.team, body, wake_at=until)
+        told = self._told("user.link_made", name, {}, found.team)
+        await self._store.put_documents([write], now, [told])
+        return token
+
+    async def password_link_fits(self, name: str, token: str) -> bool:
+        return await self._fitting_link(name, token) is not None
+
+    async def choose_password(self, name: str, token: str, password: str) -> User:
+        """Use a link up. Whoever is logged in as this user is logged out.
+
+        Raises:
+            LoginRefusedError: the link does not fit.
+            AccessInvalidError: the password cannot be; the link works on.
+        """
+        checked.check_password(password)
+        link = await self._fitting_link(name, token)
+        # taken out first: of two who come at the same moment one finds nothing to take
+        if link is None or not await self._store.drop_documents(PASSWORD_LINK, [name]):
+            raise LoginRefusedError(_USED)
+        await self.set_password(name, password)
+        return await self.get_user(name)
+
+    async def _fitting_link(self, name: str, token: str) -> Document | None:
+        found = await self._store.get_documents(PASSWORD_LINK, [name])
+        if not found or not await self._store.get_documents(USER, [name]):
+            return None
+        body = msgspec.json.decode(found[0].body, type=LinkBody)
+        fits = hmac.compare_digest(digest(token), body.digest) and self._now() < body.expires_at
+        return found[0] if fits else None
