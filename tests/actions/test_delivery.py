@@ -298,7 +298,7 @@ async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: W
     await send(world.store, T0, a="12")
     for _ in range(3):
         await world.store.claim_streams(LANE, "dead", T0, 10)
-        await world.store.take_over(LANE, T0)
+        await world.store.take_over(LANE, "rescuer", T0)
     async with world.running(world.deliverer(max_attempts=3)):
         await world.clock.settle()
         assert world.inbox.tried == [("2", 0)]

@@ -53,7 +53,7 @@ class Random:
             return await store.settle_streams([self.delivery(stream, pick.choice("xy")) for stream in held])
         if verb == "free":
             self.held = {"x": [], "y": []}
-            return await store.take_over(LANE, self.now)
+            return await store.take_over(LANE, "rescuer", self.now)
         numbers = [letter.number for letter in await store.dead_letters(None, 0, 100)]
         chosen = pick.sample(numbers, min(len(numbers), 2))
         if verb == "revive":
@@ -147,7 +147,7 @@ async def test_a_crash_at_any_call_loses_and_reorders_nothing(
     first.kill()
     second = new()
     await second.open()
-    await second.take_over(LANE, clock.now())
+    await second.take_over(LANE, "rescuer", clock.now())
     await send(second, clock.now(), a="4")
     await live(second, "two", 30)
     for letters in ("1234", "xyz"):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import msgspec
 import pytest
 import redis.asyncio
 
 from noonbell import Schedules
 from noonbell.actions.delivery import Deliverer, Delivering
-from noonbell.actions.targets import RedisStream, as_target
+from noonbell.actions.targets import BatchTarget, CeleryTasks, PostgresOutbox, RedisStream, Target, as_target
+from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.engine import SystemClock
 from noonbell.ports import ScheduleStore
 from noonbell.store.postgres import PostgresStore
@@ -59,7 +62,7 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
         await send(store, T0, **{name: LETTERS[:10]})
     for life in range(40):
         received.clear()
-        await store.take_over(LANE, T0)
+        await store.take_over(LANE, "rescuer", T0)
         deliverer = Deliverer(
             store,
             SystemClock(),
@@ -89,6 +92,94 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
     await store.close()
 
 
+class Outlived:
+    """A target that is the last to see its engine alive: the store is gone as soon as a batch has arrived."""
+
+    most_together = 1_000
+
+    def __init__(self, inner: BatchTarget, store: ScheduleStore) -> None:
+        self.inner, self.store, self.arrived = inner, store, asyncio.Event()
+
+    async def deliver(self, body: str) -> None:
+        await self.deliver_many([body])
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        await self.inner.deliver_many(bodies)
+        self.store.kill()
+        self.arrived.set()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+async def test_what_arrived_before_the_engine_died_does_not_come_twice(
+    kind: str, tmp_path: Path, redis_server: RedisServer, postgres: PostgresServer
+) -> None:
+    """Each life ends after a batch has arrived and before that is written down; the next sends it again."""
+    key, dsn = f"deaths-{kind}", await postgres.new_schema()
+    db = await asyncpg.connect(dsn)
+    await db.execute(outbox_table())
+    store: ScheduleStore = SqliteStore(tmp_path / "s.db")
+    await store.open()
+    names = [f"s{number}" for number in range(5)]
+    await store.create_schedules([schedule(name) for name in names], T0, "test")
+    for name in names:
+        await send(store, T0, **{name: "xyz"})
+    for life in range(3):
+        await store.take_over(LANE, "rescuer", T0)
+        inner = RedisStream(redis_server.url, key) if kind == "redis" else PostgresOutbox(dsn)
+        target: BatchTarget = Outlived(inner, store) if life < 2 else inner
+        enveloped = Enveloped(target, 15)
+        deliverer = Deliverer(store, SystemClock(), lane=LANE, owner=f"life-{life}", targets={"inbox": enveloped})
+        stop = asyncio.Event()
+        task = asyncio.ensure_future(deliverer.run(stop))
+        if isinstance(target, Outlived):
+            await asyncio.wait_for(target.arrived.wait(), 30)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            store = SqliteStore(tmp_path / "s.db")
+            await store.open()
+        else:
+            await asyncio.wait_for(enveloped.all_there.wait(), 30)
+            stop.set()
+            await task
+    await store.close()
+    if kind == "redis":
+        client: Any = redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True)
+        got = [fields["id"] for _, fields in await client.xrange(key)]
+        await client.aclose()
+    else:
+        got = [row[0] for row in await db.fetch("SELECT message_id FROM noonbell_messages ORDER BY number")]
+    await db.close()
+    assert sorted(got) == sorted(f"{name}:scheduled:{letter}" for name in names for letter in "xyz")
+    for name in names:
+        assert [one[-1] for one in got if one.startswith(f"{name}:")] == ["x", "y", "z"]
+
+
+class Enveloped:
+    """Makes CloudEvents of the short messages of these tests."""
+
+    most_together = 1_000
+
+    def __init__(self, inner: BatchTarget, expected: int) -> None:
+        self.inner, self.expected, self.all_there = inner, expected, asyncio.Event()
+
+    async def deliver(self, body: str) -> None:
+        await self.deliver_many([body])
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        events = (msgspec.json.decode(body) for body in bodies)
+        whole = [{"id": f"{event['to']}:scheduled:{event['is']}", "type": "t", "data": event} for event in events]
+        await self.inner.deliver_many([msgspec.json.encode(one).decode() for one in whole])
+        self.expected -= len(whole)
+        if self.expected <= 0:
+            self.all_there.set()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
 async def test_from_a_schedule_to_a_redis_stream(
     new_store: Callable[[], ScheduleStore], redis_server: RedisServer
 ) -> None:
@@ -105,3 +196,31 @@ async def test_from_a_schedule_to_a_redis_stream(
     await client.aclose()
     await store.close()
     assert [fields["id"] for _, fields in entries] == [run_id]
+
+
+async def test_from_schedules_to_a_table_and_to_celery(redis_server: RedisServer, postgres: PostgresServer) -> None:
+    dsn = await postgres.new_schema()
+    db = await asyncpg.connect(dsn)
+    await db.execute(outbox_table())
+    told = asyncio.Event()
+    await db.add_listener("noonbell_messages", lambda *_: told.set())
+    client: Any = redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True)
+    broker = redis_server.url.replace("unix://", "redis+socket://")
+    targets: dict[str, Target] = {
+        "table": PostgresOutbox(dsn),
+        "jobs": CeleryTasks(broker, "a.task", queue="from-schedules"),
+    }
+    async with Schedules("memory://", targets=targets) as schedules:
+        await schedules.start()
+        runs = {}
+        for name in targets:
+            made = await schedules.create(
+                type="cron", spec="0 0 1 1 *", payload={"text": "hello"}, action={"kind": "message", "to": name}
+            )
+            runs[name] = await schedules.trigger(made.schedule_id)
+        await asyncio.wait_for(told.wait(), 20)
+        _, task = await client.brpop("from-schedules", timeout=20)
+    assert [row[0] for row in await db.fetch("SELECT message_id FROM noonbell_messages")] == [runs["table"]]
+    assert msgspec.json.decode(task)["headers"]["id"] == runs["jobs"]
+    await client.aclose()
+    await db.close()

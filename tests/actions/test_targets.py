@@ -1,24 +1,22 @@
-"""Targets, real ones: functions and threads, a Redis server, an HTTP server on loopback."""
+"""Targets: functions and threads, an HTTP server on loopback, and what all targets share."""
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-import redis.asyncio
 from aiohttp import web
 
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.message import message_of
 from noonbell.actions.targets import Function, HttpEndpoint, RedisStream, as_target, masked
+from noonbell.actions.targets.protocol import cleaned
 from noonbell.errors import DeliveryError, ScheduleInvalidError
-from tests.actions.conftest import MIDNIGHT, start_at, stored_with
-from tests.redis_server import PASSWORD, RedisServer
+from tests.actions.conftest import start_at, stored_with
 
 BODY = message_of(stored_with({"kind": "message", "to": "x"}, {"text": "Grüße"}), start_at(), 5).body
 EVENT = msgspec.json.decode(BODY)
@@ -95,102 +93,23 @@ def test_a_target_stays_what_it_is() -> None:
         ("https://host/path#secret", "https://host/path"),
         ("http://[::1", "(an address that cannot be read)"),
         ("https://a:se@cret@host/x", "https://***@host/x"),
+        ("redis://:sec/ret@host/0", "redis://…"),
     ],
 )
 def test_addresses_are_shown_without_their_secrets(url: str, shown: str) -> None:
     assert masked(url) == shown
 
 
-# --- Redis ------------------------------------------------------------------------------------------------------------
-
-
-async def entries(server: RedisServer, key: str) -> list[dict[str, str]]:
-    client: Any = redis.asyncio.Redis.from_url(server.url, decode_responses=True)
-    try:
-        return [fields for _, fields in await client.xrange(key)]
-    finally:
-        await client.aclose()
-
-
-async def test_an_event_becomes_an_entry_with_its_attributes(redis_server: RedisServer) -> None:
-    target = RedisStream(redis_server.url, "events")
-    await target.deliver(BODY)
-    await target.deliver(BODY)
-    await target.close()
-    await target.deliver(BODY)  # opened again
-    await target.close()
-    first, *others = await entries(redis_server, "events")
-    assert msgspec.json.decode(first.pop("data")) == EVENT["data"]
-    assert first == {
-        "specversion": "1.0",
-        "id": f"abc:scheduled:{MIDNIGHT}",
-        "source": "/noonbell/schedules/abc",
-        "type": "noonbell.message",
-        "subject": "morning",
-        "time": "2024-01-01T00:00:00Z",
-        "datacontenttype": "application/json",
-        "kind": "scheduled",
-        "attempt": "1",
-        "scheduledfor": "2024-01-01T00:00:00Z",
-    }
-    assert len(others) == 2
-
-
-async def test_a_stream_can_be_kept_short(redis_server: RedisServer) -> None:
-    target = RedisStream(redis_server.url, "short", maxlen=10)
-    for _ in range(500):
-        await target.deliver(BODY)
-    await target.close()
-    assert 10 <= len(await entries(redis_server, "short")) < 300  # the server cuts by whole nodes of a hundred
-
-
-async def test_a_server_that_was_gone_is_found_again() -> None:
-    server = RedisServer()
-    try:
-        target = RedisStream(server.url, "events", timeout=5)
-        await target.deliver(BODY)
-        server.halt()
-        with pytest.raises(DeliveryError) as failed:
-            await target.deliver(BODY)
-        assert PASSWORD not in str(failed.value)
-        server.start()
-        await target.deliver(BODY)
-        await target.close()
-        assert len(await entries(server, "events")) == 1
-    finally:
-        server.stop()
-
-
-async def test_what_redis_refuses_is_a_failure_without_secrets(redis_server: RedisServer) -> None:
-    wrong = RedisStream(redis_server.url.replace(PASSWORD, "other-secret"), "events")
-    with pytest.raises(DeliveryError, match=r"did not reach RedisStream\('unix://\*\*\*@") as failed:
-        await wrong.deliver(BODY)
-    await wrong.close()
-    assert "other-secret" not in str(failed.value) + repr(failed.value) + repr(wrong)
-
-
-async def test_an_address_that_redis_cannot_use_is_a_failure() -> None:
-    with pytest.raises(DeliveryError, match="address cannot be used"):
-        await RedisStream("gopher://:secret@host", "k").deliver(BODY)
-
-
-async def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_redis(name: str, *rest: Any, **named: Any) -> Any:
-        if name.startswith("redis"):
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without_redis)
-    with pytest.raises(DeliveryError, match=r"noonbell\[redis\]"):
-        await RedisStream("redis://localhost", "k").deliver(BODY)
-
-
-@pytest.mark.parametrize("options", [{"maxlen": 0}, {"maxlen": "5"}, {"timeout": 0}])
-def test_options_of_a_stream_are_checked(options: dict[str, Any]) -> None:
-    with pytest.raises(ScheduleInvalidError):
-        RedisStream("redis://localhost", "k", **options)
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("no redis://me:s%2Fcret@host/0 here", "no redis://***@host/0 here"),
+        ("the password s%2Fcret, that is s/cret", "the password ***, that is ***"),
+        ("nothing of it", "nothing of it"),
+    ],
+)
+def test_what_a_client_says_is_told_without_the_password(said: str, left: str) -> None:
+    assert cleaned(said, "redis://me:s%2Fcret@host/0") == left
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
@@ -284,6 +203,15 @@ async def test_nobody_there_is_a_failure(endpoint: Endpoint) -> None:
     assert "s3cret" not in str(failed.value)
 
 
-def test_a_timeout_must_be_one() -> None:
-    with pytest.raises(ScheduleInvalidError):
-        HttpEndpoint("https://example.com", timeout=0)
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), True, "5"])
+def test_a_timeout_must_be_one(timeout: Any) -> None:
+    with pytest.raises(ScheduleInvalidError) as refused:
+        HttpEndpoint("https://example.com", timeout=timeout)
+    assert refused.value.field == "timeout"
+
+
+@pytest.mark.parametrize("headers", [{"X-Key": 5}, {5: "x"}, {"Schlüssel": "x"}])
+def test_headers_must_be_texts(headers: Any) -> None:
+    with pytest.raises(ScheduleInvalidError) as refused:
+        HttpEndpoint("https://example.com", headers=headers)
+    assert refused.value.field == "headers"

@@ -3,9 +3,15 @@
 Messages of one schedule are a stream: they are delivered one after the other, in the order in which they were written,
 and the next is not begun before the one before it has arrived or is given up. Streams go side by side.
 
+Targets that take many messages at once are given those of all streams together (see `batches`): a stream hands over
+what it has claimed for such a target and goes on when all of it has arrived. Others get one message after the other.
+
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
 goes on. One that was under way each time the process died counts as tried, so it cannot bring the process down forever.
+
+A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
+tried again within half a minute of its coming back.
 
 At least once: a message is dropped from the outbox after it has arrived, so a crash in between delivers it again, and
 so does a delivery that was given up as too slow and arrives all the same. Its CloudEvent has the same `id` then.
@@ -18,16 +24,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Final, Protocol
 
 import msgspec
 
+from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.callback import schedule_of
-from noonbell.actions.targets import Target
+from noonbell.actions.targets import BatchTarget, Target
 from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
-from noonbell.errors import DeliveryError, HoldLostError, StoreError, describe_error
+from noonbell.errors import DeliveryError, HoldLostError, StoreError, TargetAwayError, describe_error
 from noonbell.ports import Clock, ScheduleStore, StreamClaim
 from noonbell.store.outage import outage_of
 
@@ -82,12 +90,13 @@ class ChannelDesk(Protocol):
 class _Served:
     """A stream in hand, and how far it has come."""
 
-    __slots__ = ("delivery", "failed", "stream", "task")
+    __slots__ = ("away", "delivery", "failed", "stream", "task")
 
     def __init__(self, stream: Stream, owner: str, now: int) -> None:
         self.stream = stream
         self.delivery = Delivery(stream.sid, owner, now, None)
         self.failed: OutboxMessage | None = None
+        self.away = False  # the target as a whole, which is told elsewhere
         self.task: asyncio.Task[None] | None = None
 
 
@@ -117,6 +126,7 @@ class Deliverer:
         self._how = Delivering() if how is None else how
         self._mask = mask  # takes secrets out of what targets say
         self._desk = desk
+        self._batches: dict[str, Batches] = {}
         self._outage = outage_of(store)
         self._wakeup = asyncio.Event()
         self._stopping = False
@@ -196,9 +206,12 @@ class Deliverer:
 
     async def _serve(self, served: _Served) -> None:
         try:
-            async with self._slots:
-                await self._deliver(served)
-                await self._turn_over(served.stream)
+            if self._goes_together(served.stream):
+                await self._deliver(served)  # what is under way there is one batch, whatever has gathered behind it
+            else:
+                async with self._slots:
+                    await self._deliver(served)
+                    await self._turn_over(served.stream)
         finally:
             # cancelled or not: what has arrived must not be sent again if that can be helped
             served.delivery.at = self._clock.now()
@@ -209,18 +222,70 @@ class Deliverer:
 
     async def _deliver(self, served: _Served) -> None:
         """Deliver in order, up to the first that fails."""
-        attempt, began = served.stream.attempt, self._clock.now()
-        for number, message in served.stream.messages:
-            if self._stopping or self._clock.now() - began > _LONGEST_TURN:
-                return
+        began = self._clock.now()
+        for name, group in groupby(served.stream.messages, lambda one: one[1].target):
+            batches = self._batches_of(name)
+            for part in in_parts(group, 1 if batches is None else batches.target.most_together):
+                if self._stopping or self._clock.now() - began > _LONGEST_TURN:
+                    return
+                if batches is None:
+                    await self._one_by_one(served, part)
+                else:
+                    await self._together(served, part, batches)
+                if served.failed is not None:
+                    return
+
+    async def _one_by_one(self, served: _Served, part: Sequence[Numbered]) -> None:
+        for number, message in part:
+            attempt = self._tried(served)
             error = await self._try(message, attempt)
             if error is not None:
                 served.failed = message
                 self._give_up(served.delivery, number, attempt + 1, error)
                 return
-            self.delivered += 1
-            served.delivery.delivered = number
-            attempt = 0
+            self._has_arrived(served, [(number, message)])
+
+    async def _together(self, served: _Served, part: Sequence[Numbered], batches: Batches) -> None:
+        """All at once, with those of other streams; where one is refused, those of this stream one by one."""
+        try:
+            await batches.send([message.body for _, message in part])
+        except TargetAwayError as error:
+            self._has_arrived(served, part[: error.arrived])
+            self.failed += 1
+            served.failed, served.away = part[error.arrived][1], True
+            served.delivery.error, served.delivery.wake_at = str(error), batches.tries_again_at
+        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            if len(part) > 1:
+                await self._one_by_one(served, part)
+                return
+            served.failed = part[0][1]
+            told = self._mask(str(error)) if isinstance(error, DeliveryError) else describe_error(error, self._mask)
+            self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told)
+        else:
+            self._has_arrived(served, part)
+
+    def _has_arrived(self, served: _Served, part: Sequence[Numbered]) -> None:
+        if part:
+            self.delivered += len(part)
+            served.delivery.delivered = part[-1][0]
+
+    def _tried(self, served: _Served) -> int:
+        """How often the message that is next in a stream has been tried before."""
+        return served.stream.attempt if served.delivery.delivered is None else 0
+
+    def _goes_together(self, stream: Stream) -> bool:
+        return all(self._batches_of(name) is not None for name in {message.target for _, message in stream.messages})
+
+    def _batches_of(self, name: str) -> Batches | None:
+        """What gathers messages for this target; None where it takes one at a time."""
+        target, batches = self._targets.get(name), self._batches.get(name)
+        if batches is not None and batches.target is target:
+            return batches
+        if not isinstance(target, BatchTarget):
+            return None
+        seconds = self._how.longest_delivery_seconds
+        made = self._batches[name] = Batches(name, target, self._clock, longest_seconds=seconds, mask=self._mask)
+        return made
 
     async def _turn_over(self, stream: Stream) -> None:
         channel = None if self._desk is None else self._desk.target(stream.messages[0][1].target)
@@ -239,9 +304,10 @@ class Deliverer:
 
     async def _try(self, message: OutboxMessage, attempt: int) -> str | None:
         """One attempt; returns what went wrong."""
-        if attempt >= self._how.max_attempts:
-            return f"it was under way {attempt} times when the process ended; it is not tried again"
         target = self._targets.get(message.target)
+        # whatever takes many at once calls no code of the program, and tries that met it away count as well
+        if attempt >= self._how.max_attempts and not isinstance(target, BatchTarget):
+            return f"it was under way {attempt} times when the process ended; it is not tried again"
         if target is None and self._desk is not None:
             target = self._desk.target(message.target)
         if target is None:
@@ -327,6 +393,9 @@ class Deliverer:
 
     async def _give_way(self, watch: asyncio.Task[None]) -> None:
         """End whatever is left, written down or not, and close the targets."""
+        for batches in self._batches.values():
+            await batches.close()
+        self._batches.clear()
         tasks = [watch, *(served.task for served in self._in_hand.values() if served.task is not None)]
         if self._settling is not None:
             tasks.append(self._settling)
@@ -371,7 +440,9 @@ def _log(ended: list[_Served]) -> None:
             continue
         what, target, error = _named(message), message.target, delivery.error
         extra = {"noonbell": {"message_id": message.message_id, "target": target}}
-        if delivery.dead is None:
+        if served.away:
+            logger.debug('%s waits for "%s": %s', what, target, error, extra=extra)
+        elif delivery.dead is None:
             pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / _SECOND
             logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
         else:

@@ -22,9 +22,15 @@ _FORGOTTEN_SECONDS: Final = 150.0
 class Outage:
     """Whether something is away, since when, and what is said of it. Times are seconds on a clock that only goes on."""
 
-    def __init__(self, what: str = "The store", waits: str = "what is due waits until it is back") -> None:
+    def __init__(
+        self,
+        what: str = "The store",
+        waits: str = "what is due waits until it is back",
+        log: logging.Logger = logger,
+    ) -> None:
         self._what = what
         self._waits = waits
+        self._log = log
         self._teller: str | None = None
         self._began = 0.0
         self._told = 0.0
@@ -41,18 +47,18 @@ class Outage:
         self._failed = now
         if self._teller is None:
             self._teller, self._began, self._told = who, now, now
-            logger.error("%s failed, %s: %s", self._what, self._waits, error)
+            self._log.error("%s failed, %s: %s", self._what, self._waits, error)
         elif now - self._told >= _AGAIN_SECONDS:
             self._teller, self._told = who, now
-            logger.error("%s has failed for %s: %s", self._what, _lasting(now - self._began), error)
+            self._log.error("%s has failed for %s: %s", self._what, _lasting(now - self._began), error)
         else:
-            logger.debug("%s still fails (%s): %s", self._what, who, error)
+            self._log.debug("%s still fails (%s): %s", self._what, who, error)
 
     def worked(self, who: str, now: float) -> None:
         """A try of `who` went well."""
         if self._teller == who:
             self._teller = None
-            logger.warning("%s works again, after %s", self._what, _lasting(now - self._began))
+            self._log.warning("%s works again, after %s", self._what, _lasting(now - self._began))
 
 
 def _lasting(seconds: float) -> str:

@@ -55,14 +55,14 @@ def passes(address: IPv4Address | IPv6Address, *allow: str) -> bool:
     return True
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(v4)
 def test_an_ipv4_address_passes_if_and_only_if_it_is_public(address: IPv4Address) -> None:
     assert (special_use(address) is None) == public_v4(address)
     assert passes(address) == (public_v4(address) and address not in METADATA)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(v6)
 def test_an_ipv6_address_passes_if_and_only_if_it_is_public(address: IPv6Address) -> None:
     assert (special_use(address) is None) == public_v6(address)

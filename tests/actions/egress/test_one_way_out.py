@@ -19,7 +19,8 @@ GATE = "actions/egress/"
 
 # Modules that open connections by themselves, and what the standard library offers for it.
 CONNECTING = {
-    "aiohttp", "aiosmtplib", "apprise", "asyncpg", "ftplib", "http.client", "httpx", "imaplib", "nntplib", "poplib",
+    "aiohttp", "aiosmtplib", "amqp", "apprise", "asyncpg", "celery", "ftplib", "http.client", "httpx", "imaplib",
+    "kombu", "nntplib", "poplib",
     "psycopg", "pycurl", "redis", "requests", "smtplib", "socket", "socketserver", "telnetlib", "urllib.request",
     "urllib3", "valkey", "xmlrpc.client",
 }  # fmt: skip
@@ -30,14 +31,17 @@ CALLS = {
 
 ALLOWED = {
     ("store/postgres/", "asyncpg"): "the store, whose address is the operator's",
-    ("actions/targets.py", "redis"): "the Redis stream, whose address is the operator's",
+    ("actions/targets/redis_stream.py", "redis"): "the Redis stream, whose address is the operator's",
+    ("actions/targets/postgres_outbox.py", "asyncpg"): "the table for messages, whose address is the operator's",
+    ("actions/targets/celery_tasks.py", "celery"): "the broker, whose address is the operator's",
+    ("timeline/link.py", "redis"): "the timeline, whose address is the operator's",
     ("notify/mail.py", "aiosmtplib"): "over a socket that egress has connected",
     ("notify/apprise_channel.py", "apprise"): "off unless the operator turns it on; its page says what that means",
     ("cli/backend/", "http.client"): "the operator's own service, whose address the command line names",
     ("declarative/scheduler.py", "socket"): "the name of this host",
     ("periodic/scheduler.py", "socket"): "the name of this host",
     ("periodic/tenure.py", "socket"): "the name of this host",
-    ("schedules/lane.py", "socket"): "the name of this host",
+    ("engine/membership.py", "socket"): "the name of this host",
     ("cli/serving.py", "socket"): "whether this host has the address to listen on",
 }
 HOST_NAME_ONLY = {path for (path, _), reason in ALLOWED.items() if reason == "the name of this host"}

@@ -160,7 +160,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(VALUES, st.lists(STEPS, max_size=4))
 def test_a_text_is_read_only_where_the_path_leads_and_with_the_same_end(value: Any, steps: list[str | int]) -> None:
     text = msgspec.json.encode(value)

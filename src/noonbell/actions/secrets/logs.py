@@ -35,6 +35,7 @@ OWN_LOGGERS: Final = (
     "noonbell.secrets",
     "noonbell.service",
     "noonbell.store",
+    "noonbell.timeline",
 )
 _OTHER_LOGGERS: Final = ("asyncio", "aiohttp.client", "aiohttp.internal")
 

@@ -1,0 +1,192 @@
+"""Messages of many streams that go to one target, sent together.
+
+While a batch is under way the next one gathers: what streams hand over meanwhile goes in one call of `deliver_many`, in
+the order in which it came. A stream waits for its own messages and hands over no others before, so its order is kept.
+
+A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
+by it. A target that is away as a whole is not asked by every stream: all that waits fails with it, and nobody tries
+again before the pause is over, 1, 2, 4, ... at most 30 seconds. That is told once, once a minute, and when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from noonbell.actions.targets import BatchTarget
+from noonbell.core.records import OutboxMessage
+from noonbell.errors import NoonbellError, TargetAwayError, describe_error
+from noonbell.ports import Clock
+from noonbell.store.outage import Outage
+
+logger = logging.getLogger("noonbell.delivery")
+
+Numbered = tuple[int, OutboxMessage]
+
+# A batch is bounded by the length of what is in it as well: messages may be large.
+LONGEST_BATCH: Final = 4_000_000
+_SECOND: Final = 1_000_000
+_CANCEL_SECONDS: Final = 1.0
+_LONGEST_PAUSE: Final = 30 * _SECOND
+
+
+def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]]:
+    """The messages in stretches that may go together."""
+    part: list[Numbered] = []
+    length = 0
+    for one in messages:
+        size = len(one[1].body)
+        if part and (len(part) >= most or length + size > LONGEST_BATCH):
+            yield part
+            part, length = [], 0
+        part.append(one)
+        length += size
+    if part:
+        yield part
+
+
+class _Handed:
+    """What one stream has handed over, and what will tell it of the end."""
+
+    __slots__ = ("bodies", "end", "length")
+
+    def __init__(self, bodies: Sequence[str]) -> None:
+        self.bodies = bodies
+        self.length = sum(map(len, bodies))
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Batches:
+    """Sends to one target, one batch at a time."""
+
+    def __init__(
+        self, name: str, target: BatchTarget, clock: Clock, *, longest_seconds: float, mask: Callable[[str], str] = str
+    ) -> None:
+        self.target = target
+        self.tries_again_at = 0  # when a target that is away is asked again
+        self._clock = clock
+        self._seconds = longest_seconds
+        self._mask = mask
+        self._outage = Outage(f'The target "{name}"', "what is sent there waits until it is back", logger)
+        self._waiting: list[_Handed] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._away: TargetAwayError | None = None
+        self._pause = 0
+
+    async def send(self, bodies: Sequence[str]) -> None:
+        """Return when all have arrived.
+
+        Raises:
+            TargetAwayError: the target is away; try again at `tries_again_at`.
+            Exception: anything else means that one of these was refused.
+
+        """
+        if self._known_away is not None:
+            raise TargetAwayError(self._known_away.target, self._known_away.reason)
+        handed = _Handed(bodies)
+        self._waiting.append(handed)
+        if self._worker is None:
+            self._worker = asyncio.ensure_future(self._work())
+        await handed.end
+
+    @property
+    def _known_away(self) -> TargetAwayError | None:
+        """How it is away, where nobody is to ask it yet."""
+        return self._away if self._clock.now() < self.tries_again_at else None
+
+    async def close(self) -> None:
+        """End what is under way; whoever waits for it is told that nothing is known."""
+        worker = self._worker
+        while worker is not None and not worker.done():
+            worker.cancel()
+            # clients of servers have been seen to lose a cancellation that meets a time limit of their own
+            await asyncio.wait([worker], timeout=_CANCEL_SECONDS)
+
+    async def _work(self) -> None:
+        under_way: list[_Handed] = []
+        try:
+            while self._waiting:
+                under_way = self._gathered()
+                await self._send(under_way)
+                under_way = []
+        finally:
+            self._worker = None
+            left, self._waiting = [*under_way, *self._waiting], []
+            for handed in left:
+                _fail(handed, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
+
+    def _gathered(self) -> list[_Handed]:
+        """The next batch: whole streams, as many as may go together."""
+        count = length = 0
+        taken = 0
+        for handed in self._waiting:
+            count += len(handed.bodies)
+            length += handed.length
+            if taken and (count > self.target.most_together or length > LONGEST_BATCH):
+                break
+            taken += 1
+        batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return [handed for handed in batch if not handed.end.done()]  # without those that gave up waiting
+
+    async def _send(self, batch: list[_Handed]) -> None:
+        if not batch:
+            return
+        if self._known_away is not None:  # since the other half of what was refused
+            for handed in batch:
+                _fail(handed, TargetAwayError(self._known_away.target, self._known_away.reason))
+            return
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                await self.target.deliver_many([body for handed in batch for body in handed.bodies])
+        except TargetAwayError as error:
+            self._is_away(batch, error)
+        except TimeoutError as error:
+            told = f"it took longer than {self._seconds:g} s" if limit.expired() else describe_error(error, self._mask)
+            self._is_away(batch, TargetAwayError(repr(self.target), told))
+        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            if len(batch) == 1:
+                _fail(batch[0], error)
+                return
+            middle = len(batch) // 2
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
+        else:
+            self._is_back()
+            for handed in batch:
+                _tell(handed)
+
+    def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
+        """All that waits fails with the batch, but for what has arrived of it."""
+        told = TargetAwayError(error.target, self._mask(error.reason))
+        if error.arrived:
+            self._pause = 0
+        self._pause = min(max(2 * self._pause, _SECOND), _LONGEST_PAUSE)
+        self._away, self.tries_again_at = told, self._clock.now() + self._pause
+        self._outage.failed("delivery", self._mask(error.reason), self._clock.elapsed())
+        arrived = error.arrived
+        waiting, self._waiting = self._waiting, []
+        for handed in (*batch, *waiting):
+            here = min(arrived, len(handed.bodies))
+            arrived -= here
+            if here == len(handed.bodies):
+                _tell(handed)
+            else:
+                _fail(handed, TargetAwayError(told.target, told.reason, here))
+
+    def _is_back(self) -> None:
+        self._away, self._pause = None, 0
+        self._outage.worked("delivery", self._clock.elapsed())
+
+
+def _tell(handed: _Handed) -> None:
+    if not handed.end.done():
+        handed.end.set_result(None)
+
+
+def _fail(handed: _Handed, error: Exception) -> None:
+    if handed.end.done():
+        return
+    # a future takes no StopIteration
+    handed.end.set_exception(NoonbellError(describe_error(error)) if isinstance(error, StopIteration) else error)

@@ -1,0 +1,220 @@
+"""Celery as a target: each message calls a task by its name.
+
+The id of the task is the id of the message, so that a repeat has the same one. Celery itself does not tell repeats
+apart: a task that must not be done twice compares `self.request.id`.
+
+Celery's client blocks, so it works in a thread, one at a time for each target, on a connection that is this target's
+alone. Its own retries are off: a message that the broker has not taken stays in the outbox and is sent again from
+there. With Redis as the broker what is sent together goes in one pipeline (kombu 5.7 and newer); other brokers are sent
+one after the other, and RabbitMQ confirms each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from noonbell.actions.targets.own_thread import in_own_thread
+from noonbell.actions.targets.protocol import cleaned, masked, require_seconds, require_switch, require_text
+from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+MOST_TOGETHER: Final = 500
+
+# What kombu and brokers call a message that cannot be written, or is too large: the next one may be well.
+_REFUSED: Final = frozenset({"EncodeError", "SerializationError", "ContentTooLarge", "PreconditionFailed"})
+
+Arguments = Literal["event", "data", "kwargs"]
+ARGUMENTS: Final = get_args(Arguments)
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Task(NamedTuple):
+    name: str
+    task_id: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class CeleryTasks:
+    """Tasks of a Celery application, or of any that listens to the broker at this address.
+
+    `task` is the name of the task, or a table from the types of events to names. With `arguments` "event" it is given
+    the CloudEvent, with "data" its data, with "kwargs" the data as keyword arguments. `results` lets the workers keep
+    what the tasks return. Needs the extra noonbell[celery], and what Celery needs for the broker. The address is the
+    operator's own and does not go through egress.
+    """
+
+    most_together = MOST_TOGETHER
+
+    def __init__(
+        self,
+        app: str | Celery,
+        task: str | Mapping[str, str],
+        *,
+        queue: str | None = None,
+        arguments: Arguments = "event",
+        results: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        if isinstance(app, str) and "://" not in app:
+            raise ScheduleInvalidError("url", None, "must be the address of a broker, such as redis://cache:6379/0")
+        _require_names(task)
+        if queue is not None:
+            require_text("queue", queue)
+        if arguments not in ARGUMENTS:
+            raise ScheduleInvalidError("arguments", arguments, f"must be one of {', '.join(ARGUMENTS)}")
+        require_switch("results", results)
+        require_seconds("timeout", timeout)
+        self._app = app
+        self._task = task if isinstance(task, str) else dict(task)
+        self._queue = queue
+        self._arguments = arguments
+        self._results = results
+        self._timeout = timeout
+        self._made: Celery | None = None
+        self._producer: Any = None
+        self._busy = False
+
+    def __repr__(self) -> str:
+        where = masked(self._app) if isinstance(self._app, str) else f"the app {self._app.main}"
+        return f"CeleryTasks({where!r})"
+
+    async def deliver(self, body: str) -> None:
+        await self.deliver_many((body,))
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        tasks = [self._task_of(body) for body in bodies]  # all of them before the first is sent
+        await self._in_turn(lambda: self._send(tasks))
+
+    async def probe(self) -> str:
+        await self._in_turn(self._connect)
+        return "answers"
+
+    async def close(self) -> None:
+        """Close the connection, unless a send that hangs still has it; it goes with the program then."""
+        if self._producer is not None and not self._busy:
+            await self._in_turn(self._drop)
+
+    def _task_of(self, body: str) -> _Task:
+        event = _decode(body)
+        kind = event.get("type")
+        name = self._task if isinstance(self._task, str) else self._task.get(str(kind))
+        if name is None:
+            raise DeliveryError(repr(self), f'no task is named for the type "{kind}"; named: {", ".join(self._task)}')
+        if self._arguments == "event":
+            return _Task(name, event["id"], (event,), {})
+        data = event.get("data")
+        if self._arguments == "data":
+            return _Task(name, event["id"], (data,), {})
+        if not isinstance(data, dict):
+            raise DeliveryError(repr(self), "its data is no object, and cannot be keyword arguments")
+        return _Task(name, event["id"], (), data)
+
+    # --- in the thread --------------------------------------------------------------------------------------------
+
+    async def _in_turn(self, work: Any) -> None:
+        """One thread at most: the next waits until the one that was given up has come back."""
+        if self._busy:
+            raise TargetAwayError(repr(self), "what was sent before has not come to an end")
+        self._busy = True
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._busy = False
+
+        await in_own_thread(run)
+
+    def _send(self, tasks: Sequence[_Task]) -> None:
+        self._connect()
+        arrived = 0
+        producer = self._producer
+        at_once = hasattr(producer, "batch") and hasattr(producer.channel, "create_publish_batch")
+        try:
+            with producer.batch(len(tasks)) if at_once else contextlib.nullcontext():
+                for task in tasks:
+                    self._celery().send_task(
+                        task.name,
+                        args=task.args,
+                        kwargs=task.kwargs,
+                        task_id=task.task_id,
+                        queue=self._queue,
+                        producer=producer,
+                        retry=False,
+                        ignore_result=not self._results,
+                        add_to_parent=False,
+                    )
+                    arrived += not at_once
+        except Exception as error:  # noqa: BLE001 - what kinds there are is the transport's affair
+            self._drop()
+            if isinstance(error, TypeError | ValueError) or type(error).__name__ in _REFUSED:
+                raise DeliveryError(repr(self), self._told(error)) from None
+            raise TargetAwayError(repr(self), self._told(error), arrived) from None
+
+    def _connect(self) -> None:
+        if self._producer is not None:
+            return
+        try:
+            app = self._celery()
+        except ImportError:
+            raise TargetAwayError(repr(self), "celery is not installed; pip install noonbell[celery]") from None
+        try:
+            connection = app.connection_for_write(connect_timeout=self._timeout)
+            # Without a bound here its client would go on trying for ever, in a thread that nobody can stop.
+            patience = {"max_retries": 0, **_deadlines(connection.transport_cls, self._timeout)}
+            connection.transport_options = {**(connection.transport_options or {}), **patience}
+            try:
+                connection.ensure_connection(max_retries=0, timeout=self._timeout)
+                producer = app.amqp.Producer(connection, auto_declare=False)
+                producer.channel  # noqa: B018 - opens it, so that a broker that refuses is told here
+            except BaseException:
+                connection.release()
+                raise
+        except Exception as error:  # noqa: BLE001 - as above
+            raise TargetAwayError(repr(self), self._told(error)) from None
+        self._producer = producer
+
+    def _celery(self) -> Celery:
+        if not isinstance(self._app, str):
+            return self._app
+        if self._made is None:
+            from celery import Celery  # noqa: PLC0415 - an extra, and heavy
+
+            self._made = Celery("noonbell", broker=self._app, set_as_current=False)
+        return self._made
+
+    def _drop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):  # it may be broken; there is nothing to be saved
+                producer.__connection__.release()
+
+    def _told(self, error: Exception) -> str:
+        url = self._app if isinstance(self._app, str) else str(self._app.conf.broker_write_url)
+        return f"{type(error).__name__}: {cleaned(str(error), url)}"
+
+
+def _require_names(task: object) -> None:
+    if isinstance(task, Mapping) and task:
+        for kind, name in task.items():
+            require_text(f"task.{kind}", name)
+    elif not isinstance(task, str) or not task.strip():
+        raise ScheduleInvalidError("task", task, "must be a name, or a table from the types of events to names")
+
+
+def _deadlines(transport: object, seconds: float) -> dict[str, Any]:
+    """How a transport is told to give up, and to wait until the broker has a message for certain."""
+    name = str(transport)
+    if "redis" in name or "sentinel" in name:
+        return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    if "amqp" in name:
+        return {"confirm_publish": True, "read_timeout": seconds, "write_timeout": seconds}
+    return {}

@@ -1,0 +1,256 @@
+"""Messages of many streams that go together: order, what is refused, a target that is away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from noonbell.actions.batches import LONGEST_BATCH, in_parts
+from noonbell.core.records import OutboxMessage
+from noonbell.errors import DeliveryError, TargetAwayError
+from noonbell.store.memory import MemoryStore
+from noonbell.testing.storage_cases.base import SECOND, T0
+from noonbell.testing.storage_cases.messages import schedule, send
+from tests.actions.test_delivery import World, make_store
+
+
+class Bus:
+    """A target that takes many at once, refuses what it is told to, and is away when it is told to be."""
+
+    def __init__(self) -> None:
+        self.most_together = 1_000
+        self.got: list[str] = []
+        self.batches: list[str] = []
+        self.refuses = ""
+        self.away = False
+        self.arrives_yet = 0  # of a batch that meets it away
+        self.closed = 0
+        self.cut = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def deliver(self, body: str) -> None:
+        await self.deliver_many([body])
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        letters = "".join(msgspec.json.decode(body)["is"] for body in bodies)
+        self.batches.append(letters)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cut.set()
+            raise
+        if self.away:
+            self.got.extend(letters[: self.arrives_yet])
+            raise TargetAwayError("Bus", "nobody there", self.arrives_yet)
+        if bad := set(letters) & set(self.refuses):
+            raise DeliveryError("Bus", f"no {min(bad)}")
+        self.got.extend(letters)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    store = make_store(request.param, tmp_path)
+    await store.open()
+    await store.create_schedules([schedule(name) for name in "abcdef"], T0, "test")
+    yield World(store)
+    await store.close()
+
+
+@pytest.fixture
+def bus(world: World) -> Bus:
+    made = Bus()
+    world.targets["inbox"] = made
+    return made
+
+
+async def test_streams_that_are_due_together_go_together(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="123", b="xy", c="Z")
+    deliverer = world.deliverer(streams=2)
+    async with world.running(deliverer):
+        assert sorted(bus.batches[0]) == sorted("123xyZ")
+        assert len(bus.batches) == 1
+    assert [letter for letter in bus.got if letter in "123"] == ["1", "2", "3"]
+    assert deliverer.delivered == 6
+    assert await world.left() == []
+
+
+async def test_what_comes_while_a_batch_is_under_way_goes_with_the_next(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1")
+    bus.go.clear()
+    deliverer = world.deliverer()
+    async with world.running(deliverer):
+        for name, letter in zip("bcd", "234", strict=True):
+            await send(world.store, T0, **{name: letter})
+            deliverer.wake()
+            await world.clock.settle()
+        bus.go.set()
+        await world.clock.settle()
+        assert bus.batches == ["1", "234"]
+
+
+async def test_a_batch_is_no_larger_than_the_target_takes(world: World, bus: Bus) -> None:
+    bus.most_together = 40
+    await send(world.store, T0, a="x" * 100, b="y" * 100)
+    async with world.running(world.deliverer()):
+        assert max(map(len, bus.batches)) <= 40
+    assert sorted(bus.got) == ["x"] * 100 + ["y"] * 100
+
+
+def test_stretches_are_bounded_by_count_and_by_length() -> None:
+    def message(size: int) -> tuple[int, OutboxMessage]:
+        return size, OutboxMessage(1, "l", "m", "t", "x" * size, 0, "team")
+
+    half = LONGEST_BATCH // 2
+    given = [message(size) for size in (1, 2, 3, half, half, half, LONGEST_BATCH + 1, 4)]
+    assert [[number for number, _ in part] for part in in_parts(given, 3)] == [
+        [1, 2, 3], [half, half], [half], [LONGEST_BATCH + 1], [4],
+    ]  # fmt: skip
+    assert list(in_parts([], 3)) == []
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+async def test_one_that_is_refused_holds_up_its_own_stream_alone(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="12", b="3", c="4x5", d="6", e="7")
+    bus.refuses = "x"
+    deliverer = world.deliverer(max_attempts=3)
+    async with world.running(deliverer):
+        assert sorted(bus.got) == ["1", "2", "3", "4", "6", "7"]
+        assert len(bus.batches) < 12  # halved, not one by one
+        await world.seconds(10)
+        assert bus.got[-1] == "5"
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert (letter.message.message_id, letter.attempts) == ("c:scheduled:x", 3)
+    assert letter.error == "The message did not reach Bus: no x"
+    assert (deliverer.dead, len(bus.got)) == (1, 7)
+
+
+# --- away -------------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_dies_of_a_target_that_is_away(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="12", b="3")
+    bus.away = True
+    async with world.running(world.deliverer(max_attempts=2)):
+        await world.seconds(1_800)
+        assert bus.got == []
+        bus.away = False
+        await world.seconds(31)
+        assert sorted(bus.got) == ["1", "2", "3"]
+    assert bus.got.index("1") < bus.got.index("2")
+    assert await world.store.dead_letters(None, 0, 10) == []
+    assert await world.left() == []
+
+
+async def test_a_target_that_is_away_is_asked_for_all_and_ever_more_rarely(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1", b="2", c="3", d="4")
+    bus.away = True
+    asked: list[int] = []
+    real = bus.deliver_many
+
+    async def noted(bodies: Sequence[str]) -> None:
+        asked.append((world.clock.now() - T0) // SECOND)
+        await real(bodies)
+
+    bus.deliver_many = noted  # type: ignore[method-assign]  # to see when it is asked
+    async with world.running(world.deliverer()):
+        await world.seconds(150)
+    assert asked == [0, 1, 3, 7, 15, 31, 61, 91, 121]
+    assert {"".join(sorted(batch)) for batch in bus.batches} == {"1234"}
+
+
+async def test_it_is_told_once_a_minute_and_when_it_is_back(
+    world: World, bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "noonbell.delivery")
+    await send(world.store, T0, a="1", b="2", c="3")
+    bus.away = True
+    async with world.running(world.deliverer()):
+        await world.seconds(70)
+        bus.away = False
+        await world.seconds(31)
+    told = [record.getMessage() for record in caplog.records if record.name == "noonbell.delivery"]
+    assert told == [
+        'The target "inbox" failed, what is sent there waits until it is back: nobody there',
+        'The target "inbox" has failed for 1 min: nobody there',
+        'The target "inbox" works again, after 1 min',
+    ]
+
+
+async def test_what_has_arrived_before_it_went_away_is_not_sent_again(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1234")
+    bus.away, bus.arrives_yet = True, 2
+    async with world.running(world.deliverer()):
+        bus.away = False
+        await world.seconds(2)
+    assert bus.batches == ["1234", "34"]
+    assert bus.got == ["1", "2", "3", "4"]
+
+
+async def test_a_target_that_is_away_does_not_hold_up_others(world: World, bus: Bus) -> None:
+    bus.away = True
+    await send(world.store, T0, a="1")
+    other = Bus()
+    world.targets["elsewhere"] = other
+    message = OutboxMessage(2, "post", "b:scheduled:1", "elsewhere", '{"is":"x"}', T0, "default")
+    await world.store.post_messages([message], T0)
+    async with world.running(world.deliverer()):
+        assert other.got == ["x"]
+
+
+async def test_a_batch_that_takes_too_long_is_a_target_that_is_away() -> None:
+    store = MemoryStore()
+    await store.open()
+    await store.create_schedules([schedule("a")], T0, "test")
+    world = World(store)
+    bus = Bus()
+    world.targets["inbox"] = bus
+    bus.go.clear()
+    await send(store, T0, a="1")
+    async with world.running(world.deliverer(longest_delivery_seconds=0.05)):
+        await asyncio.wait_for(bus.cut.wait(), 30)  # the limit is one of the event loop's own clock
+        await world.clock.settle()
+        bus.go.set()
+        await world.seconds(1)
+        assert bus.got == ["1"]
+    await store.close()
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_lets_the_batch_under_way_arrive(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1", b="2")
+    bus.go.clear()
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(world.deliverer().run(stop))
+    await world.clock.settle()
+    stop.set()
+    await world.clock.settle()
+    bus.go.set()
+    await task
+    assert sorted(bus.got) == ["1", "2"]
+    assert bus.closed == 1
+    assert await world.left() == []
+
+
+async def test_a_stop_does_not_wait_for_ever(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1", b="2")
+    bus.go.clear()
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(world.deliverer(stop_seconds=0.05).run(stop))
+    await world.clock.settle()
+    stop.set()
+    await task
+    assert bus.got == []
+    assert await world.left() == [1, 1]
