@@ -1,0 +1,73 @@
+"""The address of a Redis timeline, and what of it may be shown.
+
+    redis://HOST:6379/0      rediss:// for TLS, unix:// for a socket; user and password as in every Redis address
+    ?shards=4                over how many sorted sets a lane is spread; 1 unless told otherwise
+    ?namespace=NAME          whose set it is; without it every database has a name of its own
+
+What is left of the query goes to the client. Errors never repeat the address: it may hold a password.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from noonbell.errors import TimelineError
+
+_SCHEMES: Final = ("redis", "rediss", "unix")
+_MOST_SHARDS: Final = 1024
+_RIGHT: Final = "right is redis://HOST:6379/0, rediss:// for TLS, or unix:///PATH for a socket"
+
+
+class Address(NamedTuple):
+    """Where the server is, and how the set is laid out there."""
+
+    url: str
+    shards: int
+    namespace: str | None
+
+
+def read_address(url: str) -> Address:
+    """The parts of an address; raises TimelineError, without a word of the password that may be in it."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except (AttributeError, TypeError, ValueError):
+        raise TimelineError(f"The address of the timeline cannot be read; {_RIGHT}") from None
+    if parts.scheme not in _SCHEMES:
+        told = f'"{parts.scheme}:"' if re.fullmatch(r"[a-z][a-z0-9+.-]*", parts.scheme) else "it"
+        raise TimelineError(f"The address of the timeline: {told} is no scheme of Redis; {_RIGHT}")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    shards = _shards(options.pop("shards", "1"))
+    namespace = options.pop("namespace", None)
+    if namespace is not None and not namespace.strip():
+        raise TimelineError("The address of the timeline: namespace is blank; give it a name, or leave it out")
+    return Address(urlunsplit(parts._replace(query=urlencode(options))), shards, namespace)
+
+
+def _shards(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MOST_SHARDS:
+        right = f"must be a whole number from 1 to {_MOST_SHARDS}"
+        raise TimelineError(f"The address of the timeline: shards {text!r:.20} {right}")
+    return int(text)
+
+
+def shown(url: str) -> str:
+    """An address without user, password and options."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(an address that cannot be read)"
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{'***@' if '@' in parts.netloc else ''}{place}{parts.path}"
+
+
+def without_secrets(said: str, url: str) -> str:
+    """What the client said, without what it may have repeated of the address."""
+    cleaned = said.replace(url, shown(url))
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        password = None
+    return cleaned.replace(password, "***") if password else cleaned

@@ -1,0 +1,50 @@
+"""A look at a timeline for `noonbell doctor`: whether it answers, may be trusted, and how much it holds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from noonbell.errors import NoonbellError
+from noonbell.store.opening import open_store
+from noonbell.timeline.fronted import kept_namespace
+from noonbell.timeline.redis_timeline import RedisTimeline
+
+
+class Checkup(NamedTuple):
+    """What was found."""
+
+    policy: str | None
+    text: str
+    do: str
+
+
+async def examine_timeline(url: str, store: str, lane: str) -> Checkup:
+    """Ask the server; raises TimelineError where it cannot be used. Nothing is changed, not in the database either."""
+    timeline = RedisTimeline(url)
+    try:
+        policy = await timeline.link.check_policy()
+        if timeline.namespace is None:
+            timeline.namespace = await _namespace(store)
+        told = f"{timeline.link!r} answers"
+        if timeline.namespace is None:
+            told += "; no engine has used it yet"
+        else:
+            waiting, flying = await timeline.counts(lane)
+            told += f'; {waiting} schedules of the lane "{lane}" wait in it, {flying} are being looked at'
+        if policy is None:
+            return Checkup(None, f"{told}; it does not tell its policy", "Set its maxmemory-policy to noeviction")
+        return Checkup(policy, f"{told}; its policy is {policy}", "")
+    finally:
+        await timeline.close()
+
+
+async def _namespace(store: str) -> str | None:
+    opened = open_store(store, read_only=True)
+    try:
+        await opened.open()
+    except NoonbellError:
+        return None  # told by whoever looks at the database
+    try:
+        return await kept_namespace(opened)
+    finally:
+        await opened.close()

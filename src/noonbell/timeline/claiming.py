@@ -1,0 +1,180 @@
+"""A claim with a timeline: of what was popped, and every two seconds of what the set has lost.
+
+1. The database claims among the popped, by key, under its own guards and locks.
+2. Where the repair is ours, it claims what is overdue by two seconds, whatever the set says.
+3. The set is told when all of these truly wake. Most turns say so themselves; about the others, and about those that
+   turned out not to be due, the database is asked.
+
+A crash after any step leaves members in flight, which come again when their lease is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from noonbell.core.records import StoredSchedule, Turn
+from noonbell.errors import StoreError, TimelineAwayError
+from noonbell.ports import Claimed, DocumentStore, LaneClaim, ScheduleStore, TakeTurn
+from noonbell.store.waking import WakingStore
+from noonbell.timeline.redis_timeline import REPAIR_US, Popped
+
+if TYPE_CHECKING:
+    from noonbell.timeline.fronted import FrontedStore
+
+logger = logging.getLogger("noonbell.timeline")
+
+# The set holds what wakes within the horizon. Whoever fills it may have a clock that is ahead of ours: what comes so
+# much later is still put by ourselves.
+HORIZON_US: Final = 600_000_000
+SLACK_US: Final = 300_000_000
+# A due row that another transaction holds is looked at again this much later.
+_LOCKED_PAUSE_US: Final = 100_000
+# A set that was built so shortly before we came need not be built again.
+_FRESH_US: Final = 60_000_000
+
+
+class Waking(ScheduleStore, WakingStore, DocumentStore, Protocol):
+    """What a timeline can stand in front of."""
+
+
+class LaneState:
+    """What is known here of the set of one lane."""
+
+    __slots__ = ("lost_at", "owed", "repair_at", "until", "whole")
+
+    def __init__(self, now: int) -> None:
+        self.whole = False  # the set knows all that wakes up to `until`
+        self.until = 0
+        self.repair_at = 0
+        self.owed = False  # a repair that is to be made at once
+        self.lost_at = now - _FRESH_US  # the set may lack what was committed up to then
+
+    def lose(self, now: int) -> None:
+        self.whole = False
+        self.lost_at = now
+
+
+class Asked(NamedTuple):
+    """What an engine has asked for."""
+
+    lane: str
+    owner: str
+    now: int
+    limit: int
+    take_turn: TakeTurn
+
+
+class Claim:
+    """One claim: of what was popped, and of what the set has lost."""
+
+    def __init__(self, fronted: FrontedStore, store: Waking, asked: Asked) -> None:
+        self._fronted = fronted
+        self._store = store
+        self._asked = asked
+        self._turns: dict[int, tuple[StoredSchedule, Turn]] = {}
+
+    def _watched(self, stored: StoredSchedule) -> Turn:
+        turn = self._asked.take_turn(stored)
+        self._turns[stored.sid] = (stored, turn)
+        return turn
+
+    async def make(self, popped: Popped, state: LaneState, *, full_at: int) -> LaneClaim:
+        made: list[LaneClaim] = []
+        if popped.sids:
+            made.append(await self._claim_popped(popped.sids))
+        full = len(popped.sids) >= full_at
+        if state.owed:
+            full |= await self._repair(made, state, self._asked.limit - len(popped.sids))
+        next_at = await self._acknowledge(popped, made) if popped.sids or self._turns else popped.next_at
+        upcoming = [state.until, state.repair_at, *(at for at in (next_at, popped.next_at) if at is not None)]
+        return _merged(made, full=full, next_wake_at=min(upcoming))
+
+    async def _claim_popped(self, sids: Sequence[int]) -> LaneClaim:
+        try:
+            return await self._claim(len(sids), among=sids)
+        except Exception:  # they would come again when their lease is over; others need not wait that long
+            lane, timeline = self._asked.lane, self._fronted.timeline
+            with contextlib.suppress(TimelineAwayError):
+                await self._fronted.reach(lane, lambda: timeline.ack(lane, dict.fromkeys(sids, self._asked.now)))
+            raise
+
+    async def _claim(self, limit: int, **narrowed: Any) -> LaneClaim:
+        return await self._store.claim_by_policy(
+            self._asked.lane, self._asked.owner, self._asked.now, limit, self._watched, **narrowed
+        )
+
+    async def _repair(self, made: list[LaneClaim], state: LaneState, room: int) -> bool:
+        """Claim what is overdue, whatever the set says; returns whether there may be more of it."""
+        if room <= 0:
+            return True
+        try:
+            found = await self._claim(room, due_by=self._behind() - REPAIR_US)
+        except StoreError:
+            if not made:
+                raise
+            return False  # what was claimed before must start; the repair stays owed
+        made.append(found)
+        state.owed = found.claimed.full
+        self._fronted.counters.repaired += found.claimed.looked
+        return found.claimed.full
+
+    def _behind(self) -> int:
+        """How far the set has come. In a burst it brings up what has been due for seconds: it has not lost the rest."""
+        now = self._asked.now
+        return min((seen.next_run_at or now for seen, _ in self._turns.values()), default=now)
+
+    async def _acknowledge(self, popped: Popped, made: Sequence[LaneClaim]) -> int | None:
+        """Tell the set when all of these truly wake; returns its smallest score.
+
+        Nothing that fails here fails the claim, which is committed: what is not acknowledged comes again.
+        """
+        fronted, now = self._fronted, self._asked.now
+        refused = {sid for one in made for sid, _ in one.claimed.quarantined}
+        times = {sid: _next(turn) for sid, (seen, turn) in self._turns.items() if _is_plain(seen, turn)}
+        asked = [sid for sid in {*popped.sids, *self._turns} if sid not in times or sid in refused]
+        inactive: list[int] = []
+        if asked:
+            try:
+                true = await self._store.wake_times(asked)
+            except StoreError as error:
+                logger.debug("%d members of the timeline are not acknowledged: %s", len(asked), error)
+                true = dict.fromkeys(asked, now + _LOCKED_PAUSE_US)
+            for sid in asked:
+                at = true.get(sid)
+                if sid not in self._turns:  # not due, or held by somebody: then it is looked at again shortly
+                    at = None if at is None else max(at, now + _LOCKED_PAUSE_US)
+                    inactive += [] if sid in true else [sid]
+                times[sid] = at
+        fronted.note_inactive(inactive)
+        upto = now + HORIZON_US + SLACK_US
+        near = {sid: at if at is not None and at <= upto else None for sid, at in times.items()}
+        try:
+            return await fronted.reach(self._asked.lane, lambda: fronted.timeline.ack(self._asked.lane, near))
+        except TimelineAwayError:
+            return now  # look again at once, without Redis
+
+
+def _is_plain(seen: StoredSchedule, turn: Turn) -> bool:
+    """Whether the turn says by itself when the schedule wakes next: no live run has a say in it."""
+    return not seen.lives and not turn.queued and not turn.put_off
+
+
+def _next(turn: Turn) -> int | None:
+    return turn.next_run_at if turn.enabled else None
+
+
+def _merged(made: Sequence[LaneClaim], *, full: bool, next_wake_at: int) -> LaneClaim:
+    stored: dict[int, StoredSchedule] = {}
+    for one in made:
+        stored.update(one.stored)
+    claimed = Claimed(
+        starts=[start for one in made for start in one.claimed.starts],
+        looked=sum(one.claimed.looked for one in made),
+        full=full,
+        next_wake_at=next_wake_at,
+        quarantined=[pair for one in made for pair in one.claimed.quarantined],
+    )
+    return LaneClaim(claimed, stored)

@@ -1,0 +1,361 @@
+"""A store with a timeline in front of it: what is due is asked of Redis, and the database about nothing but that.
+
+Every verb is the database's. Those that change when a schedule wakes go there first and to Redis second, so that Redis
+never knows of what was not committed:
+
+- create, edit, apply, ask, settle, hand back: committed, then put into the set or dropped from it;
+- claim: popped from the set, under a lease; the database decides about exactly those, by its own guards, as it always
+  does; then they are acknowledged with the times at which they truly wake. A member that came too early, twice or for
+  nothing costs that one question.
+
+What Redis has lost, or was never told, the database finds: every two seconds one engine of a lane claims what is
+overdue by two seconds, whatever the set says (the repair). While Redis is healthy this is the only question for due
+rows that the database is asked; while it is not, or the set is being filled, claims go to the database as if there were
+no timeline. Errors of Redis never fail a verb: they are told once, once a minute, and when they are over.
+
+The set is filled, watched and rebuilt by the duties of `keeping`, which an engine runs beside its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from noonbell.core.records import (
+    AT_ONCE,
+    DEFAULT_TEAM,
+    DocumentWrite,
+    DurableSchedule,
+    Edit,
+    Settlement,
+    Start,
+    StoredSchedule,
+)
+from noonbell.errors import DocumentConflictError, StoreError, TimelineAwayError, TimelineError
+from noonbell.ports import Clock, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, TakeTurn
+from noonbell.store.outage import Outage
+from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking
+from noonbell.timeline.link import WrongTypeError
+from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
+from noonbell.timeline.told import Counters, Seldom
+
+logger = logging.getLogger("noonbell.timeline")
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 5.0
+_MOST_FREED: Final = 20_000
+_KIND: Final = "timeline"
+_ID: Final = "namespace"
+
+T = TypeVar("T")
+
+
+class FrontedStore:
+    """Passes on what has nothing to do with waking; see the module's text for the rest. Made by `fronted`."""
+
+    def __init__(self, store: Waking, timeline: RedisTimeline, clock: Clock) -> None:
+        self.timeline = timeline
+        self.counters = Counters()
+        self._store = store
+        self._clock = clock
+        self._lanes: dict[str, LaneState] = {}
+        self._lane_of: dict[str, str] = {}  # by owner: whose runs end here
+        self._outage = Outage("The Redis timeline", "the database is asked for what is due meanwhile", logger)
+        self._retry_at = 0.0
+        self._pause = _FIRST_PAUSE
+        self._down = False
+        self._kept = False  # somebody here looks after the connection: others need not try whether it is back
+        self._dead = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self._strange = Seldom(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
+        self._gone = Seldom(logging.INFO, "%d members of the timeline are no active schedules, and were removed: %s")
+
+    def __repr__(self) -> str:
+        return f"{self._store!r} behind {self.timeline!r}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store; raises TimelineError where the Redis server may drop keys. One that is away is no error."""
+        await self._store.open()
+        self._dead = False
+        try:
+            if self.timeline.namespace is None:
+                self.timeline.namespace = await _namespace(self._store, self._clock)
+            await self.reach(None, self.timeline.link.check_policy)
+        except TimelineAwayError:
+            pass  # told already
+        except BaseException:
+            await self._store.close()
+            raise
+
+    async def close(self) -> None:
+        try:
+            await self._store.close()
+        finally:
+            await self.timeline.close()
+
+    def kill(self) -> None:
+        self._dead = True
+        self._store.kill()
+        # nothing more is sent; what is left is to let go of the sockets
+        task = asyncio.get_running_loop().create_task(self.timeline.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    # --- reaching Redis -------------------------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        """Whether Redis is worth asking: it answered last, or it is time to try again and nobody else does."""
+        if self._dead:
+            return False
+        return not self._down or (not self._kept and self._clock.elapsed() >= self._retry_at)
+
+    def worth_a_try(self) -> bool:
+        """As `usable`, for the one who looks after the connection."""
+        return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
+
+    def timeline_duties(self, lane: str, wake: Callable[[int], None]) -> dict[str, Callable[[asyncio.Event], Any]]:
+        """What an engine of the lane has to do beside its loop; `wake` is called with the instants of hints."""
+        from noonbell.timeline.keeping import Keeper  # noqa: PLC0415 - it is made of this
+
+        self._kept = True
+        keeper = Keeper(self, self._store, self._clock, lane, wake)
+        return {"timeline": keeper.run, "timeline-hints": keeper.listen}
+
+    def lane(self, lane: str) -> LaneState:
+        return self._lanes.setdefault(lane, LaneState(self._clock.now()))
+
+    async def reach(self, lane: str | None, work: Callable[[], Awaitable[T]]) -> T:
+        """Ask Redis. What goes wrong is counted, told and raised as TimelineAwayError."""
+        try:
+            answer = await work()
+        except WrongTypeError as error:
+            self.counters.errors += 1
+            logger.warning("The keys of the timeline hold something else, and are built anew: %s", error)
+            if lane is not None:
+                self.lane(lane).lose(self._clock.now())
+                await self.reach(None, lambda: self.timeline.forget(lane))
+            raise TimelineAwayError(str(error)) from None
+        except TimelineAwayError as error:
+            self.failed(error)
+            raise
+        self._worked()
+        return answer
+
+    def failed(self, error: TimelineError) -> None:
+        """Redis cannot be used now: until it is back, everything is asked of the database."""
+        self.counters.errors += 1
+        self.counters.up = False
+        now = self._clock.elapsed()
+        self._outage.failed("timeline", error, now)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._down else _FIRST_PAUSE
+        self._down = True
+        self._retry_at = now + self._pause
+        for state in self._lanes.values():
+            state.lose(self._clock.now())
+
+    def _worked(self) -> None:
+        self._down = False
+        self.counters.up = True
+        self._outage.worked("timeline", self._clock.elapsed())
+
+    # --- what changes when a schedule wakes -----------------------------------------------------------------------
+
+    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        sids = await self._store.create_schedules(created, at, actor)
+        await self._created(created, sids)
+        return sids
+
+    async def _created(self, created: Sequence[DurableSchedule], sids: Sequence[int]) -> None:
+        times: dict[str, dict[int, int | None]] = {}
+        for sid, new in zip(sids, created, strict=True):
+            if new.enabled and new.next_run_at is not None:
+                times.setdefault(new.lane, {})[sid] = new.next_run_at
+        for lane, some in times.items():
+            await self._tell(lane, some)
+
+    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        edited = _Edited(edit)
+        await self._store.edit_schedules(schedule_ids, edited)
+        await self._follow_all(edited.lanes)
+
+    async def apply_schedules(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        **more: Any,
+    ) -> list[int]:
+        edited = _Edited(edit)
+        sids = await self._store.apply_schedules(created, schedule_ids, edited, at, actor, **more)
+        await self._created(created, sids)
+        await self._follow_all(edited.lanes)
+        return sids
+
+    async def put_quiet_hours(self, policy: Any, audit: Any, edit: MakeEdit, **more: Any) -> None:
+        edited = _Edited(edit)
+        await self._store.put_quiet_hours(policy, audit, edited, **more)
+        await self._follow_all(edited.lanes)
+
+    async def ask(self, schedule_id: str, at: int, *more: Any, **named: Any) -> int | None:
+        run_for = await self._store.ask(schedule_id, at, *more, **named)
+        if run_for is not None and self.usable:
+            try:
+                for stored in await self._store.find_schedules([schedule_id]):
+                    await self._tell(stored.lane, {stored.sid: at})
+            except StoreError as error:  # it is committed: the repair finds it
+                logger.debug("What was asked for is not in the timeline: %s", error)
+        return run_for
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        stale = await self._store.settle(settlements)
+        lanes: dict[str, set[int]] = {}
+        for settlement in settlements:
+            lane = self._lane_of.get(settlement.owner)
+            if lane is not None:  # else it is a declared task's, which no timeline knows
+                lanes.setdefault(lane, set()).add(settlement.start.sid)
+        await self._follow_all(lanes)
+        return stale
+
+    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        await self._store.hand_back(starts, owner, now)
+        lane = self._lane_of.get(owner)
+        if lane is not None:
+            await self._tell(lane, {start.sid: now for start in starts})
+
+    async def take_over(self, lane: str, *more: Any, **named: Any) -> Rescue:
+        found = await self._store.take_over(lane, *more, **named)
+        self.lane(lane).owed = True  # runs that have ended may have left something due, and which it is nobody says
+        if found.queued and self.usable:
+            try:
+                freed = await self._store.coming_wakes(lane, (-1, -1), AT_ONCE, _MOST_FREED, live=True)
+            except StoreError as error:  # it is committed: the repair finds them
+                logger.debug("Freed runs are not in the timeline: %s", error)
+            else:
+                await self._tell(lane, {sid: at for at, sid in freed})
+        return found
+
+    async def _follow_all(self, lanes: Mapping[str, Iterable[int]]) -> None:
+        """Bring the set up to what was committed for these schedules."""
+        for lane, sids in lanes.items():
+            if not self.usable:
+                self.lane(lane).lose(self._clock.now())
+                continue
+            try:
+                times = await self._store.wake_times(list(sids))
+            except StoreError as error:  # the verb itself has happened, so it must not fail now
+                logger.debug("The timeline was not told of %d schedules: %s", len(list(sids)), error)
+                self.lane(lane).owed = True
+                continue
+            await self._tell(lane, {sid: times.get(sid) for sid in sids})
+
+    async def _tell(self, lane: str, times: Mapping[int, int | None]) -> None:
+        """Put what wakes soon, and drop what wakes for nothing; what wakes later is put when its time comes nearer."""
+        if not self.usable:
+            self.lane(lane).lose(self._clock.now())
+            return
+        upto = self._clock.now() + HORIZON_US + SLACK_US
+        soon = {sid: at for sid, at in times.items() if at is not None and at <= upto}
+        never = [sid for sid, at in times.items() if at is None]
+        try:
+            if soon:
+                await self.reach(lane, lambda: self.timeline.put(lane, soon))
+            if never:
+                await self.reach(lane, lambda: self.timeline.drop(lane, never))
+        except TimelineAwayError:
+            self.lane(lane).lose(self._clock.now())
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def claim_by_policy(
+        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
+    ) -> LaneClaim:
+        self._lane_of[owner] = lane
+        state = self.lane(lane)
+        if narrowed or not state.whole:
+            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn, **narrowed)
+        asks = now >= state.repair_at or now < state.repair_at - 2 * REPAIR_US
+        first = limit - limit // 2 if asks or state.owed else limit  # a repair has to find room, too
+        try:
+            popped = await self.reach(lane, lambda: self.timeline.pop(lane, now, first, repair=asks))
+        except TimelineAwayError:
+            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
+        self._note(popped)
+        if popped.until is None or popped.until <= now:
+            state.lose(now)  # it was emptied, or nobody has filled it for long
+            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
+        state.until = popped.until
+        if popped.repaired_at is not None:
+            state.repair_at = popped.repaired_at + REPAIR_US
+        state.owed = state.owed or popped.repair
+        asked = Asked(lane, owner, now, limit, take_turn)
+        return await Claim(self, self._store, asked).make(popped, state, full_at=first)
+
+    def _note(self, popped: Popped) -> None:
+        self.counters.popped += len(popped.sids)
+        self.counters.dropped += len(popped.strange)
+        if popped.strange:
+            self._strange.tell(popped.strange, self._clock.elapsed())
+
+    def note_inactive(self, sids: Sequence[int]) -> None:
+        """These were popped, and are no schedules that ever wake."""
+        self.counters.dropped += len(sids)
+        if sids:
+            self._gone.tell(sids, self._clock.elapsed())
+
+
+class _Edited:
+    """An edit that remembers what it was asked about; a store may ask again before it commits."""
+
+    def __init__(self, edit: MakeEdit) -> None:
+        self._edit = edit
+        self.lanes: dict[str, set[int]] = {}
+
+    def __call__(self, stored: StoredSchedule) -> Edit | None:
+        made = self._edit(stored)
+        if made is not None:
+            self.lanes.setdefault(stored.lane, set()).add(stored.sid)
+        return made
+
+
+async def kept_namespace(store: Any) -> str | None:
+    """The name of a database among those that share a Redis server, where it has been given one."""
+    for found in await store.get_documents(_KIND, [_ID]):
+        return str(msgspec.json.decode(found.body)["name"])
+    return None
+
+
+async def _namespace(store: DocumentStore, clock: Clock) -> str:
+    """The same; it is made up once, and kept in the database itself."""
+    name = await kept_namespace(store)
+    if name is None:
+        name = uuid.uuid4().hex[:16]
+        body = msgspec.json.encode({"name": name}).decode()
+        try:
+            await store.put_documents([DocumentWrite(_KIND, _ID, DEFAULT_TEAM, body, expected=0)], clock.now())
+        except DocumentConflictError:  # another was faster
+            return await kept_namespace(store) or name
+    return name
+
+
+def fronted(store: ScheduleStore, timeline: str | RedisTimeline, clock: Clock) -> FrontedStore:
+    """The same store with a timeline in front of it; an address becomes one."""
+    if isinstance(timeline, str):
+        timeline = RedisTimeline(timeline)
+    if not isinstance(timeline, RedisTimeline):
+        raise TimelineError(f"timeline {timeline!r:.100} must be an address such as redis://HOST, or a RedisTimeline")
+    if not hasattr(store, "wake_times"):
+        raise TimelineError(f"{store!r} cannot have a timeline in front of it; memory, SQLite and PostgreSQL can")
+    return FrontedStore(cast("Waking", store), timeline, clock)

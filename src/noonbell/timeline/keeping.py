@@ -1,0 +1,143 @@
+"""Duties beside the loop of an engine: the set is filled and watched, and hints of others are heard.
+
+`Keeper.run` looks once a second at what is known of the set. One that is not whole (at the start, after Redis was away,
+emptied or damaged) is built anew from the database, by one engine at a time; until then claims go to the database. A
+whole one is filled further every minute: only with what has come within the horizon since, page by page.
+
+`Keeper.listen` subscribes to hints: whoever puts something that wakes before all the rest publishes when, and an engine
+that sleeps longer looks then. A hint that is lost costs at most the engine's longest wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable
+from typing import Any, Final
+
+from noonbell.errors import TimelineAwayError, TimelineError, describe_error
+from noonbell.ports import Clock
+from noonbell.timeline.claiming import HORIZON_US
+from noonbell.timeline.fronted import FrontedStore
+
+logger = logging.getLogger("noonbell.timeline")
+
+_LOOK_US: Final = 1_000_000
+_FEED_US: Final = 60_000_000
+_PAGE: Final = 20_000
+_LISTEN_AGAIN_US: Final = 5_000_000
+_DOUBT_SECONDS: Final = 10.0
+_BEFORE_ALL: Final = (-1, -1)
+
+
+class Keeper:
+    """Keeps the set of one lane whole."""
+
+    def __init__(self, fronted: FrontedStore, store: Any, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
+        self._fronted = fronted
+        self._store = store
+        self._clock = clock
+        self._lane = lane
+        self._wake = wake
+        self._timeline = fronted.timeline
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self.look()
+            await self._clock.wait(self._clock.now() + _LOOK_US, stop)
+
+    async def look(self) -> None:
+        """See to it that the set is whole, and for long enough."""
+        state, now = self._fronted.lane(self._lane), self._clock.now()
+        if state.whole and state.until - now > HORIZON_US - _FEED_US:
+            return
+        if not self._fronted.worth_a_try():
+            return
+        try:
+            await self._tend(now)
+        except TimelineAwayError as error:
+            logger.debug("The timeline is not whole yet: %s", error)
+        except TimelineError as error:  # it may drop keys, and cannot be trusted for as long as that is so
+            self._fronted.failed(error)
+
+    async def _tend(self, now: int) -> None:
+        fronted, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
+        if not state.whole:
+            await fronted.reach(None, timeline.link.check_policy)
+        until, built = await fronted.reach(self._lane, lambda: timeline.whole_until(self._lane))
+        if until is None or until <= now or (not state.whole and (built is None or built <= state.lost_at)):
+            state.whole = False
+            await self._fill(now, _BEFORE_ALL)
+            return
+        state.until, state.whole = until, True
+        if until - now <= HORIZON_US - _FEED_US:
+            await self._fill(now, (until, 1 << 62))
+
+    async def _fill(self, now: int, after: tuple[int, int]) -> None:
+        """From the database into the set: all of it, or what comes after."""
+        fronted, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
+        token, until = uuid.uuid4().hex, now + HORIZON_US
+        whole = after == _BEFORE_ALL
+        lost_at = state.lost_at
+        if not await fronted.reach(lane, lambda: timeline.begin_feed(lane, token, now)):
+            return  # another is at it
+        for live in (False, True):
+            if not await self._fill_with(token, after, until, live=live):
+                return
+        if not await fronted.reach(lane, lambda: timeline.end_feed(lane, token, until, now if whole else None)):
+            return
+        if whole:
+            fronted.counters.built += 1
+            logger.info('The timeline of the lane "%s" is built', lane)
+        if state.lost_at == lost_at:  # else something was lost while we were at it
+            state.whole, state.until = True, until
+            self._wake(self._clock.now())
+
+    async def _fill_with(self, token: str, after: tuple[int, int], until: int, *, live: bool) -> bool:
+        lane, timeline = self._lane, self._timeline
+        place = after
+        while True:
+            page = await self._store.coming_wakes(lane, place, until, _PAGE, live=live)
+            times, now = [(sid, at) for at, sid in page], self._clock.now()
+            if page and not await self._fronted.reach(lane, lambda: timeline.feed(lane, token, times, now)):  # noqa: B023 - it is awaited before the loop goes on
+                return False
+            if len(page) < _PAGE:
+                return True
+            place = page[-1]
+
+    # --- hints ----------------------------------------------------------------------------------------------------
+
+    async def listen(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            if self._fronted.counters.up:
+                try:
+                    await self._listen(stop)
+                except (TimelineError, OSError, RuntimeError) as error:
+                    logger.debug("No hints from the timeline for now: %s", describe_error(error))
+            await self._clock.wait(self._clock.now() + _LISTEN_AGAIN_US, stop)
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        errors = self._fronted.counters.errors
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            async with self._timeline.link.hints(self._timeline.channel(self._lane)) as heard:
+                coming = asyncio.ensure_future(heard())
+                try:
+                    while not stop.is_set():
+                        await asyncio.wait({coming, stopped}, timeout=_DOUBT_SECONDS, return_when=FIRST_COMPLETED)
+                        if coming.done():
+                            self._hear(coming.result())
+                            coming = asyncio.ensure_future(heard())
+                        elif self._fronted.counters.errors != errors:
+                            return  # the server was away, and this connection may be to one that is no more
+                finally:
+                    coming.cancel()
+                    await asyncio.wait({coming})
+        finally:
+            stopped.cancel()
+
+    def _hear(self, told: bytes | None) -> None:
+        if told is not None and told.isdigit() and len(told) < 20:
+            self._wake(int(told))

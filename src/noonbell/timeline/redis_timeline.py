@@ -1,0 +1,220 @@
+"""The set: which schedules of a lane wake when, for the next minutes, over one or several sorted sets.
+
+    put    wake these then, or sooner where they are in the set already; other engines are told of the first of all
+    pop    take what is due, under a lease of two seconds; what was taken and not acknowledged in time comes again
+    ack    what was taken wakes again then, or not at all
+    drop   these wake for nothing any more
+    feed   fill the set from the database, page by page (`begin_feed`, `feed`, `end_feed`)
+
+Each verb is one script for each shard that it touches (`scripts`). None keeps a promise: see `fronted`, which asks the
+database about everything that is popped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from noonbell.errors import TimelineError
+from noonbell.timeline import scripts
+from noonbell.timeline.address import read_address
+from noonbell.timeline.link import Link
+
+LEASE_US: Final = 2_000_000
+REPAIR_US: Final = 2_000_000
+_FEED_LEASE_US: Final = 30_000_000
+_TIMEOUT: Final = 0.5
+_EXACT: Final = 1 << 53
+_CHUNK: Final = 5_000
+
+
+class Popped(NamedTuple):
+    """What was taken, and how the set stands."""
+
+    sids: list[int]
+    strange: list[bytes]  # members that are no ids; they are gone
+    next_at: int | None  # the smallest score that is left
+    until: int | None  # what the set is whole up to; None: it has been lost, or was never filled
+    repair: bool  # the caller is to search the database for what is overdue
+    repaired_at: int | None
+
+
+class RedisTimeline:
+    """Sorted sets on a Redis server, one for each shard of each lane.
+
+    `namespace` keeps the sets of several databases on one server apart. `timeout` is how many seconds a single step of
+    a command may take; an engine is never held up for longer than two of them.
+    """
+
+    def __init__(
+        self, url: str, *, shards: int | None = None, namespace: str | None = None, timeout: float = _TIMEOUT
+    ) -> None:
+        address = read_address(url)
+        if shards is not None and (type(shards) is not int or not 1 <= shards <= 1024):
+            raise TimelineError(f"shards {shards!r} must be a whole number from 1 to 1024")
+        if not 0 < timeout <= 1:
+            raise TimelineError(f"timeout {timeout!r} must be a number of seconds above 0, and 1 at most")
+        self.shards = address.shards if shards is None else shards
+        self.namespace = address.namespace if namespace is None else namespace
+        self.link = Link(address.url, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"RedisTimeline({self.link!r})"
+
+    async def close(self) -> None:
+        await self.link.close()
+
+    # --- keys -----------------------------------------------------------------------------------------------------
+
+    def keys(self, lane: str, shard: int) -> tuple[str, str, str]:
+        """due, flight and state of a shard: one hash tag, so that a cluster keeps them together."""
+        name = f"{quote(self.namespace or '', safe='')}:{quote(lane, safe='')}:{shard}/{self.shards}"
+        return f"noonbell:{{{name}}}:due", f"noonbell:{{{name}}}:flight", f"noonbell:{{{name}}}:state"
+
+    def channel(self, lane: str) -> str:
+        """Where hints of earlier wake-ups are published."""
+        return f"noonbell:{quote(self.namespace or '', safe='')}:{quote(lane, safe='')}:sooner"
+
+    def _apart(self, times: Iterable[tuple[int, Any]]) -> dict[int, list[Any]]:
+        """Arguments of a script, by shard."""
+        found: dict[int, list[Any]] = {}
+        for sid, at in times:
+            found.setdefault(sid % self.shards, []).extend((sid, "" if at is None else max(at, 0)))
+        return found
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    async def put(self, lane: str, times: Mapping[int, int], *, hint: bool = True) -> None:
+        channel = self.channel(lane) if hint else ""
+        for shard, arguments in self._apart((sid, at) for sid, at in times.items() if at < _EXACT).items():
+            due, _, _ = self.keys(lane, shard)
+            for part in _chunks(arguments):
+                await self.link.run(scripts.PUT, (due,), (channel, *part))
+
+    async def pop(self, lane: str, now: int, limit: int, *, repair: bool = False, lease_us: int = LEASE_US) -> Popped:
+        """Take up to `limit` members that are due; over several shards, about as many from each."""
+        each = -(-limit // self.shards)
+        arguments = (now, now + lease_us, each, int(repair), REPAIR_US)
+        told = await asyncio.gather(
+            *(self.link.run(scripts.POP, self.keys(lane, shard), arguments) for shard in range(self.shards))
+        )
+        sids: list[int] = []
+        strange: list[bytes] = []
+        for shard, answer in enumerate(told):
+            wrong = [member for member in answer[0] if not self._is_id(member, shard)]
+            sids += [int(member) for member in answer[0] if member not in wrong]
+            if wrong:
+                await self._remove(lane, shard, wrong)
+                strange += wrong
+        return Popped(
+            sids,
+            strange,
+            min((at for at in (_instant(answer[1]) for answer in told) if at is not None), default=None),
+            _least([_instant(answer[2]) for answer in told]),
+            # the first shard speaks for all: the search of the database knows no shards
+            bool(told[0][4]),
+            _instant(told[0][5]),
+        )
+
+    def _is_id(self, member: bytes, shard: int) -> bool:
+        """Whether it is a sid of this shard, spelt as we spell it."""
+        plain = member.isdigit() and len(member) <= 19 and not member.startswith(b"0")
+        return plain and int(member) % self.shards == shard and int(member) < 1 << 63
+
+    async def ack(self, lane: str, times: Mapping[int, int | None]) -> int | None:
+        """Give back what was popped; returns the smallest score of the shards that it touched."""
+        least: int | None = None
+        exact = ((sid, None if at is None or at >= _EXACT else at) for sid, at in times.items())
+        for shard, arguments in self._apart(exact).items():
+            due, flight, _ = self.keys(lane, shard)
+            for part in _chunks(arguments):
+                at = _instant(await self.link.run(scripts.ACK, (due, flight), part))
+                least = at if least is None else min(least, at or least)
+        return least
+
+    async def drop(self, lane: str, sids: Iterable[int]) -> None:
+        apart: dict[int, list[Any]] = {}
+        for sid in sids:
+            apart.setdefault(sid % self.shards, []).append(sid)
+        for shard, members in apart.items():
+            await self._remove(lane, shard, members)
+
+    async def _remove(self, lane: str, shard: int, members: Sequence[Any]) -> None:
+        due, flight, _ = self.keys(lane, shard)
+        for part in _chunks(members):
+            await self.link.run(scripts.DROP, (due, flight), part)
+
+    # --- filling --------------------------------------------------------------------------------------------------
+
+    async def whole_until(self, lane: str) -> tuple[int | None, int | None]:
+        """Up to when the set knows all that wakes, and when it was last built; None where it is not whole."""
+        told = [
+            await self.link.command("HMGET", state, "until", "built")
+            for _, _, state in (self.keys(lane, shard) for shard in range(self.shards))
+        ]
+        return _least([_instant(one[0]) for one in told]), _least([_instant(one[1]) for one in told])
+
+    async def begin_feed(self, lane: str, token: str, now: int) -> bool:
+        """Whether the caller may fill the set: False while somebody else is at it."""
+        for shard in range(self.shards):
+            state = self.keys(lane, shard)[2]
+            if not await self.link.run(scripts.BEGIN_FEED, (state,), (token, now, now + _FEED_LEASE_US)):
+                await self.end_feed(lane, token)
+                return False
+        return True
+
+    async def feed(self, lane: str, token: str, times: Iterable[tuple[int, int]], now: int) -> bool:
+        """Put a page into the set. False: what was begun counts no more, since the server has lost its keys."""
+        for shard, arguments in self._apart((sid, at) for sid, at in times if at < _EXACT).items():
+            due, _, state = self.keys(lane, shard)
+            for part in _chunks(arguments):
+                if not await self.link.run(scripts.FEED, (due, state), (token, now + _FEED_LEASE_US, *part)):
+                    return False
+        return True
+
+    async def end_feed(self, lane: str, token: str, until: int | None = None, built: int | None = None) -> bool:
+        """The set is whole up to `until`; without it the filling is given up. False as for `feed`."""
+        arguments = (token, "" if until is None else until, "" if built is None else built)
+        told = [
+            await self.link.run(scripts.END_FEED, (self.keys(lane, shard)[2],), arguments)
+            for shard in range(self.shards)
+        ]
+        return all(told)
+
+    async def forget(self, lane: str) -> None:
+        """Delete all keys of a lane, whatever they hold."""
+        for shard in range(self.shards):
+            for key in self.keys(lane, shard):
+                await self.link.command("DEL", key)
+
+    async def counts(self, lane: str) -> tuple[int, int]:
+        """How many members wait, and how many are in flight."""
+        waiting = flying = 0
+        for shard in range(self.shards):
+            due, flight, _ = self.keys(lane, shard)
+            waiting += int(await self.link.command("ZCARD", due))
+            flying += int(await self.link.command("ZCARD", flight))
+        return waiting, flying
+
+
+def _instant(value: Any) -> int | None:
+    """A score or a field of the state; what is no number counts as not there."""
+    if value in (None, b"", ""):
+        return None
+    try:
+        return int(float(value)) if b"." in value or b"e" in value or b"n" in value else int(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def _least(instants: Sequence[int | None]) -> int | None:
+    """The earliest; None where one is missing."""
+    known = [at for at in instants if at is not None]
+    return min(known) if len(known) == len(instants) else None
+
+
+def _chunks(arguments: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """Parts of an even length: no script is to keep the server busy for long."""
+    return (arguments[begin : begin + 2 * _CHUNK] for begin in range(0, len(arguments), 2 * _CHUNK))
