@@ -1,0 +1,94 @@
+"""Each of the cluster's fault runs, so short that it fits among the tests; `make faults` has the long ones.
+
+They go on at the same time, since most of them mostly wait, each with a database of its own. What is asserted is what
+the runs themselves hold, and that what they are about has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.crash.schedules_judge import MOST_CRASHES
+from tests.faults.cluster import (
+    burst,
+    clock_steps,
+    connections,
+    kills,
+    long_jobs,
+    pauses,
+    poison,
+    restarts,
+    terms,
+    timeline_faults,
+)
+from tests.faults.cluster.cluster import Outcome
+from tests.faults.cluster.report import Drive, Grounds, grounds, judged
+
+CREW = 2
+SCHEDULES = 2_000
+
+
+async def driven(place: Grounds, backend: str, drive: Drive, **more: Any) -> Outcome:
+    return await judged(await place.cluster(backend, workers=CREW, **more), drive)
+
+
+async def poisoned(place: Grounds) -> Outcome:
+    cluster = await place.cluster("postgres", workers=CREW)
+    await poison.outlive(cluster, 1)
+    return await poison.judged(cluster)
+
+
+async def troubled(place: Grounds) -> Outcome:
+    cluster = await place.cluster("postgres", workers=CREW)
+    await connections.trouble_at_random(cluster, place.server.port, 2)
+    return await cluster.judged()
+
+
+async def restarted(folder: Path) -> Outcome:
+    async with grounds(folder) as place:
+        cluster = await place.cluster("postgres", workers=CREW)
+        await restarts.restart_often(place.server, [cluster], 2)
+        return await cluster.judged()
+
+
+async def all_of_them(folder: Path) -> dict[str, Outcome]:
+    leap = partial(clock_steps.step_once, by=clock_steps.DAY, whose="all", undone=True)
+    async with grounds(folder) as place:
+        runs: dict[str, Awaitable[Outcome]] = {
+            "kills, sqlite": driven(place, "sqlite", partial(kills.kill_at_random, kills=3)),
+            "kills, redis": driven(place, "redis", partial(kills.kill_at_random, kills=3)),
+            "pauses": driven(place, "postgres", partial(pauses.pause_at_random, pauses=1)),
+            "long jobs": driven(place, "postgres", partial(long_jobs.work_long, jobs=4, leases=3)),
+            "terms": driven(place, "postgres", partial(terms.dismiss_at_random, terms=2)),
+            "clock steps": driven(place, "postgres", leap, speed=clock_steps.SPEED),
+            "poison": poisoned(place),
+            "connections": troubled(place),
+            "restarts": restarted(folder / "restarts"),
+            "timeline": timeline_faults.with_a_server(place, 2, workers=CREW),
+        }
+        return dict(zip(runs, await asyncio.gather(*runs.values()), strict=True))
+
+
+async def test_nothing_is_lost_or_unexplained_in_short_runs(tmp_path: Path) -> None:
+    outcomes = await all_of_them(tmp_path)
+    assert {name: outcome.findings.wrong for name, outcome in outcomes.items()} == {name: [] for name in outcomes}
+    assert [name for name, outcome in outcomes.items() if not outcome.trials or not outcome.findings.starts] == []
+    assert outcomes["poison"].findings.interrupted >= MOST_CRASHES
+    assert outcomes["long jobs"].findings.repeated == 0
+    assert outcomes["poison"].findings.given_up == 1
+
+
+async def test_a_burst_is_shared_out_and_fires_exactly_once(tmp_path: Path) -> None:
+    async with grounds(tmp_path) as place:
+        cluster = await place.cluster("postgres", speed=1, lease_seconds=3.0)
+        await burst.fire_at_once(cluster, SCHEDULES, CREW)
+        outcome = await cluster.judged()
+    assert outcome.findings.wrong == []
+    assert outcome.findings.starts == SCHEDULES
+    shares = burst.measured(outcome, CREW)["spread"]
+    assert sum(shares) == SCHEDULES
+    assert min(shares) > 0
