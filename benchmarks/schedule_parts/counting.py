@@ -58,7 +58,9 @@ class Counted:
         self._count(len(settlements))
         return stale
 
-    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+    async def claim_by_policy(
+        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
+    ) -> LaneClaim:
         finished = 0
 
         def watched(stored: StoredSchedule) -> Turn:
@@ -67,7 +69,7 @@ class Counted:
             finished += len(turn.finished)
             return turn
 
-        claim: LaneClaim = await super().claim_by_policy(lane, owner, now, limit, watched)  # type: ignore[misc]  # as above
+        claim: LaneClaim = await super().claim_by_policy(lane, owner, now, limit, watched, **narrowed)  # type: ignore[misc]  # as above
         self._count(finished)
         self.looked.set()
         return claim
