@@ -14,7 +14,7 @@ STAMP := $(VENV)/.stamp
 BENCH_STAMP := $(BENCH_VENV)/.stamp
 
 # How many processes pytest may use.
-JOBS ?= 2
+JOBS ?= 3
 # Where `make run` keeps its database, and where it listens.
 RUN_DB ?= var/noonbell.db
 PORT ?= 8765
@@ -50,7 +50,7 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --
 endef
 
 .PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules bench-http \
-  bench-serve bench-web faults lock clean
+  bench-delivery bench-serve bench-web bench-cluster bench-scale faults faults-cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -80,7 +80,8 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## The import contracts between the layers
 	$(BIN)/lint-imports
 
-bench: bench-cron bench-engine bench-schedules bench-http bench-serve bench-web ## All benchmarks
+bench: bench-cron bench-engine bench-schedules bench-http bench-delivery bench-serve bench-web ## All benchmarks
+bench: bench-cluster bench-scale
 
 bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cron libraries
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
@@ -94,13 +95,22 @@ bench-schedules: $(BENCH_STAMP) ## A million durable schedules on SQLite and Pos
 bench-http: $(STAMP) ## HTTP jobs through the whole path, beside bare aiohttp
 	$(BIN)/python benchmarks/bench_http.py
 
+bench-delivery: $(STAMP) ## Messages into Redis, PostgreSQL and Celery, beside bare clients
+	$(BIN)/python -m benchmarks.bench_delivery
+
 bench-serve: $(STAMP) ## How long the service takes to be ready, with a thousand schedules and with a million
 	$(BIN)/python benchmarks/bench_serve.py
 
 bench-web: $(STAMP) ## How long the pages of the dashboard take, with a thousand schedules and with a million
 	$(BIN)/python -m benchmarks.bench_web
 
-faults: $(STAMP) ## The long runs: every zone, the fuzz, the simulation, random histories, real crashes
+bench-cluster: $(STAMP) ## One, two and three instances on PostgreSQL, with and without Redis, beside Celery beat
+	$(BIN)/python -m benchmarks.bench_cluster
+
+bench-scale: $(STAMP) ## Bytes of a schedule, of a fire and of a member of the timeline, for docs/scale.md
+	$(BIN)/python -m benchmarks.bench_scale
+
+faults: $(STAMP) ## The long runs: every zone, the fuzz, the simulation, random histories, real crashes, clusters
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000
@@ -109,6 +119,19 @@ faults: $(STAMP) ## The long runs: every zone, the fuzz, the simulation, random 
 	$(BIN)/python -m tests.faults.schedules_crashes
 	$(BIN)/python -m tests.faults.api_schema
 	$(BIN)/python -m tests.faults.hostile_targets
+	$(MAKE) --no-print-directory faults-cluster
+
+faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pauses, cut connections, restarts, clocks
+	$(BIN)/python -m tests.faults.cluster.burst
+	$(BIN)/python -m tests.faults.cluster.kills
+	$(BIN)/python -m tests.faults.cluster.pauses
+	$(BIN)/python -m tests.faults.cluster.long_jobs
+	$(BIN)/python -m tests.faults.cluster.connections
+	$(BIN)/python -m tests.faults.cluster.restarts
+	$(BIN)/python -m tests.faults.cluster.timeline_faults
+	$(BIN)/python -m tests.faults.cluster.clock_steps
+	$(BIN)/python -m tests.faults.cluster.terms
+	$(BIN)/python -m tests.faults.cluster.poison
 
 lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
 	@$(find_python); \

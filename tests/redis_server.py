@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -30,7 +31,8 @@ def binary() -> Path:
 class RedisServer:
     """One server; `stop` removes it with all it holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self._more = {name.replace("_", "-"): value for name, value in settings.items()}
         self.folder = Path(tempfile.mkdtemp(prefix="noonbell-redis-"))
         self._socket = self.folder / "redis.sock"
         self._log = (self.folder / "log").open("wb")
@@ -47,7 +49,7 @@ class RedisServer:
 
     def start(self) -> None:
         settings = {"port": "0", "unixsocket": str(self._socket), "save": "", "appendonly": "no",
-                    "requirepass": PASSWORD, "dir": str(self.folder)}  # fmt: skip
+                    "requirepass": PASSWORD, "dir": str(self.folder), **self._more}  # fmt: skip
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         self._process = subprocess.Popen(
             [binary(), *options], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=self.folder
@@ -63,6 +65,15 @@ class RedisServer:
                 else:
                     return
         raise RuntimeError("the Redis server did not answer within ten seconds")
+
+    def pause(self) -> None:
+        """Connections stay open, and nobody is answered."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def halt(self) -> None:
         """As a power cut: no connection is told, and nothing is kept."""

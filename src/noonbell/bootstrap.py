@@ -26,7 +26,7 @@ from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.config import Settings, is_loopback
 from noonbell.engine import SystemClock
-from noonbell.errors import NoonbellError, describe_error
+from noonbell.errors import NoonbellError, SettingsInvalidError, describe_error
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
 from noonbell.periodic import PeriodicScheduler
@@ -71,7 +71,7 @@ class Service:
         self.schedules = Schedules(
             store, clock=clock, secrets=self.secrets, lane=settings.lane, longest_wait=_LONGEST_WAIT,
             commands=settings.allowed_commands, egress=self.egress, apprise=settings.apprise,
-            public_url=settings.public_url,
+            public_url=settings.public_url, targets=_built_targets(settings, self.egress),
             retention=None if settings.retention_days is None else timedelta(days=settings.retention_days),
         )  # fmt: skip
         self.channels: Channels = self.schedules.channels
@@ -203,7 +203,19 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
     registrations = None if settings.tasks is None else load_registrations(settings.tasks)
     store, times = timed(cast("ScheduleStore", open_store(settings.store)))
     chosen = SystemClock() if clock is None else clock
+    if settings.timeline is not None:
+        from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+
+        store = cast("ScheduleStore", fronted(store, settings.timeline, chosen))
     return Service(settings, chosen, store, times, keys=keys, registrations=registrations)
+
+
+def _built_targets(settings: Settings, egress: Egress) -> dict[str, Any]:
+    for target in settings.targets:
+        if target.missing is not None:
+            source = settings.sources.get("targets", "the program")
+            raise SettingsInvalidError(f"targets.{target.name}.kind", target.kind, source, f"needs {target.missing}")
+    return {target.name: target.build(egress) for target in settings.targets}
 
 
 def _allowed(settings: Settings) -> tuple[str, ...]:

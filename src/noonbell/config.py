@@ -2,8 +2,9 @@
 
 `load` reads them, and each value remembers where it came from (`Settings.sources`), so that `noonbell config show` can
 tell. In the environment a setting is NOONBELL_ and its name in capitals; a list is separated by commas. The file is
-flat: one `name = value` for each setting. A name in the file that is not known is an error with its line and the
-nearest known name; a variable that is not known is left alone, since the environment is not ours.
+flat: one `name = value` for each setting, and a table `[targets.NAME]` for each target of messages. A name in the file
+that is not known is an error with its line and the nearest known name; a variable that is not known is left alone: the
+environment is not ours.
 
 Nothing is opened or looked up here; whether a host or a store can be reached is found out by whoever uses it.
 """
@@ -16,11 +17,14 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
 from noonbell.errors import SettingsInvalidError
+
+if TYPE_CHECKING:
+    from noonbell.actions.targets.declared import DeclaredTarget
 
 PREFIX: Final = "NOONBELL_"
 FILE_VARIABLE: Final = "NOONBELL_CONFIG"
@@ -37,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8765
     lane: str = "default"
+    timeline: str | None = None
     public_url: str | None = None
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -53,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     largest_body_bytes: int = 2_000_000
     shutdown_seconds: float = 20.0
     trusted_proxies: tuple[str, ...] = ()
+    targets: tuple[DeclaredTarget, ...] = ()
     sources: Mapping[str, str] = {}
 
     @property
@@ -79,6 +85,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "host": "the address that the service listens on; loopback only until there is an admin",
     "port": "the port that the service listens on; 0 takes a free one",
     "lane": "which schedules this process runs",
+    "timeline": "a Redis server that is asked what is due, in front of the database: redis://HOST:6379/0",
     "public_url": "where people reach the service, for links in notices",
     "log_format": "text for people, json for programs",
     "log_level": "debug, info, warning or error",
@@ -95,6 +102,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "largest_body_bytes": "larger requests are refused",
     "shutdown_seconds": "how long a stop waits for runs; what has not ended by then is cut off",
     "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
+    "targets": "where messages go, a table [targets.NAME] for each; JSON in the environment",
 }
 NAMES: Final = tuple(ABOUT)
 
@@ -171,10 +179,22 @@ def _web_address(value: object) -> str:
     return value
 
 
+def _timeline(value: object) -> str:
+    if not isinstance(value, str) or not re.match(r"(rediss?|unix)://[^\s]", value):
+        raise ValueError("must be the address of a Redis server: redis://HOST:6379/0, rediss:// or unix:///PATH")
+    return value
+
+
 def _module(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", value):
         raise ValueError("must be the name of a Python module, such as package.module")
     return value
+
+
+def _targets(value: object) -> tuple[DeclaredTarget, ...]:
+    from noonbell.actions.targets.declared import read_targets  # noqa: PLC0415 - for those alone who have any
+
+    return read_targets(value)
 
 
 _READ: Final[Mapping[str, Callable[[object], Any]]] = {
@@ -182,6 +202,7 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "host": _text,
     "port": _whole(0, 65_535),
     "lane": _text,
+    "timeline": _timeline,
     "public_url": _web_address,
     "log_format": _one_of(*LOG_FORMATS),
     "log_level": _one_of(*LOG_LEVELS),
@@ -198,11 +219,12 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "largest_body_bytes": _whole(1_000, 1_000_000_000),
     "shutdown_seconds": _seconds,
     "trusted_proxies": _networks,
+    "targets": _targets,
 }
 # Flags of `noonbell serve` that are not called as their settings are.
 _FLAGS: Final = {"master_keys_file": "--key-file", "egress_allow": "--allow", "commands": "--command"}
 # Settings that may hold a password inside an address.
-_ADDRESSES: Final = frozenset({"store", "egress_proxy"})
+_ADDRESSES: Final = frozenset({"store", "timeline", "egress_proxy"})
 
 
 # --- reading all ------------------------------------------------------------------------------------------------------
@@ -224,6 +246,8 @@ def load(
     for name, value, source in (*_from_file(file, environ), *_from_environment(environ), *_from_flags(flags or {})):
         try:
             values[name] = _READ[name](value)
+        except SettingsInvalidError as error:  # of a field inside; where it was given is known here
+            raise SettingsInvalidError(error.field, error.value, source, error.reason) from None
         except ValueError as error:
             shown = None if name in _ADDRESSES else value
             raise SettingsInvalidError(name, shown, source, str(error)) from None
@@ -286,10 +310,14 @@ def is_loopback(host: str) -> bool:
 
 def shown(settings: Settings) -> list[tuple[str, Any, str]]:
     """Name, value and source of every setting; passwords in addresses are masked."""
-    return [
-        (name, _masked(getattr(settings, name)) if name in _ADDRESSES else getattr(settings, name), source)
-        for name, source in ((name, settings.sources.get(name, "the program")) for name in NAMES)
-    ]
+    return [(name, _shown(settings, name), settings.sources.get(name, "the program")) for name in NAMES]
+
+
+def _shown(settings: Settings, name: str) -> Any:
+    value = getattr(settings, name)
+    if name == "targets":
+        return tuple(target.shown for target in value)
+    return _masked(value) if name in _ADDRESSES else value
 
 
 def _masked(address: str | None) -> str | None:

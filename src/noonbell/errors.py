@@ -61,6 +61,7 @@
     │   ├── HttpJobFailedError              a request was not sent, not answered, or not answered as expected
     │   ├── NotStartedError                 a stop came before the action was called
     │   └── DeliveryError                   a message did not reach its target
+    │       └── TargetAwayError             nor would any other: the target as a whole cannot be reached
     ├── DailyTasksUnavailable
     ├── SecretError
     │   ├── SecretInvalidError              a name or a value that cannot be stored
@@ -82,6 +83,8 @@
     │   │   └── HoldLostError               another has taken the name since; does not pass by itself
     │   ├── StoreCorruptError
     │   └── StoreUrlError
+    ├── TimelineError                       a Redis timeline that cannot be used as it is
+    │   └── TimelineAwayError               not reached, or not answering: may pass
     └── TaskTryDeserializeError
         ├── TaskMissingFieldError
         ├── TaskInvalidTypeError
@@ -96,7 +99,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 _LONGEST_MESSAGE: Final = 2000
 
@@ -104,13 +107,14 @@ _LONGEST_MESSAGE: Final = 2000
 def describe_error(error: BaseException, mask: Callable[[str], str] | None = None) -> str:
     """Any error as type and message, cut to a sane length; safe where its text cannot be made or encoded.
 
-    `mask` takes secrets out of the message, before it is cut: half a secret would not be known as one.
+    `mask` takes secrets out of the message, before it is cut: half a secret would not be known as one. An error whose
+    own team's secrets are out of it already (`masked`) is not searched for those of others: that confirms a guess.
     """
     try:
         message = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception as second:  # noqa: BLE001 - a broken message must not hide the error it belongs to
         message = f"(its message could not be made: {type(second).__name__})"
-    if mask is not None:
+    if mask is not None and not getattr(error, "masked", False):
         message = mask(message)
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
@@ -476,10 +480,10 @@ class SchedulerInUseError(NoonbellError):
     def __init__(self, scheduler_name: str, holder: str) -> None:
         kind, _, lane = scheduler_name.partition(":")
         told = f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name'
-        if kind == "lane" and lane:  # that is how the engines of lanes are called
+        if kind == "lane" and lane:  # engines share a lane; only those of older versions held it for themselves
             told = (
-                f'The lane "{lane}" is already run by an engine in {holder}; stop that one, '
-                f'or run another lane here: Schedules(..., lane="…")'
+                f'The lane "{lane}" is held by {holder}, an engine of an older version, which shares it with nobody; '
+                f'stop it first, or run another lane here: Schedules(..., lane="…")'
             )
         super().__init__(
             told,
@@ -1076,6 +1080,7 @@ class HttpJobFailedError(ActionError):
     Nothing here holds a secret.
     """
 
+    masked: ClassVar[bool] = True
     kind: str
     reason: str
     detail: bytes
@@ -1107,6 +1112,22 @@ class DeliveryError(ActionError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.target, self.reason)
+
+
+class TargetAwayError(DeliveryError):
+    """The target as a whole cannot be reached or used: whatever else is sent there now would fail as well.
+
+    Of several messages that were sent together the first `arrived` have arrived for certain.
+    """
+
+    arrived: int
+
+    def __init__(self, target: str, reason: str, arrived: int = 0) -> None:
+        super().__init__(target, reason)
+        self.arrived = arrived
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.target, self.reason, self.arrived)
 
 
 class ScheduleFileInvalidError(ScheduleError):
@@ -1161,6 +1182,14 @@ class StoreCorruptError(StoreError):
 
 class StoreUrlError(StoreError):
     """The store's address cannot be understood."""
+
+
+class TimelineError(NoonbellError):
+    """The Redis timeline cannot be used: its address makes no sense, or its server might drop what it is given."""
+
+
+class TimelineAwayError(TimelineError):
+    """The Redis timeline did not answer, or refused: the same call may work later."""
 
 
 # --- stored task state ------------------------------------------------------------------------------------------------

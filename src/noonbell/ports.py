@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from noonbell.core.history import RunKey
+from noonbell.core.presence import EngineRecord, EngineSign
 from noonbell.core.records import (
     Asked,
     Attempt,
@@ -253,6 +254,13 @@ class LaneClaim(NamedTuple):
     stored: Mapping[int, StoredSchedule]
 
 
+class Rescue(NamedTuple):
+    """What was freed: how many runs are queued again, and which engines were found dead."""
+
+    queued: int
+    dead: list[str]
+
+
 class StreamClaim(NamedTuple):
     """Streams that are to be delivered now, and when the next one is."""
 
@@ -307,8 +315,11 @@ TellCut = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
 class ScheduleStore(Store, Protocol):
     """A ledger that holds durable schedules too.
 
-    Their runs end by the verbs of every store: settle, hand_back, owned and trigger. A lane is what one engine claims;
-    a declared schedule has none. Deleted schedules are not seen by the verbs below.
+    Their runs end by the verbs of every store: settle, hand_back, owned and trigger. A lane is what its engines claim,
+    of which there may be any number; a declared schedule has none. Deleted schedules are not seen by the verbs below.
+
+    An engine holds its own name (`core.presence.engine_name`), and `owner` below is that engine. Where this handle
+    holds the name of an owner, verbs that act for it raise HoldLostError once it is lost.
     """
 
     async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
@@ -352,8 +363,22 @@ class ScheduleStore(Store, Protocol):
         """A page in the order of sids, past `after_sid`."""
         ...
 
-    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
-        """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs."""
+    async def claim_by_policy(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        take_turn: TakeTurn,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
+        """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs.
+
+        With `among` only the schedules of these sids are looked at, each by its key; what comes after them is not
+        looked for, so that `next_wake_at` knows of them alone. With `due_by` only what was due by then is looked at.
+        """
         ...
 
     async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
@@ -361,23 +386,57 @@ class ScheduleStore(Store, Protocol):
 
         `via` is the cause of its first attempt.
 
-        None where a run of the schedule is executing or queued, unless its overlap is `allow`. Whichever engine holds
-        the lane starts it. Raises ScheduleNotFoundError.
+        None where a run of the schedule is executing or queued, unless its overlap is `allow`. One of the lane's
+        engines starts it. Raises ScheduleNotFoundError.
         """
         ...
 
-    async def lanes_up(self) -> dict[str, int]:
-        """The lanes whose engines live, each with the instant that its engine has been up since."""
+    # --- engines --------------------------------------------------------------------------------------------------
+
+    @property
+    def lease_seconds(self) -> float:
+        """So long after its last sign of life a holder may still count as alive; 0: a dead one is known at once."""
         ...
 
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
-        """The lane's last engine is dead: what it left running is queued again, as `orphan`; returns how many.
+    async def join(self, engine: EngineRecord) -> int:
+        """Put an engine, whose name is held, beside the others of its lane; returns since when the lane is up.
 
-        A run of an at-most-once schedule and one that a person asked for end as `unknown` instead. A run whose engine
-        has died MOST_CRASHES times ends as `abandoned`, with a `schedule.quarantined`; its schedule goes on. What
-        `tell` makes of each run that ends here is put into the outbox.
+        That is the earliest that an engine which is alive knows of; where there is none, what the new one says itself.
+        """
+        ...
 
-        With `stopped` it is the engine of that name itself, which stops and hands over what it has cut off: its runs
+    async def beat(self, sign: EngineSign) -> None:
+        """A sign of life. Of one that did not join, or was taken for dead, nothing is kept."""
+        ...
+
+    async def leave(self, instance: str) -> None:
+        """The engine has ended, and left nothing behind."""
+        ...
+
+    async def engines(self, now: int) -> list[EngineRecord]:
+        """The engines that are alive, by lane and by when they joined."""
+        ...
+
+    async def dead_engines(self, lane: str) -> list[str]:
+        """Those that have joined the lane, have not left it, and are alive no more: a cheap look."""
+        ...
+
+    async def lanes_up(self) -> dict[str, int]:
+        """The lanes that are up, each with the instant since when."""
+        ...
+
+    async def take_over(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
+        """Free what dead engines of the lane have left; `owner` is who does it.
+
+        Runs that were executing are queued again, as `orphan`. A run of an at-most-once schedule and one that a person
+        asked for end as `unknown` instead. A run whose engine has died MOST_CRASHES times ends as `abandoned`, with a
+        `schedule.quarantined`; its schedule goes on. What `tell` makes of each run that ends here is put into the
+        outbox. Streams of messages can be claimed again. The crash of each dead engine is recorded in the lifecycle of
+        the lane. What an engine that is alive has in hand is not touched.
+
+        With `stopped` it is the owner itself, which stops and hands over what it has cut off: its runs and streams
         alone, and none of them counts a death.
         """
         ...
@@ -494,7 +553,7 @@ class ScheduleStore(Store, Protocol):
     # --- pruning --------------------------------------------------------------------------------------------------
 
     async def prune_day(self, before: int) -> Pruned | None:
-        """Drop the oldest day of the ledger if it ended by `before`; None where there is none.
+        """Drop the oldest day of the ledger if it ended by `before`; None where there is none, or another is at it.
 
         Runs and attempts of the day, spans that end in it, audit events, dead letters: a PrunedDay for each schedule
         and epoch keeps the counts. Live runs, epochs and undecided time are not touched. What stays of a schedule's

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 
+from noonbell import __version__
 from noonbell.api.app import PREFIX
+from noonbell.core.presence import EngineRecord, engine_name
 from tests.api.conftest import Client
 
 
@@ -18,7 +21,7 @@ async def test_a_key_is_shown_once_and_works(inside: Client) -> None:
     for path in (f"{PREFIX}/keys", f"{PREFIX}/keys/{told['key_id']}"):
         again = await inside.admin.get(path)
         assert told["key_id"] in again.text
-        assert told["key"].rpartition("_")[2] not in again.text
+        assert told["key"].split("_", 2)[2] not in again.text
     assert (await inside.admin.delete(f"{PREFIX}/keys/{told['key_id']}")).status_code == 204
     assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=key)).status_code == 401
     assert (await inside.admin.get(f"{PREFIX}/keys/{told['key_id']}")).status_code == 404
@@ -82,12 +85,19 @@ async def test_the_audit_names_the_key_that_did_it(inside: Client) -> None:
     assert [(one["event"], one["actor"]) for one in found] == [("api_key.created", actor)]
 
 
-async def test_instances_name_the_holder_to_those_who_look_after_teams(inside: Client) -> None:
-    (mine,) = (await inside.admin.get(f"{PREFIX}/instances")).json()["items"]
-    assert (mine["lane"], mine["here"]) == ("default", True)
-    assert mine["holder"].startswith("process ")
-    (theirs,) = (await inside.read.get(f"{PREFIX}/instances")).json()["items"]
-    assert theirs["holder"] is None
+async def test_instances_say_where_they_run_to_those_who_look_after_teams(inside: Client) -> None:
+    store, now = inside.service.store, inside.service.clock.now()
+    hold = await store.hold(engine_name("far-1"), "far away")
+    await store.join(EngineRecord("far-1", "default", "far", 7, "0.0", "2020a", now, now, "up", {"running": 3}))
+    mine, far = (await inside.admin.get(f"{PREFIX}/instances")).json()["items"]
+    assert (mine["lane"], mine["here"], mine["state"], mine["pid"]) == ("default", True, "up", os.getpid())
+    assert mine["instance"] == inside.service.schedules.instance
+    assert (far["lane"], far["here"], far["host"], far["load"]) == ("default", False, "far", {"running": 3})
+    assert far["up_since"] == mine["up_since"], "it is the lane that is up"
+    for theirs in (await inside.read.get(f"{PREFIX}/instances")).json()["items"]:
+        assert (theirs["instance"], theirs["host"], theirs["pid"]) == (None, None, None)
+        assert theirs["version"] in ("0.0", __version__)
+    hold.release()
 
 
 async def test_a_key_that_expires_makes_none_that_outlives_it(inside: Client) -> None:

@@ -32,7 +32,7 @@ def test_an_error_that_a_request_can_cause_is_no_error_of_the_server() -> None:
         "HttpJobFailedError", "NotStartedError", "ReceiveError", "WebhookMalformedError", "WebhookRefusedError",
         "WebhookTooLargeError", "WebhookInProgressError", "WebhookRepeatedError", "WebhookUnavailableError",
         "StoreError", "StoreCorruptError", "TaskTryDeserializeError", "TaskMissingFieldError", "TaskInvalidTypeError",
-        "TaskInvalidValueError", "TaskInvalidStructureError", "ScheduleViewError",
+        "TaskInvalidValueError", "TaskInvalidStructureError", "ScheduleViewError", "TimelineError",
     }  # fmt: skip
     assert {kind.__name__ for kind in ours} <= expected
 

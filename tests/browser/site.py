@@ -177,10 +177,8 @@ class Site:
         (stored,) = await store.find_schedules([schedule_id])
         message = OutboxMessage(stored.sid, "elsewhere", f"{schedule_id}:manual:{now}", "queue", json.dumps(event), now)
         await store.post_messages([message], now)
-        hold = await store.hold("lane:elsewhere", "somebody")
         claim = await store.claim_streams("elsewhere", "somebody", now, 10)
         (stream,) = claim.streams
         await store.settle_streams(
             [Delivery(stored.sid, "somebody", now, None, dead=stream.messages[0][0], error=error)]
         )
-        hold.release()

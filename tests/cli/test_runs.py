@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.cli.conftest import At
 
 
-@pytest.fixture
-def worker(local: At) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the lane of the local database."""
+@contextmanager
+def another(local: At) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs an engine on the local database."""
     command = [sys.executable, "-m", "noonbell", "worker", "--command", "any", "--json", "--log-level", "error"]
     environment = {**os.environ, **{key: value for key, value in local.environment.items() if value is not None}}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as made:
@@ -27,6 +28,12 @@ def worker(local: At) -> Iterator[subprocess.Popen[str]]:
         if made.poll() is None:
             made.send_signal(signal.SIGTERM)
             made.wait(30)
+
+
+@pytest.fixture
+def worker(local: At) -> Iterator[subprocess.Popen[str]]:
+    with another(local) as made:
+        yield made
 
 
 def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str]) -> None:
@@ -58,9 +65,16 @@ def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str
     assert top["outcomes"] == {"succeeded": 1, "failed": 1}
     assert [one["name"] for one in top["due"]] == ["bad", "good", "never"]
 
-    second = local.run("worker", "--json")
-    assert second.exit_code == 2
-    assert json.loads(second.stdout)["error"]["kind"] == "SchedulerInUseError"
+    with another(local):
+        told = local.data("doctor")["findings"]
+        assert [", by 2 engines (" in one["told"] for one in told if one["what"] == "lanes"] == [True]
+        beside = local.data("top", "--once")
+        assert [one["state"] for one in beside["engines"]] == ["up", "up"]
+        assert worker.pid in {one["pid"] for one in beside["engines"]}
+        assert len(beside["lanes"]) == 1
+        assert "default (up " in (drawn := local.said("top", "--once"))
+        assert ", 2 engines)" in drawn
+        assert drawn.count(" in hand ") == 2
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
 
@@ -81,15 +95,18 @@ def test_runs_are_told_as_they_happen(place: str, request: pytest.FixtureRequest
     with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True, env=environment) as following:
         assert following.stdout is not None
         states: list[str] = []
-        while "failed" not in states:
-            # nothing says from outside when it has begun to look, so it is given something to see until it has
-            at.run("schedules", "trigger", "hello", "--wait")
-            if _readable(following):
-                told = json.loads(following.stdout.readline())
-                assert (told["event"], told["schedule_id"], told["kind"]) == ("run", "hello", "manual")
-                states.append(told["state"])
-        following.send_signal(signal.SIGINT)
-        assert following.wait(30) == 130
+        try:
+            while "failed" not in states:
+                # nothing says from outside when it has begun to look, so it is given something to see until it has
+                at.run("schedules", "trigger", "hello", "--wait")
+                if _readable(following):
+                    told = json.loads(following.stdout.readline())
+                    assert (told["event"], told["schedule_id"], told["kind"]) == ("run", "hello", "manual")
+                    states.append(told["state"])
+            following.send_signal(signal.SIGINT)
+            assert following.wait(30) == 130
+        finally:
+            following.kill()
 
 
 def _readable(process: subprocess.Popen[str]) -> bool:

@@ -135,7 +135,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(every, draw(quiets()), policies, cursor, now, up_since, ran)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_every_occurrence_gets_the_verdict_that_walking_gives(case: Case) -> None:
     if case.policies.overlap == "skip" and case.policies.catch_up == "run_all_capped":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ports import Hold
+from noonbell.core.presence import EngineRecord, engine_name
+from noonbell.errors import StoreUnavailableError
 from noonbell.store.postgres import PostgresStore
 from tests.crash.schedules_campaign import Campaign, happens
 from tests.crash.schedules_trouble import (
@@ -139,7 +139,7 @@ async def stands_still(pid: int) -> bool:
     return state.rpartition(")")[2].split()[0] == "T"
 
 
-async def test_an_engine_whose_lane_was_taken_writes_nothing_more(postgres: PostgresServer, tmp_path: Path) -> None:
+async def test_an_engine_that_was_taken_for_dead_writes_nothing_more(postgres: PostgresServer, tmp_path: Path) -> None:
     campaign = Campaign(await postgres.new_database(), tmp_path, seed=34)
     async with campaign.life() as first:
         await campaign.hear(first, "up")
@@ -149,9 +149,10 @@ async def test_an_engine_whose_lane_was_taken_writes_nothing_more(postgres: Post
         assert await happens(lambda: stands_still(first.pid))
         async with campaign.life() as second:
             await campaign.hear(second, "up")
+            assert await complains(campaign, "1 engines are dead")
             await asyncio.sleep(0.5)
             first.send_signal(signal.SIGCONT)
-            assert await complains(campaign, "Another engine has taken the lane")
+            assert await complains(campaign, "was taken for dead")
             await campaign.stop(first)
             assert await caught_up(campaign)
             campaign.outcome.kills += 1  # the second takes the first for dead
@@ -161,31 +162,29 @@ async def test_an_engine_whose_lane_was_taken_writes_nothing_more(postgres: Post
     assert campaign.outcome.crashes_recorded == 1
 
 
-async def test_a_process_that_stands_still_in_a_transaction_does_not_keep_its_lane(postgres: PostgresServer) -> None:
+async def test_a_process_that_stands_still_in_a_transaction_is_rescued_all_the_same(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
     frozen = PostgresStore(dsn, lease_ttl=0.5, statement_timeout=0.3)
     other = PostgresStore(dsn, lease_ttl=0.5)
-    await frozen.open()
-    await frozen.hold("lane:default", "process 7")
+    for name, store in (("frozen", frozen), ("other", other)):
+        await store.open()
+        await store.hold(engine_name(name), name)
+        await store.join(EngineRecord(name, "default", "h", 7, "1", "-", 0, 0, "up"))
     assert frozen._keeper is not None
     frozen._keeper.end()
 
-    taken: list[Hold] = []
-
-    async def take() -> bool:
+    async def rescued() -> bool:
         try:
-            taken.append(await other.hold("lane:default", "process 8"))
-        except (SchedulerInUseError, StoreUnavailableError):
+            return (await other.take_over("default", "other", 0)).dead == ["frozen"]
+        except StoreUnavailableError:
             return False
-        return True
 
     async def stand_still() -> None:
         async with frozen._connections.writing() as db:
-            await frozen._still_held(db, "lane:default")
-            assert await happens(take), "the server ends the transaction, and with it all that kept the lane"
+            await frozen._still_held(db, engine_name("frozen"))
+            assert await happens(rescued), "the server ends the transaction, and with it all that kept it alive"
 
     with pytest.raises(StoreUnavailableError):
         await stand_still()
     frozen.kill()
-    taken[0].release()
-    await other.close()
+    other.kill()

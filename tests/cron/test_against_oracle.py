@@ -58,7 +58,7 @@ def test_the_notable_changes_are_in_the_zone_data() -> None:
 
 
 @given(st.data(), st.sampled_from(notable_changes()), expression_texts(), policies)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_next_and_previous_near_changes(
     data: st.DataObject, place: tuple[str, tuple[int, int, int]], text: str, policy: Policy
 ) -> None:

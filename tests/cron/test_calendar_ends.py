@@ -59,7 +59,7 @@ def test_before_the_first_occurrence_there_is_an_error(zone: tzinfo, policy: Pol
 
 
 @given(expression_texts(), st.sampled_from(ZONES), st.sampled_from(POLICIES), st.integers(0, 4 * 24 * 60))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_near_the_edges_an_answer_or_the_declared_error(text: str, zone: tzinfo, policy: Policy, back: int) -> None:
     expression = parse(text)
     away = timedelta(minutes=back)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from noonbell.errors import SchedulerInUseError
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing.clock import ManualClock
@@ -55,15 +54,3 @@ async def test_a_failure_is_a_warning_while_it_is_tried_again_and_an_error_at_la
         ),
     ]
     assert [level for level, text in told if "fine" in text] == ["DEBUG", "DEBUG"]
-
-
-async def test_a_second_engine_on_a_lane_is_told_which_lane_and_what_to_do() -> None:
-    clock, store = ManualClock(START), MemoryStore()
-    first, second = Schedules(store, clock=clock), Schedules(store, clock=clock)
-    await first.open()
-    await first.start()
-    with pytest.raises(
-        SchedulerInUseError, match=r'The lane "default" is already run by an engine in .*; stop that one'
-    ):
-        await second.start()
-    await first.stop()

@@ -308,7 +308,7 @@ moments = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.sampled_from(STRETCHES),
     st.one_of(st.sampled_from(SPECS), st.sampled_from([60, 600, 1800, 3600])),
@@ -362,7 +362,7 @@ def test_any_life_is_told_as_the_second_opinion_tells_it(
     assert [flip.lasted_us for flip in flips] == [b - a for a, b in pairwise(instants)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(STRETCHES), st.sampled_from(SPECS), st.sampled_from(["once", "literal"]), moments)
 def test_the_next_ping_is_due_when_the_second_opinion_on_cron_says(
     stretch: Stretch, spec: str, dst: Literal["once", "literal"], passed_by: int

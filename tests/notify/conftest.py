@@ -83,7 +83,7 @@ class World:
                 await asyncio.sleep(0.01)
 
     async def _under_way(self) -> bool:
-        return bool(await self.store.owned_streams(self.schedules._lane._instance))
+        return bool(await self.store.owned_streams(self.schedules._lane.instance or ""))
 
     async def stop(self, schedules: Schedules | None = None) -> None:
         task = asyncio.ensure_future((self.schedules if schedules is None else schedules).stop())

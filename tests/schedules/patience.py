@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 from noonbell.actions import delivery
+from noonbell.engine import membership
 from noonbell.monitors import watch
 from noonbell.notify import desk
 from noonbell.store.postgres import PostgresStore
@@ -29,11 +30,13 @@ _HOUR: Final = 3_600_000_000
 
 @contextmanager
 def calm_duties() -> Iterator[None]:
-    """Delivery, notices and monitors look at least once an hour."""
+    """Delivery, notices, monitors and the watch over other engines look at least once an hour."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(delivery, "_LONGEST_WAIT", _HOUR)
         patched.setattr(desk, "_REFRESH", _HOUR)
         patched.setattr(watch, "LONGEST_WAIT", _HOUR)
+        patched.setattr(membership, "LOOK", _HOUR)
+        patched.setattr(membership, "BEAT", _HOUR)
         yield
 
 

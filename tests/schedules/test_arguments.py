@@ -263,15 +263,19 @@ async def test_names_are_found_without_regard_to_ascii_capitals(world: World) ->
     assert await found("ärger") == []
 
 
-async def test_a_second_engine_is_told_the_lane_and_what_to_do(world: World) -> None:
-    await world.schedules.start()
-    second = Schedules(world.another_store(), clock=world.clock)
-    await second.open()
+async def test_beside_an_engine_that_shares_with_nobody_one_is_told_so(world: World) -> None:
+    """Older versions held the lane itself."""
+    hold = await world.store.hold("lane:default", "process 7 on host h")
     try:
-        with pytest.raises(SchedulerInUseError, match=r'The lane "default" is already run .*; stop that one, .*lane="'):
-            await second.start()
+        with pytest.raises(
+            SchedulerInUseError, match=r'The lane "default" is held by process 7 .*older.*; stop it first'
+        ):
+            await world.schedules.start()
+        assert not world.schedules.running
     finally:
-        await second._store.close()
+        hold.release()
+    await world.schedules.start()
+    assert world.schedules.running
 
 
 # --- what a first user tries ------------------------------------------------------------------------------------------
@@ -354,5 +358,5 @@ async def test_a_start_and_a_stop_are_in_the_log(caplog: pytest.LogCaptureFixtur
         await schedules.start()
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
         'The lane "night" is up',
-        'The lane "night" is down: nothing of it runs here any more',
+        'The lane "night" is left: nothing of it runs here any more',
     ]

@@ -367,19 +367,6 @@ async def crash_while_running(world: World) -> None:
     await stopping
 
 
-async def test_a_second_engine_on_the_lane_is_refused(world: World) -> None:
-    from noonbell.errors import SchedulerInUseError
-    from noonbell.schedules import Schedules
-
-    await world.schedules.start()
-    other = Schedules(world.store, clock=world.clock)
-    with pytest.raises(SchedulerInUseError, match='lane "default" is already run'):
-        await other.start()
-    elsewhere = Schedules(world.store, clock=world.clock, lane="other")
-    await elsewhere.start()
-    await elsewhere.stop()
-
-
 async def test_jitter_puts_the_start_off_by_the_same_time_on_every_machine(world: World) -> None:
     key = await world.create(schedule_id="pinned", spec="*/10 * * * *", jitter_seconds=300)
     (first, *_) = await world.schedules.preview(key, 3)

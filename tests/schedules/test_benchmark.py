@@ -36,7 +36,9 @@ def test_a_small_run_tells_its_figures(tmp_path: Path, database: str) -> None:
     assert row["bytes"] > 0
     if database == "sqlite":
         # live run in and out, the run itself, and its schedule twice: as many as the bare statements write
-        assert (row["rows"], found["databases"][database]["bare callbacks"]["rows"]) == (5.0, 5.0)
+        # (a sign of life of the engine may be among them)
+        bare = found["databases"][database]["bare callbacks"]["rows"]
+        assert (round(row["rows"], 1), bare) == (5.0, 5.0)
     assert json.loads(done.stdout.splitlines()[-1])["bars"] == found["bars"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from noonbell.core.presence import engine_name
 from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
 from tests.schedules.conftest import World
 
@@ -28,11 +29,12 @@ async def test_what_is_told_of_runs_that_end_with_their_engine(world: World) -> 
         told.append((stored.columns.name, live.kind, outcome))
         return [OutboxMessage(-stored.sid, "default", f"{stored.sid}", "channel:x", "{}", world.clock.now())]
 
-    assert await world.store.take_over("default", world.clock.now(), tell) == 1
+    hold = await world.store.hold(engine_name("me"), "a test")
+    assert (await world.store.take_over("default", "me", world.clock.now(), tell)).queued == 1
     assert sorted(told) == [("asked", "manual", "unknown"), ("once", "scheduled", "unknown")]
-    await world.store.hold("lane:default", "a test")
     claim = await world.store.claim_streams("default", "me", world.clock.now(), 10)
     assert sorted(stream.sid for stream in claim.streams) == [-3, -1]
+    hold.release()
 
 
 async def test_a_run_that_is_given_up_is_told_as_abandoned(world: World) -> None:
@@ -53,5 +55,7 @@ async def test_a_run_that_is_given_up_is_told_as_abandoned(world: World) -> None
             await world.minutes(10)
         await crashing
     assert len(world.calls) == 3
-    assert await world.store.take_over("default", world.clock.now(), tell) == 0
+    hold = await world.store.hold(engine_name("me"), "a test")
+    assert (await world.store.take_over("default", "me", world.clock.now(), tell)).queued == 0
     assert told == ["abandoned"]
+    hold.release()

@@ -235,7 +235,7 @@ class History:
 
     async def take_over(self, store: ScheduleStore) -> Verb:
         lane, now = self.random.choice(LANES), self.now
-        return lambda store: store.take_over(lane, now)
+        return lambda store: store.take_over(lane, "rescuer", now)
 
     async def quiet(self, store: ScheduleStore) -> Verb:
         key, now, up = self.random.choice(("q1", "q2")), self.now, dict.fromkeys(LANES, self.up_since)

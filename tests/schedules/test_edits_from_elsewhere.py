@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from noonbell.core.records import LifecycleEvent, Start
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name
+from noonbell.core.records import Start
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
@@ -79,7 +80,9 @@ async def test_a_run_that_is_not_repeated_leaves_what_is_due_to_a_look_at_once(w
     while not crashing.done():
         await world.minutes(10)
     await crashing
-    await world.store.take_over("default", world.clock.now())
+    hold = await world.store.hold(engine_name("me"), "a test")
+    await world.store.take_over("default", "me", world.clock.now())
+    hold.release()
     (stored,) = await world.store.find_schedules([key])
     assert stored.next_run_at == stored.cursor_at
     assert await problems(world) == []
@@ -130,14 +133,14 @@ async def test_which_lanes_are_up(world: World) -> None:
     await world.schedules.start()
     await world.minutes(1)
     assert await store.lanes_up() == {"default": began}
-    # a lane that was taken from a dead engine is not up before its new one says so
-    await store.record(LifecycleEvent("lane:other", began, "dead-1", "init-ok"))
-    hold = await store.hold("lane:other", "process 2 (instance new-2)")
+    # an engine that has joined a lane is up when it says so, and until it has left
+    hold = await store.hold(engine_name("new-2"), "process 2")
+    await store.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
     assert await store.lanes_up() == {"default": began}
-    await store.record(LifecycleEvent("lane:other", began + 1, "new-2", "init-ok"))
-    await store.record(LifecycleEvent("lane:other", began + 2, "new-2", "stop-start"))
+    await store.beat(EngineSign("new-2", began + 2, began + 1, "up"))
+    await store.beat(EngineSign("new-2", began + 3, began + 1, "stopping"))
     assert await store.lanes_up() == {"default": began, "other": began + 1}
-    await store.record(LifecycleEvent("lane:other", began + 3, "new-2", "stop-end"))
+    await store.leave("new-2")
     assert await store.lanes_up() == {"default": began}
     hold.release()
     await stopped(world)

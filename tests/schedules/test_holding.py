@@ -1,4 +1,4 @@
-"""Who has the lane: it is kept while anything of ours runs, and taken again after another has had it."""
+"""An engine is a part of its lane while anything of it runs; one that was taken for dead comes back as another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from noonbell.errors import SchedulerInUseError
+from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
 from tests.schedules.conftest import World
@@ -18,7 +18,7 @@ from tests.store.postgres_server import PostgresServer
 LANE = "lane:default"
 
 
-async def test_a_stop_that_nobody_waits_for_keeps_the_lane_until_all_has_ended(world: World) -> None:
+async def test_a_stop_that_nobody_waits_for_keeps_the_name_until_all_has_ended(world: World) -> None:
     key = await world.create()
     world.duration = timedelta(minutes=5)
     await world.schedules.start()
@@ -31,22 +31,24 @@ async def test_a_stop_that_nobody_waits_for_keeps_the_lane_until_all_has_ended(w
     with pytest.raises(asyncio.CancelledError):
         await given_up
     other = Schedules(world.store, clock=world.clock, callbacks={"work": world.work})
-    with pytest.raises(SchedulerInUseError, match="default"):
-        await other.start()
+    await other.start()
+    await world.clock.settle()
+    assert [one.state for one in await world.store.engines(0)] == ["stopping", "up"]
+    assert world.called == ["12:01"], "what the first one has in hand is not touched"
 
     again = asyncio.create_task(world.schedules.stop())
     await world.minutes(4)
     assert not again.done(), "the run is under way for another minute"
+    world.duration = timedelta(0)
     await world.minutes(1)
     await again
     assert (await world.told(key))[0] == ("12:01", "fired")
     kinds = [event.event for event in await world.store.lifecycle(LANE)]
-    assert kinds == ["init-ok", "stop-start", "stop-end"], "both have waited for one stop"
-    world.duration = timedelta(0)
-    await other.start()
-    await world.clock.settle()
-    assert other.running
+    assert kinds == ["init-ok", "stop-start", "init-ok", "stop-end"], "both have waited for one stop"
+    assert [one.state for one in await world.store.engines(0)] == ["up"]
     await other.stop()
+    assert await world.store.engines(0) == []
+    assert (await verify_store(world.store)).problems == []
 
 
 async def test_a_start_waits_for_the_stop_before_it(world: World) -> None:
@@ -65,79 +67,92 @@ async def test_a_start_waits_for_the_stop_before_it(world: World) -> None:
     assert world.schedules.running
 
 
-class Thief:
-    """Another engine, as the database sees it: the lease has run out, and it was the first to take the name.
+async def taken_for_dead(postgres: PostgresServer, dsn: str) -> None:
+    """The lease had run out, and another engine was the first to see it: as `take_over` does, in one transaction.
 
-    Both in one statement. To let a lease run out and take it then would be a race with its holder, who tries, too.
+    To let a lease run out and take it then would be a race with its holder, who tries, too.
     """
-
-    def __init__(self, postgres: PostgresServer, dsn: str) -> None:
-        self._postgres = postgres
-        self._database = dsn.rpartition("/")[2]
-
-    async def steal(self) -> None:
-        sql = "UPDATE instances SET token = 'thief', holder = 'another engine', expires_at = now() + interval '1 h'"
-        await self._postgres.execute(self._database, sql)
-
-    async def give_back(self) -> None:
-        await self._postgres.execute(self._database, "DELETE FROM instances WHERE token = 'thief'")
+    database = dsn.rpartition("/")[2]
+    await postgres.execute(database, "DELETE FROM instances; DELETE FROM engines")
 
 
-async def test_an_engine_whose_lane_was_taken_says_so_and_comes_back(
+async def test_an_engine_that_was_taken_for_dead_says_so_and_comes_back_as_another(
     postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     dsn = await postgres.new_database()
-    service, thief = Service(dsn), Thief(postgres, dsn)
+    service = Service(dsn)
     await service.schedules.open()
     await service.create()
     await service.schedules.start()
     await service.minute()
+    (before,) = await service.store.engines(0)
     caplog.set_level(logging.WARNING)
     caplog.clear()
 
-    await thief.steal()
-    service.clock.shift_seconds += 60
+    await taken_for_dead(postgres, dsn)
 
-    async def is_down() -> bool:
-        return not service.schedules.running
+    async def is_back() -> bool:
+        return service.schedules.running and service.schedules.lanes_lost == 1
 
-    async def is_up() -> bool:
-        return service.schedules.running
-
-    await until(is_down)
-    called = service.called.total()
-    for _ in range(3):
-        with pytest.raises(SchedulerInUseError):
-            await service.schedules.start()
-        await asyncio.sleep(0.4)  # the store would have failed many a look by now
-    assert service.called.total() == called
-    told = [record.message for record in caplog.records if record.name != "noonbell.store"]
-    assert told == [
-        'Another engine has taken the lane "default"; nothing more is started here until the lane is free again'
-    ]
-
-    await thief.give_back()
-    await until(is_up)
+    await until(is_back)
+    (after,) = await service.store.engines(0)
+    assert after.instance != before.instance
     await service.minute()
     await service.schedules.stop()
     assert (await verify_store(service.store)).problems == []
-    assert 'The lane "default" is ours again' in caplog.messages
+    told = [record.message for record in caplog.records if record.name == "noonbell.schedules"]
+    (once,) = told
+    assert once.startswith(f"The engine {before.instance} was taken for dead, and what it had in hand is another's;")
     await service.store.close()
 
 
-async def test_a_stop_ends_the_wait_for_a_lane_that_was_taken(postgres: PostgresServer) -> None:
+async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
-    service, thief = Service(dsn), Thief(postgres, dsn)
+    service = Service(dsn)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    service.schedules.register("work", hang)
+    await service.schedules.open()
+    await service.schedules.create(type="interval", spec="3600", action={"kind": "callback", "name": "work"})
+    await service.schedules.start()
+    service.clock.shift_seconds += 3600
+    async with asyncio.timeout(20):
+        await begun.wait()
+        await taken_for_dead(postgres, dsn)
+        await ended.wait()
+        begun.clear()
+        await begun.wait()  # by itself, since there is no other: the run is an orphan, and it is up again
+    (live,) = await service.store.live(1)
+    assert (live.cause, live.crashes, live.fence) == ("orphan", 1, 3)
+    assert live.owner == (await service.store.engines(0))[0].instance
+    await service.schedules.stop(timedelta(0))
+    await service.store.close()
+
+
+async def test_a_stop_ends_the_way_back(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    dsn = await postgres.new_database()
+    service = Service(dsn)
     await service.schedules.open()
     await service.schedules.start()
-    await thief.steal()
+    tried = asyncio.Event()
 
-    async def is_down() -> bool:
-        return not service.schedules.running
+    async def refuse(*_: object) -> None:
+        tried.set()
+        raise StoreUnavailableError("not now")
 
-    await until(is_down)
-    await service.schedules.stop()
-    await thief.give_back()
+    monkeypatch.setattr(service.store, "hold", refuse)
+    await taken_for_dead(postgres, dsn)
+    async with asyncio.timeout(20):
+        await tried.wait()
+        assert not service.schedules.running
+        await service.schedules.stop()
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "noonbell-return"] == []
     assert not service.schedules.running
     await service.store.close()

@@ -120,10 +120,10 @@ async def test_quiet_hours_that_change_meanwhile_are_read_again(world: World, fo
     folder.put(EAST_3, "2026b")
     put, later = world.store.put_quiet_hours, {**WINDOW, "to": "14:50"}
 
-    async def overtaken(policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit) -> None:
+    async def overtaken(policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, **seen: int) -> None:
         world.store.put_quiet_hours = put  # type: ignore[method-assign]  # the first call alone is overtaken
         await world.schedules.update_quiet_hours(calm, windows=[later])
-        await put(policy, audit, edit)
+        await put(policy, audit, edit, **seen)
 
     world.store.put_quiet_hours = overtaken  # type: ignore[method-assign,assignment]  # somebody is quicker
     await zone_rules.ZoneWatch(world.store, world.clock).check()

@@ -18,10 +18,11 @@ from noonbell.schedules import zone_rules
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
 
-# Every write of a start, in order, and the first look: it frees what was left (1), takes three schedules over to new
-# rules in pages of two (2, 3), remembers the rules (4), tells the crash before (5) and itself (6), and looks (7).
+# Every write of a start, in order, and the first look: it joins (1), frees what was left and tells the crash before it
+# (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
+# 7), and looks (8).
 STEPS = (
-    "take_over", "edit_schedules", "edit_schedules", "put_zone_rules", "record", "record", "claim_by_policy",
+    "join", "take_over", "edit_schedules", "edit_schedules", "put_zone_rules", "record", "beat", "claim_by_policy",
 )  # fmt: skip
 
 

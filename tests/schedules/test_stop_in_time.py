@@ -151,7 +151,9 @@ async def test_only_the_runs_of_the_engine_that_stops_are_handed_over(world: Wor
         told.append(outcome)
         return []
 
-    assert await world.store.take_over("default", world.clock.now(), tell, stopped="another") == 0
+    for stopped in (True, False):
+        freed = await world.store.take_over("default", "another", world.clock.now(), tell, stopped=stopped)
+        assert (freed.queued, freed.dead) == (0, [])
     assert await lives_of(world, made) == [live]
     assert told == []
     world.duration = timedelta(0)

@@ -122,9 +122,11 @@ def test_passwords_in_addresses_are_not_shown() -> None:
     environ = {
         "NOONBELL_STORE": "postgresql://me:swordfish@db/x?password=swordfish",
         "NOONBELL_EGRESS_PROXY": "http://me:swordfish@proxy:3128",
+        "NOONBELL_TIMELINE": "rediss://me:swordfish@redis:6379/0",
     }
     told = {name: value for name, value, _ in shown(load(environ=environ))}
     assert told["store"] == "postgresql://***@db/x?password=***"
+    assert told["timeline"] == "rediss://***@redis:6379/0"
     assert "swordfish" not in repr(told)
     result = CliRunner(env=environ).invoke(program, ["config", "show"])
     assert result.exit_code == 0

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import StreamClaim, TellCut, TellNumbers
+from noonbell.ports import Rescue, StreamClaim, TellCut, TellNumbers
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import Row, Transaction
 from tests.store.test_suite_can_fail import failures
@@ -71,11 +71,13 @@ class GivesNumbersTwice(MemoryStore):
 
 
 class LeavesTheStreamsOfTheDead(MemoryStore):
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
+    async def take_over(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
         owners = {sid: stream["owner"] for sid, stream in self.data.streams.items()}
-        taken = await super().take_over(lane, at, tell, stopped=stopped)
-        for sid, owner in owners.items():
-            self.data.streams[sid]["owner"] = owner
+        taken = await super().take_over(lane, owner, at, tell, stopped=stopped)
+        for sid, before in owners.items():
+            self.data.streams[sid]["owner"] = before
         return taken
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
     DurableSchedule,
+    LifecycleEvent,
     OutboxMessage,
     ScheduleColumns,
     Settlement,
@@ -26,7 +28,6 @@ from noonbell.ledger import verify_store
 from noonbell.ports import AuditFilter, LaneClaim, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, auditing, outbox, pruning
-from noonbell.store.postgres.settling import lane_name
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
 from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres import listening
@@ -188,9 +189,11 @@ async def test_audit_events_are_numbered_in_the_order_of_their_commits(store: Po
     assert [event.event for _, event in await store.audit(AuditFilter(), 0, 10)] == ["first", "second"]
 
 
-async def test_a_lane_whose_lease_was_lost_writes_nothing(dsn: str, store: PostgresStore) -> None:
+async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: PostgresStore) -> None:
     await store.create_schedules([schedule("a"), schedule("b")], T0, "me")
-    hold = await store.hold(lane_name(LANE), "process 7")
+    hold = await store.hold(engine_name(ME), "process 7")
+    engine = EngineRecord(ME, LANE, "h", 7, "1", "-", T0, T0)
+    await store.join(engine)
     (start,) = (await claim(store, T0 + MINUTE, limit=1)).claimed.starts
     db = await asyncpg.connect(dsn)
     await db.execute("UPDATE instances SET token = 'of another'")
@@ -199,15 +202,21 @@ async def test_a_lane_whose_lease_was_lost_writes_nothing(dsn: str, store: Postg
         lambda: claim(store, T0 + MINUTE),
         lambda: store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]),
         lambda: store.hand_back([start], ME, T0 + MINUTE),
-        lambda: store.take_over(LANE, T0 + MINUTE),
+        lambda: store.trigger(2, ME, T0 + MINUTE),
+        lambda: store.take_over(LANE, ME, T0 + MINUTE),
+        lambda: store.take_over(LANE, ME, T0 + MINUTE, stopped=True),
         lambda: store.claim_streams(LANE, ME, T0 + MINUTE, 10),
+        lambda: store.settle_streams([Delivery(1, ME, T0 + MINUTE, 1)]),
+        lambda: store.join(engine),
+        lambda: store.beat(EngineSign(ME, T0 + MINUTE, T0, "up")),
+        lambda: store.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
     ]
     for verb in verbs:
-        with pytest.raises(StoreUnavailableError, match='the lease was lost on "lane:default"; nothing was written'):
+        with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "engine:{ME}"; nothing was written'):
             await verb()
     assert await ledger(store) == before
     await store.edit_schedules(["a"], lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
-    assert len(await store.list_schedules(ScheduleFilter(), 0, 10)) == 1, "who edits needs no lane"
+    assert len(await store.list_schedules(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
     await db.close()
     hold.release()
 
@@ -380,7 +389,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
     async with TransactionPooler(postgres.port, size=2) as pooler:
         store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=1.0)
         await store.open()
-        hold = await store.hold(lane_name(LANE), "me")
+        hold = await store.hold(engine_name(ME), "me")
         await store.create_schedules([schedule(f"s{i}") for i in range(20)], T0, "me")
         await store.create_schedules([schedule(f"m{i}", kind="message") for i in range(20)], T0, "me")
 

@@ -27,6 +27,13 @@ _COUNTED: Final = {
     "stale": "Ends that came under an old fence: another engine had taken the run",
     "store_errors": "Looks that failed because of the store",
 }
+_TIMELINE_COUNTED: Final = {
+    "popped": "Members that the Redis timeline has brought up",
+    "repaired": "Schedules that were overdue, and that the database found without the Redis timeline",
+    "dropped": "Members of the Redis timeline that were no ids, or no active schedules",
+    "built": "How often the Redis timeline was built anew",
+    "errors": "Calls of the Redis timeline that failed",
+}
 
 
 class Measures:
@@ -68,15 +75,17 @@ class _Standing(Collector):
     def collect(self) -> Iterable[Metric]:
         service = self._service
         yield _gauge("noonbell_info", "The version that runs", 1, version=__version__)
-        yield _gauge("noonbell_lane_held", "Whether this process runs its lane", int(service.schedules.running))
+        yield _gauge("noonbell_lane_held", "Whether an engine of the lane runs here", int(service.schedules.running))
         yield _counter(
-            "noonbell_lease_losses", "How often another engine has taken the lane", service.schedules.lanes_lost
+            "noonbell_lease_losses", "How often this engine was taken for dead by another", service.schedules.lanes_lost
         )
         yield from self._of_backlog()
         summary = service.schedules.metrics
         if summary is not None:
             yield from _of_engine(summary)
         yield from _of_store(service)
+        if service.schedules.timeline is not None:
+            yield from _of_timeline(service.schedules.timeline)
 
     def _of_backlog(self) -> Iterator[Metric]:
         if self._backlog is None:
@@ -108,6 +117,12 @@ def _of_store(service: Service) -> Iterator[Metric]:
         failed.add_metric([verb], times.errors)
     yield seconds
     yield failed
+
+
+def _of_timeline(counted: Mapping[str, int]) -> Iterator[Metric]:
+    yield _gauge("noonbell_timeline_up", "Whether the Redis timeline has answered last", counted["up"])
+    for name, about in _TIMELINE_COUNTED.items():
+        yield _counter(f"noonbell_timeline_{name}", about, counted[name])
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:

@@ -20,9 +20,10 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import compile_path
 
 from noonbell import errors as known
 from noonbell.actions.secrets.masking import Masker
@@ -83,6 +84,8 @@ _STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
     (known.StoreUnavailableError, 503),
     (known.StoreUrlError, 422),
     (known.StoreError, 500),
+    (known.TimelineAwayError, 503),
+    (known.TimelineError, 500),
     (known.LanguageError, 422),
     (known.CronError, 422),
     (known.TimingError, 422),
@@ -333,10 +336,10 @@ def install(app: FastAPI) -> None:
 def _methods(request: Request) -> set[str]:
     """All that is possible at this address: each route knows its own method alone."""
     found: set[str] = set()
-    for route in request.app.routes:
-        matched, _ = route.matches(request.scope)
-        if matched is not Match.NONE:
-            found |= set(getattr(route, "methods", None) or ())
+    path = request.scope["path"]
+    for context in iter_route_contexts(request.app.routes):
+        if context.path is not None and compile_path(context.path)[0].match(path):
+            found |= set(context.methods or ())
     return found
 
 

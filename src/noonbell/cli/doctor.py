@@ -21,12 +21,12 @@ import apsw
 from noonbell import __version__
 from noonbell.actions.egress import EgressPolicy
 from noonbell.actions.secrets.keys import VARIABLE, find_keys
-from noonbell.cli.backend.protocol import Backend, LaneUp
+from noonbell.cli.backend.protocol import Backend, EngineUp
 from noonbell.cli.complaints import Complaint
 from noonbell.cli.place import KEY_VARIABLE, Place, shown_address
 from noonbell.cli.tables import ago
 from noonbell.config import Settings, load
-from noonbell.errors import MasterKeyMissingError, NoonbellError, describe_error
+from noonbell.errors import MasterKeyMissingError, NoonbellError, TimelineAwayError, TimelineError, describe_error
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 
 Level = Literal["ok", "note", "warning", "wrong"]
@@ -38,7 +38,8 @@ _LOW_FREE: Final = 2 * 1024 * 1024 * 1024
 _EXTRAS: Final = {
     "server": (("fastapi", "uvicorn", "aiohttp", "cryptography", "argon2", "structlog"), "serve, HTTP jobs, secrets"),
     "postgres": (("asyncpg",), "PostgreSQL"),
-    "redis": (("redis",), "messages to Redis streams"),
+    "redis": (("redis",), "messages to Redis streams, no timeline"),
+    "celery": (("celery",), "messages to Celery"),
     "notify": (("apprise",), "notices through apprise"),
     "uvloop": (("uvloop",), "a quicker event loop"),
 }
@@ -70,9 +71,11 @@ def examine(place: Place, key_file: Path | str | None) -> list[Finding]:
         named = place.store or settings.store
         checks += [
             lambda: _store(named, place),
+            lambda: _timeline(named, settings),
             lambda: _disk(named),
             lambda: _keys(Path(key_file) if key_file else None, settings),
             lambda: _egress(settings),
+            lambda: _targets(settings),
         ]
     for check in checks:
         try:
@@ -202,11 +205,11 @@ def _store(url: str, place: Place) -> Iterator[Finding]:
     yield Finding("database", "ok", f"{shown} answers, and its tables are those of this version")
     local = Place(url, None, place.as_json, place.now)
     try:
-        lanes = local.ask(_lanes, read_only=True)
+        engines = local.ask(_engines, read_only=True)
     except Complaint as error:
         yield Finding("lanes", "warning", error.message)
         return
-    yield from _told_lanes(lanes, place)
+    yield from _told_lanes(engines, place)
 
 
 async def _opened(url: str) -> None:
@@ -215,18 +218,41 @@ async def _opened(url: str) -> None:
     await store.close()
 
 
-async def _lanes(backend: Backend) -> list[LaneUp]:
-    return list(await backend.lanes())
+async def _engines(backend: Backend) -> list[EngineUp]:
+    return list(await backend.engines())
 
 
-def _told_lanes(lanes: list[LaneUp], place: Place) -> Iterator[Finding]:
-    for one in lanes:
-        by = f", by {one.holder}" if one.holder else ""
-        age = ago(one.up_since, place.now).removesuffix(" ago")
-        yield Finding("lanes", "ok", f"{one.lane} has been up for {age}{by}")
-    if not lanes:
+def _told_lanes(engines: list[EngineUp], place: Place) -> Iterator[Finding]:
+    for lane in sorted({one.lane for one in engines}):
+        share = [one for one in engines if one.lane == lane]
+        age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
+        where = "; ".join(one.where for one in share if one.where)
+        by = f", by {'an engine' if len(share) == 1 else f'{len(share)} engines'}{f' ({where})' if where else ''}"
+        yield Finding("lanes", "ok", f"{lane} has been up for {age}{by}")
+    if len(data := sorted({one.zone_data for one in engines})) > 1:
+        told = f"the engines go by different time zone data ({', '.join(data)})"
+        yield Finding("lanes", "warning", told, "Bring tzdata up to date where it is older")
+    if len(versions := sorted({one.version for one in engines})) > 1:
+        yield Finding("lanes", "note", f"the engines are of different versions ({', '.join(versions)})")
+    if not engines:
         do = "noonbell serve, or noonbell worker, runs what is due"
         yield Finding("lanes", "warning", "no engine is up: nothing that is due runs", do)
+
+
+def _timeline(store: str, settings: Settings) -> Iterator[Finding]:
+    if settings.timeline is None:
+        return
+    from noonbell.timeline.checkup import examine_timeline  # noqa: PLC0415 - where there is one
+
+    try:
+        told = asyncio.run(examine_timeline(settings.timeline, store, settings.lane))
+    except TimelineAwayError as error:
+        do = "See that it is running, and that the address is right; until then the database is asked what is due"
+        yield Finding("timeline", "warning", str(error), do)
+    except TimelineError as error:
+        yield Finding("timeline", "wrong", str(error), "noonbell serve does not start with it")
+    else:
+        yield Finding("timeline", "ok" if told.policy else "warning", told.text, told.do)
 
 
 def _disk(url: str) -> Iterator[Finding]:
@@ -291,15 +317,22 @@ def _egress(settings: Settings) -> Iterator[Finding]:
         yield Finding("commands", "ok", f"schedules may start {allowed}")
 
 
+def _targets(settings: Settings) -> Iterator[Finding]:
+    if settings.targets:
+        from noonbell.cli.doctor_targets import examine_targets  # noqa: PLC0415 - for those alone who have any
+
+        yield from examine_targets(settings.targets)
+
+
 def _server(place: Place) -> Iterator[Finding]:
     if not os.environ.get(KEY_VARIABLE):
         yield Finding("server", "wrong", f"{KEY_VARIABLE} is not set", "noonbell api-keys create NAME --scope read")
         return
     began = time.monotonic()
     try:
-        lanes = place.ask(_lanes)
+        engines = place.ask(_engines)
     except Complaint as error:
         yield Finding("server", "wrong", error.message, " ".join(error.hints))
         return
     yield Finding("server", "ok", f"{place.shown} answers and accepts the key, in {time.monotonic() - began:.2f} s")
-    yield from _told_lanes(lanes, place)
+    yield from _told_lanes(engines, place)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend, LaneUp
+from noonbell.cli.backend.protocol import Backend, EngineUp
 from noonbell.cli.complaints import printable
 from noonbell.cli.schedule_views import action_text, described
 from noonbell.cli.tables import ago, clock, seconds_text, state_cell
@@ -23,13 +23,14 @@ from noonbell.schedules.records import Schedule
 _PAGE: Final = 1_000
 _MOST: Final = 3_000
 _RUNS: Final = 100
+_ENGINES: Final = 8
 
 
 class Look(NamedTuple):
     """Everything at one moment."""
 
     at: datetime
-    lanes: Sequence[LaneUp]
+    engines: Sequence[EngineUp]
     schedules: Sequence[Schedule]
     more: bool  # there are schedules that were not looked at
     runs: Sequence[Run]
@@ -57,6 +58,14 @@ class Look(NamedTuple):
         }
 
     @property
+    def lanes(self) -> list[tuple[str, datetime, int]]:
+        """Each lane that is up, since when, and by how many engines."""
+        shared: dict[str, list[EngineUp]] = {}
+        for one in self.engines:
+            shared.setdefault(one.lane, []).append(one)
+        return [(lane, min(one.up_since for one in those), len(those)) for lane, those in sorted(shared.items())]
+
+    @property
     def outcomes(self) -> dict[str, int]:
         counts: dict[str, int] = {}
         for run in self.runs:
@@ -66,7 +75,8 @@ class Look(NamedTuple):
     def data(self) -> dict[str, Any]:
         return {
             "at": self.at.isoformat(),
-            "lanes": [{"lane": one.lane, "up_since": one.up_since.isoformat()} for one in self.lanes],
+            "lanes": [{"lane": lane, "up_since": since.isoformat()} for lane, since, _ in self.lanes],
+            "engines": [one.data() for one in self.engines],
             "schedules": len(self.schedules),
             "more_schedules": self.more,
             "due": [_due_data(one) for one in self.due[:20]],
@@ -95,7 +105,7 @@ async def look(backend: Backend, team: str | None, at: datetime) -> Look:
             break
     runs = (await backend.schedules.recent_runs(limit=_RUNS, team=whose)).items
     failures = (await backend.schedules.recent_runs(limit=10, outcome="failed", team=whose)).items
-    return Look(at, await backend.lanes(), schedules, cursor is not None, runs, failures)
+    return Look(at, await backend.engines(), schedules, cursor is not None, runs, failures)
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
@@ -105,6 +115,8 @@ def drawn(seen: Look, where: str, width: int, height: int, *, note: str = "") ->
     """The whole view, for a terminal of this size."""
     room = max(2, (height - 12 - min(5, len(seen.running))) // 3)
     parts: list[RenderableType] = [_head(seen, where), _figures(seen), Text()]
+    if len(seen.engines) > 1:
+        parts += [Text("Engines", "bold"), _engines(seen, width), Text()]
     if seen.running:
         parts += [Text("Running", "bold cyan"), _running(seen, width), Text()]
     parts += [Text("Due soon", "bold green"), _due(seen, width, room), Text()]
@@ -116,7 +128,10 @@ def drawn(seen: Look, where: str, width: int, height: int, *, note: str = "") ->
 
 
 def _head(seen: Look, where: str) -> Text:
-    lanes = ", ".join(f"{one.lane} (up {ago(one.up_since, seen.at).removesuffix(' ago')})" for one in seen.lanes)
+    lanes = ", ".join(
+        f"{lane} (up {ago(since, seen.at).removesuffix(' ago')}{f', {many} engines' if many > 1 else ''})"
+        for lane, since, many in seen.lanes
+    )
     engine = Text(lanes, "green") if seen.lanes else Text("no engine is up", "bold red")
     return Text.assemble(("noonbell", "bold"), f"  {where}  {seen.at:%H:%M:%S} UTC  ", engine, overflow="ellipsis")
 
@@ -141,6 +156,20 @@ def _grid(*widths: int | None) -> Table:
 
 def _named(width: int) -> int:
     return min(40, max(14, width * 3 // 10))
+
+
+def _engines(seen: Look, width: int) -> Table:
+    table = _grid(_named(width), 10, 12, 14, None)
+    for one in seen.engines[:_ENGINES]:
+        where = one.where or one.lane
+        late = one.load.get("late_p99_seconds")
+        told = "" if late is None else f"late p99 {seconds_text(late)}  "
+        table.add_row(
+            Text(printable(where)), Text(one.state, "green" if one.state == "up" else "yellow"),
+            Text(f"{one.load.get('running', 0)} in hand"), Text(f"{one.load.get('started_per_minute', 0)} a minute"),
+            Text(f"{told}seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}", "dim"),
+        )  # fmt: skip
+    return table
 
 
 def _running(seen: Look, width: int) -> Table:

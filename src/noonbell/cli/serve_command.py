@@ -32,6 +32,7 @@ noonbell serve --tasks myapp.tasks
 @click.command("serve", epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
+@click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
 @click.option("--host", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, for this machine alone.")
 @click.option("--port", type=int, metavar="PORT", help="Where to listen; 0 takes a free port. Default: 8765.")
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")

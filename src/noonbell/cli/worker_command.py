@@ -38,6 +38,7 @@ _LEAVE_SECONDS: Final = 1.0
 @click.command("worker", cls=SpeakingCommand, epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
+@click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
 @click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
 @click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
@@ -49,10 +50,11 @@ _LEAVE_SECONDS: Final = 1.0
 @click.option("--log-level", type=click.Choice(LOG_LEVELS))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON when it is up, and of errors.")
 def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
-    """Run the engine of one lane alone: no API, no login, no port.
+    """Run an engine of one lane alone: no API, no login, no port.
 
-    Beside a service on the same database it has to have another lane; on PostgreSQL it takes a lane over when the
-    engine that had it is gone. Settings come from flags, environment and noonbell.toml, as for "noonbell serve".
+    Any number of workers and services may share a lane, on PostgreSQL from any number of machines: each occurrence is
+    started once, and what a dead one had in hand is taken up by the others. Settings come from flags, environment and
+    noonbell.toml, as for "noonbell serve".
     """
     try:
         given = {name: value for name, value in flags.items() if value not in (None, ())}
@@ -61,8 +63,6 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
         asyncio.run(_life(settings, as_json=as_json))
     except NoonbellError as error:
         hints = tuple(getattr(error, "__notes__", ()))
-        if type(error).__name__ == "SchedulerInUseError":
-            hints += ("Another engine runs this lane; choose another with --lane, or stop that one",)
         raise Complaint(str(error), {"kind": type(error).__name__}, hints, as_json=as_json) from None
 
 

@@ -2,8 +2,8 @@
 
 Nobody knows which of them brought it down, if any did. Each counts the deaths it was part of (`crashes`), and one that
 has counted MOST_CRASHES is not started again: it ends as abandoned, which is told, and its schedule goes on. What makes
-that fair to the neighbours is that an engine starts suspects one at a time (see `engine.suspects`): a run counts a
-second death only if it was executing alone among them, or nearly so.
+that fair to the neighbours is that an engine starts suspects by and by (see `engine.suspects`): a run counts its third
+death only where no other suspect had just begun.
 
 A run that an engine cuts off because it is stopped has brought down nobody: that is no death.
 """

@@ -4,17 +4,17 @@ A look is one transaction. It claims what is due by now and commits; only then a
 sleeps until the earliest thing that is not due yet, or until an ended run brings an earlier one, but never longer than
 the longest wait: so a lost wake-up or a clock that was set costs at most that.
 
-`up_since` is since when this engine is up. A machine that slept for longer than the grace was not up. A loop that was
-blocked was up all the time, and so was one whose store failed or whose clock was set: what came due meanwhile was kept
-waiting, not missed.
+`up_since` is since when this engine is up, or another that does the same work. A machine that slept for longer than the
+grace was not up. A loop that was blocked was up all the time, and so was one whose store failed or whose clock was set:
+what came due meanwhile was kept waiting, not missed.
 
 What is claimed counts as running, so no more is claimed than can run: a few plain functions more than there are free
 threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end.
 
 Stopping: no further look is begun, a claim that was under way is handed back unstarted, running actions are waited
 for, and their ends are recorded. Who does not want to wait that long cuts them off (`cut_off`): what can be cancelled
-is, what has not ended is forgotten here, and whoever holds the name hands it back in the ledger. An engine whose name
-was taken by another stops by itself (`on_lost`), and leaves all that it had claimed to the other.
+is, what has not ended is forgotten here, and whoever holds the name hands it back in the ledger. An engine that has
+lost its name stops by itself (`on_lost`), and leaves all that it had claimed to whoever has freed it.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class Engine(Generic[W]):
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._loop: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._began = self.up_since = self._clock.now()
+    def start(self, up_since: int | None = None) -> None:
+        """Begin to look; something has been up since `up_since` already, where another engine was."""
+        self._began = self.up_since = self._clock.now() if up_since is None else up_since
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
 
     def request_stop(self) -> None:
@@ -160,6 +160,15 @@ class Engine(Generic[W]):
             self._forget(job.start)
         self._idle.set()
         return len(cut) + len(self._cut)
+
+    def load(self) -> dict[str, Any]:
+        """How full its hands are."""
+        return {
+            "running": len(self._running),
+            "most": MOST_IN_HAND,
+            "threads_free": max(self._threads.free, 0),
+            "threads_waited_for": self._threads.waiting,
+        }
 
     def _in_hand(self) -> list[Job[Any]]:
         found = []

@@ -7,7 +7,7 @@ Plain functions are claimed only as far as there are threads for them. Those tha
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
 
 A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing when an
-engine died start again one at a time (`suspects`).
+engine died start again by and by (`suspects`).
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class LaneWork:
         self._needs_thread = needs_thread
         self._met_plain = False  # the last claim came upon plain functions
         self._suspects = Suspects()
+        self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self._up_since: int | None = None
         self._batch = FIRST_BATCH
 
@@ -129,7 +130,7 @@ class LaneWork:
         if (sent or noticed) and self._on_messages is not None:
             self._on_messages()
         await self._learn(claimed.starts, stored)
-        if lineup.chosen is not None:
+        if lineup.chosen:
             self._watch(lineup.chosen, claimed.starts, now)
         self._fit_batch(told, full=claimed.full)
         claimed = threads.told_in(claimed, now)
@@ -166,10 +167,11 @@ class LaneWork:
                 except StoreError as error:  # the run goes on; at worst nobody is told that it recovered
                     logger.error("How the run before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
 
-    def _watch(self, chosen: LiveRun, starts: Sequence[Start], now: int) -> None:
-        key = (chosen.sid, chosen.kind, chosen.run_for)
-        if any((start.sid, start.kind, start.run_for) == key for start in starts):
-            self._suspects.begin(chosen, now)
+    def _watch(self, chosen: Sequence[LiveRun], starts: Sequence[Start], now: int) -> None:
+        begun = {(start.sid, start.kind, start.run_for) for start in starts}
+        for live in chosen:
+            if (live.sid, live.kind, live.run_for) in begun:
+                self._suspects.begin(live, now)
 
     def _job(self, start: Start, stored: StoredSchedule) -> Job[StoredSchedule]:
         name = stored.columns.name
@@ -179,8 +181,14 @@ class LaneWork:
             return Job(start, stored, name, _refusal(error), is_async=True)
         return Job(start, stored, name, prepared.call, prepared.is_async)
 
+    def rescued(self, at: int) -> None:
+        """Runs of a dead engine were freed here."""
+        self._rescued_at = at
+        self._suspects.begin_again()
+
     def due_at(self, job: Job[StoredSchedule]) -> int:
-        return AT_ONCE if job.start.cause == "orphan" else job.start.due_at
+        start = job.start  # an orphan that another engine has freed counts from its claim: nobody here knows more
+        return start.due_at if start.cause != "orphan" or self._rescued_at is None else self._rescued_at
 
     def started(self, job: Job[StoredSchedule], at: int) -> None:
         del at

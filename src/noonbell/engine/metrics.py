@@ -8,7 +8,7 @@ from typing import Any, Final
 
 logger = logging.getLogger("noonbell.engine")
 
-_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0)
+BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0)
 
 
 class Lateness:
@@ -20,13 +20,13 @@ class Lateness:
         self.count = 0
         self.total_seconds = 0.0
         self.max_seconds = 0.0
-        self.buckets = [0] * (len(_BOUNDS) + 1)
+        self.buckets = [0] * (len(BOUNDS) + 1)
 
     def observe(self, seconds: float, task: str) -> None:
         self.count += 1
         self.total_seconds += seconds
         self.max_seconds = max(self.max_seconds, seconds)
-        self.buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
         if seconds > self._threshold:
             logger.warning("%s of %s is late by %.1f s", self._what, task, seconds, extra={"noonbell": {"task": task}})
 
@@ -35,7 +35,7 @@ class Lateness:
             "count": self.count,
             "mean_seconds": round(self.total_seconds / self.count, 6) if self.count else None,
             "max_seconds": round(self.max_seconds, 6),
-            "buckets": dict(zip([*map(str, _BOUNDS), "more"], self.buckets, strict=True)),
+            "buckets": dict(zip([*map(str, BOUNDS), "more"], self.buckets, strict=True)),
         }
 
 

@@ -1,11 +1,13 @@
-"""Runs that were executing when an engine died: they start again one at a time, and hold nobody else up.
+"""Runs that were executing when an engine died: they start again by and by, and hold nobody else up.
 
 Nobody knows which of them brought the engine down. If they all started together again, a poisonous one would take its
-neighbours with it, death after death, until all were given up (see `core.crashes`). So one suspect executes at a time,
-and the others wait in line. After its first death a run has to stay up for a while (`PROBATION`), and the next may
-begin; from its second on it has to end.
+neighbours with it, death after death, until all were given up (see `core.crashes`). So those that have died once begin
+in batches: one, then two, then four and so on, each when all of the batch before have ended or stayed up for a while
+(`PROBATION`); a death ends the growth, since the next engine begins with one again, and so does everybody who cleared
+up after the dead one. Whoever has died twice begins alone, and has to end before the next. So a poisonous run costs its
+neighbours one death more at most, and at its last it is alone.
 
-Those in line are looked at one by one, a moment apart: a thousand of them cost no more at a look than one.
+Those in line are looked at a few at a time, a moment apart: a thousand of them cost no more at a look than one batch.
 """
 
 from __future__ import annotations
@@ -22,37 +24,51 @@ PROBATION: Final = 5_000_000
 _STEP: Final = 20_000
 _PAUSE: Final = 1_000_000
 _NEVER: Final = 1 << 62
+_MOST_TOGETHER: Final = 4_096
 
 _Key = tuple[int, str, int]
 
 
 class Suspects:
-    """The suspect that executes, and where the line ends."""
+    """The suspects that execute, how many may begin together, and where the line ends."""
 
     def __init__(self) -> None:
         self.line_end = 0
-        self._in_hand: _Key | None = None
-        self._until = 0
+        self.together = 1
+        self._in_hand: dict[_Key, int] = {}  # until when each stands in the way of others
 
-    def is_free(self, now: int) -> bool:
-        return self._in_hand is None or now >= self._until
+    def places(self, now: int) -> int:
+        """How many may begin now."""
+        if not self._in_hand:
+            return self.together
+        if any(until > now for until in self._in_hand.values()):
+            return 0
+        self._in_hand.clear()
+        self._grow()
+        return self.together
 
     def begin(self, live: LiveRun, now: int) -> None:
-        self._in_hand = (live.sid, live.kind, live.run_for)
-        self._until = now + PROBATION if live.crashes == 1 else _NEVER
+        self._in_hand[(live.sid, live.kind, live.run_for)] = now + PROBATION if live.crashes == 1 else _NEVER
 
     def ended(self, start: Start) -> None:
-        if self._in_hand == (start.sid, start.kind, start.run_for):
-            self._in_hand = None
+        if self._in_hand.pop((start.sid, start.kind, start.run_for), None) is not None and not self._in_hand:
+            self._grow()
+
+    def begin_again(self) -> None:
+        """An engine has died: a poisonous run may be among those that wait now."""
+        self.together = 1
+
+    def _grow(self) -> None:
+        self.together = min(2 * self.together, _MOST_TOGETHER)
 
 
 class Lineup:
-    """The suspects of one claim. At most one of them is let through; it is `chosen`."""
+    """The suspects of one claim: those that are let through are `chosen`."""
 
     def __init__(self, suspects: Suspects, now: int) -> None:
-        self.chosen: LiveRun | None = None
+        self.chosen: list[LiveRun] = []
         self._suspects = suspects
-        self._free = suspects.is_free(now)
+        self._places = suspects.places(now)
         self._now = now
 
     def held_back(self, stored: StoredSchedule) -> list[LiveRun]:
@@ -63,16 +79,22 @@ class Lineup:
                 continue
             if live.wake_at is None or live.wake_at > self._now:
                 continue
-            if self._free and self.chosen is None:
-                self.chosen = live
+            if self._has_place(live):
+                self.chosen.append(live)
             else:
                 held.append(replace(live, wake_at=self._next_place()))
         return held
 
+    def _has_place(self, live: LiveRun) -> bool:
+        if live.crashes > 1:
+            return self._places > 0 and not self.chosen
+        return len(self.chosen) < self._places and all(other.crashes == 1 for other in self.chosen)
+
     def _next_place(self) -> int:
-        if not self._free:
+        if not self._places:
             return self._now + _PAUSE
-        self._suspects.line_end = max(self._suspects.line_end, self._now) + _STEP
+        step = max(_STEP // self._places, 1)
+        self._suspects.line_end = max(self._suspects.line_end, self._now) + step
         return self._suspects.line_end
 
 

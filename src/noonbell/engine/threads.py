@@ -41,6 +41,11 @@ class ThreadSlots(Generic[T]):
         """How many slots are free for what does not wait yet; below zero where more waits than can start."""
         return self._slots - self._busy - len(self._waiting)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._waiting)
+
     def take_back(self) -> list[T]:
         """What has not started, and now will not."""
         unstarted = [tag for tag, _, _ in self._waiting]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from noonbell.core.presence import lane_name
 from noonbell.core.records import Epoch, LifecycleEvent, LiveRun, Run, Sending, Span
 from noonbell.ledger.occurrence import Explainer, Story
 from noonbell.ledger.quiet import quiet_for_good
@@ -53,7 +54,12 @@ class DurableExplainer(Explainer):
         self._terms = terms
         self._quiet = quiet
         self._quiet_now = quiet_now  # of the schedule as it stands, which is not that of an older epoch
-        self._keeper = "" if lane is None else f"lane:{lane}"
+        self._keeper = "" if lane is None else lane_name(lane)
+
+    async def _somebody_is_there(self) -> bool:
+        """Whether an engine of the lane is alive; one that begins or ends is there, too."""
+        engines = await cast("ScheduleStore", self._store).engines(self._now)
+        return any(lane_name(one.lane) == self._keeper for one in engines)
 
     async def explain(self, at: int) -> Story:
         if isinstance(self._rhythm, Steps):

@@ -46,7 +46,7 @@ class Explainer:
         """The story of the occurrence `at`."""
         ended = await self._store.runs(self._sid, at, at, "scheduled")
         live = [run for run in await self._store.live(self._sid) if run.kind == "scheduled"]
-        self._held = await self._store.holder(self._keeper) is not None
+        self._held = await self._somebody_is_there()
         events = await self._store.lifecycle(self._keeper)
         alive = next((run for run in live if run.run_for == at), None)
         if ended:
@@ -63,6 +63,9 @@ class Explainer:
             text = f"The ledger has no verdict on {self._said(at)}, though it should; noonbell verify tells more."
             return Story(text, {"verdict": "lost"})
         return self._undecided(at, live, events)
+
+    async def _somebody_is_there(self) -> bool:
+        return await self._store.holder(self._keeper) is not None
 
     def _forgotten(self, at: int, kept: PrunedDay) -> Story:
         """Its day was pruned."""

@@ -6,7 +6,8 @@
   notices go one after the other, are tried again when it fails, and end as dead letters; a slow channel holds up only
   itself.
 - It counts what a channel does not say (`limits`). The counts are written after each turn of a stream, before its
-  messages leave the outbox. A crash in between brings the messages again, and they are known then.
+  messages leave the outbox. A crash in between brings the messages again, and they are known then. At the next turn
+  they are read again: engines share a lane, and the stream may have been another's in between.
 - When something that was held back is due, it puts a `Flush` into the channel's stream, so that a summary keeps its
   place in the order and is tried again like any notice.
 
@@ -135,6 +136,7 @@ class ChannelTarget:
         """Write down what was counted; called before the messages of a turn leave the outbox."""
         state = self._state
         if state is None or not self._changed:
+            self._state = None  # the next turn may be another engine's
             return
         desk = self._desk
         write = DocumentWrite(
@@ -144,11 +146,11 @@ class ChannelTarget:
         try:
             (document,) = await desk.store.put_documents([write], desk.clock.now())
         except DocumentConflictError:
-            # another engine has had the lane meanwhile: what it wrote counts
+            # another engine has had the stream meanwhile: what it wrote counts
             logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
             self._state, self._changed = None, False
             return
-        self._version, self._changed = document.version, False
+        self._version, self._state, self._changed = document.version, None, False
         desk.look_at(state.due_at)
 
     async def close(self) -> None:

@@ -1,16 +1,15 @@
-"""A lane at work: who holds it, what its last holder left behind, and the duties beside its loop.
+"""An engine of a lane: how it begins and ends, what it does for dead ones, and the duties beside its loop.
 
-start, in order:
+Any number of engines may share a lane, in one process or on many machines. start, in order:
 
-1. take the lane's name: a second live engine is refused;
-2. free what a dead engine left: runs that were executing are queued again, ended as `unknown` where they must not be
-   repeated, or given up where they have brought down engine after engine; streams of messages can be delivered again;
+1. join the lane, under a name of this engine's own (`engine.membership`);
+2. free what dead engines have left: runs that were executing are queued again, ended as `unknown` where they must not
+   be repeated, or given up where they have brought down engine after engine; messages can be delivered again;
 3. compare the rules of the time zones in use with those that schedules were computed with, and take the schedules of a
    changed zone over to the new ones (`zone_rules`);
-4. learn the secrets that are to be masked; record that the lane is up, after the crash of the one before where it left
-   no word;
-5. begin to look, and the duties with it: delivery, pruning, the watch over zone rules and over what was deleted
-   elsewhere. What was missed while nothing was up is decided by the first look.
+4. learn the secrets that are to be masked; record that this engine is up;
+5. begin to look, and the duties with it: delivery, the watch over the other engines, pruning, the watch over zone rules
+   and over what was deleted elsewhere. What was missed while nothing was up is decided by the first look.
 
 A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
 
@@ -19,36 +18,39 @@ whoever asks again waits for the same one. A stop that was given a time cuts off
 cancelled and handed over in the ledger, as `take_over` would, before the name is let go; it was no crash, and counts as
 none. Only a plain function cannot be cancelled: it may still run here when its run begins again elsewhere.
 
-A lane may be taken by another engine while this process stands still (a lease that was not renewed in time). Then
-nothing more is launched here, what runs is waited for, and the name is tried for again, at pauses that grow up to a
-minute: once it is free, the lane starts as above. Until then `engine` is None.
+An engine may be taken for dead while this process stands still (a lease that was not renewed in time). What it had in
+hand is another's by then, and whatever still runs here is cut off. It comes back at once, as a new engine; while the
+store fails it tries again, at pauses that grow up to a minute. Until then `engine` is None.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import uuid
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from importlib import metadata
+from typing import Any, Final, Literal, TypeVar
 
 from noonbell.actions.message import message_of
 from noonbell.actions.registry import Actions
-from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule
+from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.engine import Engine
 from noonbell.engine.lane import LaneWork
+from noonbell.engine.load import LoadMeter
+from noonbell.engine.membership import Membership
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.services import Duty, Services, every
-from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, describe_error
+from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.desk import Desk
-from noonbell.ports import Clock, Hold, ScheduleStore, TellCut
-from noonbell.schedules.zone_rules import ZoneWatch
+from noonbell.ports import Clock, ScheduleStore, TellCut
+from noonbell.schedules.zone_rules import ZoneWatch, zone_data_version
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.schedules")
+
+T = TypeVar("T")
+Heed = Callable[[str, Callable[[int], None]], Callable[[], None]]
 
 _HOUR: Final = 3_600_000_000
 _LOOK_FOR_DELETED: Final = 5_000_000
@@ -58,7 +60,7 @@ _LONGEST_RETURN: Final = 60_000_000
 
 
 class Lane:
-    """The engine of one lane, while it runs."""
+    """An engine of one lane, while it runs."""
 
     def __init__(
         self,
@@ -75,22 +77,27 @@ class Lane:
         self.actions = actions
         self.desk = desk
         self.engine: Engine[LaneWork] | None = None
-        self.lost = 0  # how often another engine has taken the lane
+        self.lost = 0  # how often this engine was taken for dead
         self._store = store
         self._clock = clock
         self._longest_wait_us = longest_wait_us
         self._retention_us = retention_us
-        self._owner = f"lane:{name}"
-        self._instance = ""
-        self._hold: Hold | None = None
+        self._member: Membership | None = None
         self._services: Services | None = None
+        self._stop_heeding: Callable[[], None] = _nothing
         self._changing = asyncio.Lock()
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()  # set when the stop that is under way has ended
         self._ending: tuple[Engine[LaneWork], Services | None] | None = None  # what it waits for
+        self._reached = asyncio.Event()  # set when it has come so far
         self._cut_off: int | None = None  # how many runs it did not wait for, where it was told not to wait
         self._returning: asyncio.Task[None] | None = None
         self._give_up = asyncio.Event()  # of the return that is under way
+
+    @property
+    def instance(self) -> str | None:
+        """The name of the engine that runs here, while it does."""
+        return None if self._member is None else self._member.instance
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -102,27 +109,33 @@ class Lane:
                 await self._start()
 
     async def _start(self) -> None:
-        self._instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        holder = f"process {os.getpid()} on {socket.gethostname()} (instance {self._instance})"
-        self._hold = await self._store.hold(self._owner, holder)
+        member = Membership(self._store, self._clock, self.name, version=_version(), zone_data=zone_data_version)
         zones = ZoneWatch(self._store, self._clock)
         try:
+            await member.join()
             if self.desk is not None:  # before the rest: there may be something to tell of what a dead engine left
                 await self.desk.refresh()
-            await self._free(self._clock.now())
+            rescued = await self._rescue(member)
             await zones.check()
             await self.actions.know_secrets()
-            await self._record_start(self._clock.now())
+            await member.record("init-ok")
+            await member.beat("up")
         except BaseException:
-            self._release()
+            member.release()
             raise
-        self._begin(zones)
+        self._member = member
+        self._begin(member, zones, rescued_at=self._clock.now() if rescued else None)
 
-    async def _free(self, now: int) -> None:
+    async def _rescue(self, member: Membership) -> int:
+        """Free what dead engines have left; returns how many runs start again."""
         reason = "the engine ended while it was executing, and it is not repeated"
-        queued = await self._store.take_over(self.name, now, self._teller(now, reason))
+        queued, dead = await member.rescue(self._teller(self._clock.now(), reason))
+        if dead:
+            told = 'Of the lane "%s" %d engines are dead (%s); what they had in hand is free again'
+            logger.warning(told, self.name, len(dead), ", ".join(dead))
         if queued:
-            logger.warning("%d runs were cut off when the last engine ended; they start again", queued)
+            logger.warning("%d runs were cut off when their engine ended; they start again", queued)
+        return queued
 
     def _teller(self, at: int, reason: str) -> TellCut:
         desk = self.desk
@@ -132,18 +145,11 @@ class Lane:
 
         return tell
 
-    async def _record_start(self, now: int) -> None:
-        last = (await self._store.lifecycle(self._owner))[-1:]
-        if last and last[0].event in ("init-ok", "stop-start"):
-            told = "inferred at the next start"
-            await self._store.record(LifecycleEvent(self._owner, now, last[0].instance, "crash", told))
-        await self._store.record(LifecycleEvent(self._owner, now, self._instance, "init-ok"))
-
-    def _begin(self, zones: ZoneWatch) -> None:
+    def _begin(self, member: Membership, zones: ZoneWatch, *, rescued_at: int | None) -> None:
         work = LaneWork(
             self._store,
             lane=self.name,
-            owner=self._instance,
+            owner=member.instance,
             prepare=self.actions.prepare,
             message_of=message_of,
             on_messages=self.actions.wake,
@@ -151,6 +157,8 @@ class Lane:
             needs_thread=self.actions.needs_thread,
             notices=None if self.desk is None else self.desk.notifier,
         )
+        if rescued_at is not None:
+            work.rescued(rescued_at)
         engine = Engine(
             self._store,
             self._clock,
@@ -161,18 +169,21 @@ class Lane:
             mask=self.actions.mask,
         )
         self.engine = engine
-        self._services = Services(self._clock, self._duties(engine, zones), outage_of(self._store))
-        engine.start()
+        self._services = Services(self._clock, self._duties(engine, member, zones), outage_of(self._store))
+        engine.start(member.up_since)
         self._services.start()
-        logger.info('The lane "%s" is up (instance %s)', self.name, self._instance)
+        heed: Heed | None = getattr(self._store, "heed", None)  # not every store hears of what others do
+        self._stop_heeding = _nothing if heed is None else heed(self.name, engine.wake)
+        logger.info('The lane "%s" is up (instance %s)', self.name, member.instance)
 
-    def _duties(self, engine: Engine[LaneWork], zones: ZoneWatch) -> dict[str, Duty]:
+    def _duties(self, engine: Engine[LaneWork], member: Membership, zones: ZoneWatch) -> dict[str, Duty]:
         async def watch_zones() -> None:
             if await zones.check(engine.between_looks):
                 engine.wake(self._clock.now())
 
         duties: dict[str, Duty] = {
-            "delivery": self.actions.deliverer(self._store, lane=self.name, owner=self._instance, desk=self.desk).run,
+            "engines": self._watch_engines(engine, member, watch_zones),
+            "delivery": self.actions.deliverer(self._store, lane=self.name, owner=member.instance, desk=self.desk).run,
             "deleted": every(self._clock, _LOOK_FOR_DELETED, engine.look_for_deleted, at_once=False),
             "zone-rules": every(self._clock, _HOUR, watch_zones, at_once=False),
         }
@@ -184,7 +195,29 @@ class Lane:
             duties["monitors"] = Watch(self.desk.store, self._clock, self.desk).run
         if self._retention_us is not None:
             duties["pruning"] = Pruner(self._store, self._clock, self._retention_us).run
+        if hasattr(self._store, "timeline_duties"):  # it has a timeline in front of it
+            duties |= self._store.timeline_duties(self.name, engine.wake)
         return duties
+
+    def _watch_engines(
+        self, engine: Engine[LaneWork], member: Membership, compare_zones: Callable[[], Awaitable[None]]
+    ) -> Duty:
+        """The watch over the others that share the lane."""
+        meter = LoadMeter(engine.metrics)
+
+        def told() -> tuple[int, dict[str, Any]]:
+            return engine.up_since, {**engine.load(), **meter.read(self._clock.elapsed())}
+
+        async def rescue() -> None:
+            if await self._rescue(member):
+                engine.work.rescued(self._clock.now())
+                engine.wake(AT_ONCE)
+            self.actions.wake()  # there may be messages that nobody delivers any more
+
+        async def watch(stop: asyncio.Event) -> None:
+            await member.watch(stop, told, rescue, compare_zones)
+
+        return watch
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -192,6 +225,7 @@ class Lane:
         """False: some runs had not ended in the time given, and were cut off."""
         if self._stopping is None or self._stopping.done():
             self._stopped.clear()
+            self._reached.clear()
             self._cut_off = None
             self._stopping = _task(self._stop(), "noonbell-stop")
             self._stopping.add_done_callback(lambda _: self._stopped.set())
@@ -201,6 +235,10 @@ class Lane:
 
     async def _stop_within(self, stopping: asyncio.Task[None], timeout_us: int) -> None:
         await self._clock.wait(self._clock.now() + timeout_us, self._stopped)
+        if self._ending is None and not stopping.done():  # it has not come to what there is to wait for
+            reached = _task(self._reached.wait(), "noonbell-stop-reached")
+            await asyncio.wait([stopping, reached], return_when=asyncio.FIRST_COMPLETED)
+            reached.cancel()
         ending = self._ending
         if ending is not None and self._cut_off is None:
             engine, services = ending
@@ -222,32 +260,34 @@ class Lane:
     async def _end(self, engine: Engine[LaneWork], *, lost: bool = False) -> None:
         self.engine = None
         services, self._services = self._services, None
+        member, self._member = self._member, None
         self._ending = (engine, services)
+        self._reached.set()
+        self._stop_heeding()
         try:
             engine.request_stop()
             self.actions.request_stop()
-            if not lost:
-                await self._record("stop-start")
+            if not lost and member is not None:
+                await self._record(member, "stop-start")
             await engine.stop()
             if services is not None:  # after the loop: what its last runs have sent may still go out
                 await services.stop()
             await self.actions.close()
-            if self._cut_off is not None and not lost:
-                await self._hand_over(engine)
-            if not lost:
-                await self._record("stop-end")
-                logger.info('The lane "%s" is down: nothing of it runs here any more', self.name)
+            if member is not None and not lost:
+                if self._cut_off is not None:
+                    await self._hand_over(member)
+                await self._record(member, "stop-end")
+                logger.info('The lane "%s" is left: nothing of it runs here any more', self.name)
         finally:
             self._ending = None
-            self._release()
+            if member is not None:
+                member.release()
 
-    async def _hand_over(self, engine: Engine[LaneWork]) -> None:
-        """What was cut off is queued again, for whoever has the lane next, or ends where it must not be repeated."""
+    async def _hand_over(self, member: Membership) -> None:
+        """What was cut off is queued again, for whoever is free, or ends where it must not be repeated."""
         reason = "the engine was stopped while it was executing, and it is not repeated"
         try:
-            queued = await self._store.take_over(
-                self.name, self._clock.now(), self._teller(self._clock.now(), reason), stopped=engine.work.owner
-            )
+            queued, _ = await member.hand_over(self._teller(self._clock.now(), reason))
         except Exception as error:
             expected = isinstance(error, StoreError)
             told = "%d runs that were cut off could not be handed back; to the next start they are as after a crash: %s"
@@ -256,26 +296,23 @@ class Lane:
             if self._cut_off:
                 logger.warning("%d runs were cut off by the stop; %d of them start again", self._cut_off, queued)
 
-    async def _record(self, event: Literal["stop-start", "stop-end"]) -> None:
+    async def _record(self, member: Membership, event: Literal["stop-start", "stop-end"]) -> None:
         try:
-            await self._store.record(LifecycleEvent(self._owner, self._clock.now(), self._instance, event))
+            await member.record(event)
+            await (member.beat("stopping") if event == "stop-start" else member.leave())
         except HoldLostError:
-            logger.warning('%s is not recorded: another engine has taken the lane "%s"', event, self.name)
+            logger.warning("%s is not recorded: the engine %s was taken for dead", event, member.instance)
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
 
-    def _release(self) -> None:
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
-
-    # --- losing the lane ------------------------------------------------------------------------------------------
+    # --- being taken for dead -------------------------------------------------------------------------------------
 
     def _return_later(self, engine: Engine[LaneWork]) -> None:
         logger.error(
-            'Another engine has taken the lane "%s"; nothing more is started here until the lane is free again',
-            self.name,
+            "The engine %s was taken for dead, and what it had in hand is another's; it leaves that, and comes back "
+            "under a new name",
+            engine.work.owner,
         )
         self.lost += 1
         self._give_up = asyncio.Event()
@@ -285,23 +322,25 @@ class Lane:
         async with self._changing:
             if self.engine is not engine:
                 return  # it is being stopped
+            await engine.cut_off()  # however it ended, it would count for nothing
             await self._end(engine, lost=True)
-        await self._take_again(give_up)
+        await self._come_back(give_up)
 
-    async def _take_again(self, give_up: asyncio.Event) -> None:
+    async def _come_back(self, give_up: asyncio.Event) -> None:
         pause = _FIRST_RETURN
         while not give_up.is_set():
-            await self._clock.wait(self._clock.now() + pause, give_up)
             async with self._changing:
                 if give_up.is_set() or self.engine is not None:
                     return
                 try:
                     await self._start()
-                except Exception as error:  # noqa: BLE001 - whatever it is, it may be over at the next try
-                    _tell_failed(self.name, error)
+                except Exception as error:
+                    expected = isinstance(error, StoreError)
+                    told = 'The lane "%s" could not be joined again yet: %s'
+                    logger.error(told, self.name, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
                 else:
-                    logger.warning('The lane "%s" is ours again', self.name)
                     return
+            await self._clock.wait(self._clock.now() + pause, give_up)
             pause = min(2 * pause, _LONGEST_RETURN)
 
 
@@ -318,13 +357,17 @@ def _told_of_cut(
         return []
 
 
-def _tell_failed(lane: str, error: Exception) -> None:
-    if isinstance(error, SchedulerInUseError):  # as was told when it was lost
-        logger.debug('The lane "%s" is not free yet: %s', lane, error)
-        return
-    expected = isinstance(error, StoreError)
-    logger.error('The lane "%s" could not be taken again yet: %s', lane, describe_error(error), exc_info=not expected)
+def _version() -> str:
+    """The version of this program; the package itself is above the layers."""
+    try:
+        return metadata.version("noonbell")
+    except metadata.PackageNotFoundError:
+        return "-"
 
 
-def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _nothing() -> None:
+    """Nobody was heeded."""
+
+
+def _task(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     return asyncio.get_running_loop().create_task(work, name=name)

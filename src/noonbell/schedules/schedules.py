@@ -6,8 +6,8 @@
         await schedules.start()
 
 Everything lives in the store; `create`, `update` and the rest work whether an engine runs or not, here or in another
-process. `start` runs the engine of one lane: it takes the lane's name (a second live engine is refused), queues again
-what a dead one left running, records that it is up, and begins to look.
+process. `start` runs an engine of one lane, beside any others that share it, here or elsewhere: it joins the lane,
+queues again what dead engines left running, records that it is up, and begins to look.
 
 Every schedule, every quiet hours and every message belongs to a team. `acting` gives a view for somebody: it acts in
 his name, and sees what belongs to his team; the rest does not exist for it. Whoever has made no team uses one alone.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast, get_args
 
 import msgspec
 
@@ -72,6 +72,9 @@ from noonbell.schedules.records import (
 from noonbell.store.opening import open_store
 from noonbell.timing import QuietHours
 
+if TYPE_CHECKING:
+    from noonbell.timeline import FrontedStore, RedisTimeline
+
 logger = logging.getLogger("noonbell.schedules")
 
 Progress = Callable[[int, int], None]
@@ -82,7 +85,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Schedules(RunHistory):
-    """Durable schedules of one store, and the engine of one lane of them.
+    """Durable schedules of one store, and an engine of one lane of them.
 
     With `team` it sees those of the team alone, and creates into it; without, it sees all of them, and creates into the
     team "default" where the fields name no other. The engine runs what is due whatever team it belongs to.
@@ -107,6 +110,7 @@ class Schedules(RunHistory):
         http_limits: HttpLimits | None = None,
         public_url: str | None = None,
         apprise: bool = False,
+        timeline: str | RedisTimeline | None = None,
     ) -> None:
         opened = open_store(store)
         if not hasattr(opened, "claim_by_policy"):
@@ -116,13 +120,18 @@ class Schedules(RunHistory):
         arguments.check_callbacks(callbacks)
         arguments.check_commands(commands)
         arguments.check_parts(clock, targets, secrets, egress, public_url)
+        self._clock = SystemClock() if clock is None else clock
+        self._timeline: FrontedStore | None = None
+        if timeline is not None:
+            from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+
+            opened = self._timeline = fronted(cast("ScheduleStore", opened), timeline, self._clock)
         self._store = cast("ScheduleStore", opened)
         self._owns_store = isinstance(store, str)
         self._actor = actor
         self._team = None if team is None else check_team(team)
         self._is_view = False
         self._as_seen: tuple[int, datetime] | None = None
-        self._clock = SystemClock() if clock is None else clock
         self.secrets = _secrets(secrets, opened, self._clock, actor)
         self._actions = Actions(
             self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self.secrets, egress=egress,
@@ -217,13 +226,20 @@ class Schedules(RunHistory):
         await self.stop()
         if self._owns_store:
             await self._store.close()
+        elif self._timeline is not None:
+            await self._timeline.timeline.close()
 
     # --- the engine -----------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
-        """Whether an engine looks after the lane here; not so while another has taken it."""
+        """Whether an engine looks after the lane here; not so while one that was taken for dead comes back."""
         return self._lane.engine is not None
+
+    @property
+    def instance(self) -> str | None:
+        """The name of the engine that runs here; each start has another."""
+        return self._lane.instance
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -231,8 +247,14 @@ class Schedules(RunHistory):
         return None if self._lane.engine is None else self._lane.engine.metrics.summary()
 
     @property
+    def timeline(self) -> dict[str, int] | None:
+        """What the timeline in front of the store has counted; None where there is none."""
+        counters = getattr(self._store, "counters", None)
+        return None if counters is None else counters.summary()
+
+    @property
     def lanes_lost(self) -> int:
-        """How often another engine has taken the lane away from this one."""
+        """How often the engine here was taken for dead by another, and came back under a new name."""
         return self._lane.lost
 
     def register(self, name: str, callback: Callable[[Call], Any]) -> None:
@@ -248,12 +270,13 @@ class Schedules(RunHistory):
         await self._lane.start()
 
     async def stop(self, timeout: timedelta | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
-        """Begin nothing new, wait for what runs, and let go of the lane.
+        """Begin nothing new, wait for what runs, and leave the lane.
 
-        The lane is kept until then, also where a caller stops waiting; a further call waits for the same stop.
+        The engine stays a part of it until then, also where a caller stops waiting; a further call waits for the same
+        stop. What other engines of the lane have in hand is not touched.
 
         With a timeout, runs that have not ended by then are cut off (False): they are cancelled, and queued again under
-        the same run id for the next start; those that must not be repeated, or that a person asked for, end as
+        the same run id for an engine that is free; those that must not be repeated, or that a person asked for, end as
         `unknown`. A plain function cannot be cancelled and goes on in its thread, while its run may begin again
         elsewhere: so end the process next.
         """
@@ -489,8 +512,8 @@ class Schedules(RunHistory):
     async def trigger(self, schedule_id: str, *, via: Asked = "manual") -> str:
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
 
-        It is queued, and whichever engine holds the schedule's lane starts it: at once where that is this one, at its
-        next look where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
+        It is queued, and an engine of the schedule's lane starts it: at once where that is this one, at its next look
+        where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
         """
         if via not in get_args(Asked):
             raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, StoredSchedule, Turn
 from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, quiet_zones, timing_of
-from noonbell.errors import ScheduleNotFoundError
+from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
 from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
 from noonbell.schedules.occurrences import written_terms
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
@@ -77,6 +77,11 @@ def zone_data(timezone: str) -> tuple[bytes, str] | None:
         if path.is_file():
             return path.read_bytes(), _version_in(folder)
     return None
+
+
+def zone_data_version() -> str:
+    """The version of the zone data that this host goes by; "-" where it does not say."""
+    return next((_version_in(folder) for folder in _folders() if folder.is_dir()), "-")
 
 
 def _folders() -> Iterator[Traversable]:
@@ -184,12 +189,12 @@ class ZoneWatch:
         while page := await self._store.schedules_in_zone(timezone, after_sid, _PAGE):
             waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
             for stored in waiting:
-                move.prepare(stored.columns)
+                move.expect(stored)
                 await asyncio.sleep(0)
             try:
                 await self._store.edit_schedules([stored.schedule_id for stored in waiting], move)
-            except ScheduleNotFoundError:
-                continue  # one was deleted meanwhile: read the page again
+            except (ScheduleNotFoundError, ScheduleChangedError):
+                continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
             after_sid = page[-1].sid
         silenced = 0
         for policy in await self._store.quiet_hours():
@@ -211,11 +216,12 @@ class ZoneWatch:
             told = await self._store.audit(AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE)
             if any(msgspec.json.decode(event.detail)["zone_hash"] == rules.zone_hash for _, event in told):
                 return 0  # by an attempt that was cut off afterwards
-            now = max(self._clock.now(), policy.updated_at)
+            now = max(self._clock.now(), policy.updated_at + 1)  # so that another engine sees that it has changed
             move = QuietMove(policy, rules, now)
+            anew = replace(policy, updated_at=now)
             try:
-                await self._store.put_quiet_hours(replace(policy, updated_at=now), move.told(), move)
-            except QuietHoursHaveChangedError:
+                await self._store.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
+            except (QuietHoursHaveChangedError, ScheduleChangedError):
                 continue
             return move.concerned
         return 0
@@ -240,9 +246,15 @@ class Move:
         self._now = now
         self._stretches = [] if self._old is None else differing(self._old, self._new, now, now + YEAR)
         self._moved: dict[tuple[str, str, str], Moved] = {}
+        self._expected: dict[int, int] = {}
         self.rules = NewRules(
             timezone, self._old, self._new, (before.version, after.version), after.zone_hash, self._stretches
         )
+
+    def expect(self, stored: StoredSchedule) -> None:
+        """This one is to be moved, as it was read; ScheduleChangedError where it is in another epoch by then."""
+        self._expected[stored.sid] = stored.epoch
+        self.prepare(stored.columns)
 
     def prepare(self, columns: ScheduleColumns) -> Moved | None:
         """What moves of a schedule; None where the old rules are not known any more."""
@@ -256,6 +268,8 @@ class Move:
         return found
 
     def __call__(self, stored: StoredSchedule) -> Edit:
+        if stored.epoch != self._expected[stored.sid]:
+            raise ScheduleChangedError(stored.schedule_id)
         columns, at = stored.columns, stored.cursor_at
         definition = definition_of(columns.definition)
         following = timing_of(columns, stored.anchor_at).following(at) if stored.enabled else None

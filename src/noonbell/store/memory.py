@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
     DEFAULT_TEAM,
     Asked,
@@ -41,11 +40,13 @@ from noonbell.store.backlog import BacklogInMemory
 from noonbell.store.coming import ComingInMemory
 from noonbell.store.memory_by_policy import DurableInMemory
 from noonbell.store.memory_documents import DocumentsInMemory
+from noonbell.store.memory_engines import EnginesInMemory
 from noonbell.store.memory_history import HistoryInMemory
 from noonbell.store.memory_outbox import OutboxInMemory
 from noonbell.store.memory_pruning import PruningInMemory
 from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
 from noonbell.store.survey import SurveyInMemory
+from noonbell.store.waking import WakingInMemory
 
 __all__ = ["MemoryData", "MemoryStore"]
 
@@ -66,8 +67,8 @@ _LIVE: Final = (
 
 
 class MemoryStore(
-    DurableInMemory, OutboxInMemory, HistoryInMemory, PruningInMemory, DocumentsInMemory, BacklogInMemory,
-    ComingInMemory, SurveyInMemory,
+    DurableInMemory, EnginesInMemory, OutboxInMemory, HistoryInMemory, PruningInMemory, DocumentsInMemory,
+    BacklogInMemory, ComingInMemory, SurveyInMemory, WakingInMemory,
 ):  # fmt: skip
     """A ledger in memory."""
 
@@ -103,14 +104,6 @@ class MemoryStore(
     async def holder(self, name: str) -> str | None:
         held = self.data.held.get(name)
         return None if held is None else held.holder
-
-    async def lanes_up(self) -> dict[str, int]:
-        found = {}
-        for name, held in self.data.held.items():
-            begun = up_since(await self.lifecycle(name), held.holder)
-            if name.startswith(LANE) and begun is not None:
-                found[name.removeprefix(LANE)] = begun
-        return found
 
     # --- declaring ------------------------------------------------------------------------------------------------
 

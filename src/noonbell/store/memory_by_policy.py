@@ -9,16 +9,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
 from noonbell.core.records import (
     AT_ONCE,
-    Attempt,
     AuditEvent,
     DurableSchedule,
     Edit,
     Epoch,
     LiveRun,
-    Outcome,
     QuietHoursPolicy,
     ScheduleColumns,
     Start,
@@ -36,7 +33,6 @@ from noonbell.ports import (
     QuietChanges,
     ScheduleFilter,
     TakeTurn,
-    TellCut,
 )
 from noonbell.store import memory_outbox
 from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order, lane_key
@@ -248,14 +244,25 @@ class DurableInMemory:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+    async def claim_by_policy(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        take_turn: TakeTurn,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
         turns: list[Turn] = []
         stored: dict[int, StoredSchedule] = {}
         quarantined: list[tuple[int, Exception]] = []
         due, woken = self._tables().due[lane_key(lane)], self.data.woken[lane_key(lane)]
         with self._transaction() as tx:
-            tx.touch(coming := due.take(now, limit))
-            tx.touch(waking := woken.take(now, limit))
+            by = now if due_by is None else due_by
+            tx.touch(coming := due.take(by, limit) if among is None else due.among(among, by)[:limit])
+            tx.touch(waking := woken.take(by, limit) if among is None else woken.among(among, by)[:limit])
             looked = list(dict.fromkeys((*coming, *waking)))
             for sid in looked:
                 seen = self._stored(sid)
@@ -269,7 +276,9 @@ class DurableInMemory:
                     stored[sid] = seen
             for turn in turns:
                 self._write_turn(tx, turn, owner, now)
-        upcoming = [due.following(now), woken.following(now), *(turn.next_run_at for turn in turns)]
+        upcoming = [turn.next_run_at for turn in turns]
+        if among is None:
+            upcoming += [due.following(by), woken.following(by)]
         claimed = Claimed(
             starts=[start for turn in turns for start in turn.starts],
             looked=len(looked),
@@ -300,7 +309,10 @@ class DurableInMemory:
         for run in turn.finished:
             tx.add_run(run)
         memory_outbox.append(tx, self.data, turn.messages, now)
-        started: dict[str, Any] = {"last_run_at": now, "last_attempt_at": now} if turn.starts or turn.finished else {}
+        started: dict[str, Any] = {}
+        if turn.starts or turn.finished:
+            before = self.data.schedules[sid]["last_run_at"]
+            started = {"last_run_at": max(before or 0, now), "last_attempt_at": now}
         if turn.finished:
             started["last_success_at"] = now
         tx.update(sid, cursor_at=turn.cursor_at, next_run_at=turn.next_run_at, enabled=int(turn.enabled), **started)
@@ -319,45 +331,6 @@ class DurableInMemory:
         started_at = now if before.started_at is None else before.started_at
         again = replace(before, fence=start.fence, owner=owner, attempt=start.attempt, cause=start.cause)
         tx.put_live(replace(again, state="running", wake_at=None, started_at=started_at, attempt_at=now))
-
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
-        queued = 0
-        with self._transaction() as tx:
-            for sid, durable in self.data.durable.items():
-                if durable["lane"] != lane:
-                    continue
-                final: list[tuple[LiveRun, Outcome]] = []
-                given_up: list[tuple[LiveRun, Outcome]] = []
-                for live in list(self.data.live.get(sid, {}).values()):
-                    if live.state != "running" or stopped not in (None, live.owner):
-                        continue
-                    attempt = Attempt(
-                        sid, live.run_for, live.kind, live.attempt, "unknown", live.cause, live.attempt_at or at, at,
-                        live.owner or "", INTERRUPTED if stopped is None else CUT_OFF,
-                    )  # fmt: skip
-                    tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
-                    if live.kind == "manual" or definition_of(durable["definition"]).at_most_once:
-                        final.append((live, "unknown"))
-                        continue
-                    if stopped is None and is_poisonous(live.crashes):
-                        given_up.append((live, "abandoned"))
-                        row = self.data.schedules[sid]
-                        told = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)
-                        self._tell(tx, [quarantined(*told, team=row["team"])])
-                        continue
-                    again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
-                    tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + (stopped is None)))
-                    queued += 1
-                if tell is not None and (final or given_up):
-                    seen = self._stored(sid)
-                    for live, outcome in (*final, *given_up):
-                        memory_outbox.append(tx, self.data, tell(seen, live, outcome), at)
-                tx.end_together(final, at)
-                tx.end_together(given_up, at)
-                if final or given_up:
-                    tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"])
-            memory_outbox.free(tx, self.data, lane)
-        return queued
 
     # --- quiet hours and audit ------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A stream is what one schedule has in the outbox; its row is there for as long as there is a message. `append` and `free`
 are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the outbox, `free` to
-the take-over of a lane.
+the take-over from dead engines.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def append(tx: Transaction, data: MemoryData, messages: Sequence[OutboxMessage],
             _put(tx, data, message.sid, stream)
 
 
-def free(tx: Transaction, data: MemoryData, lane: str) -> None:
-    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+def free(tx: Transaction, data: MemoryData, lane: str, left: Callable[[str | None], bool]) -> None:
+    """What owners that are gone were delivering is free again, and counts as tried once more."""
     for sid, stream in list(data.streams.items()):
-        if stream["lane"] == lane and stream["owner"] is not None:
+        if stream["lane"] == lane and stream["owner"] is not None and left(stream["owner"]):
             _put(tx, data, sid, stream | {"owner": None, "attempt": stream["attempt"] + 1})
 
 

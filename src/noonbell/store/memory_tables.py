@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
+from noonbell.core.presence import EngineRecord
 from noonbell.core.records import (
     Attempt,
     AuditEvent,
@@ -78,6 +79,8 @@ class MemoryData:
         self.documents: dict[tuple[str, str], Document] = {}
         self.counters: dict[str, int] = {}  # numbers that are never given twice
         self.held: dict[str, MemoryHold] = {}
+        self.engines: dict[str, EngineRecord] = {}
+        self.seen: dict[str, int] = {}  # when each engine told of itself last
         self.due: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.woken: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.sending: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
@@ -95,7 +98,7 @@ class MemoryData:
         if (durable := self.durable.get(sid)) is not None:
             key = lane_key(durable["lane"])
             self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
-            self.woken[key].put(sid, self._durable_wake(sid, durable))
+            self.woken[key].put(sid, self.durable_wake(sid, durable))
             return
         self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
         live = self.scheduled_run(sid)
@@ -103,7 +106,7 @@ class MemoryData:
         wakes = live is not None and live.state != "running" and all(kind != "manual" for kind, _ in self.live[sid])
         self.woken[row["managed_by"]].put(sid, live.wake_at if live is not None and wakes else None)
 
-    def _durable_wake(self, sid: int, durable: Row) -> int | None:
+    def durable_wake(self, sid: int, durable: Row) -> int | None:
         """When the live runs of a durable schedule want to be looked at.
 
         Without overlap `allow` they go one after the other: what a person asked for, then the oldest.

@@ -7,6 +7,7 @@ other way. `_wakes` is the truth; an entry that disagrees with it is left over a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 _Entry = tuple[float, int]
@@ -45,6 +46,11 @@ class WakeIndex:
                 del self._wakes[sid]
                 taken.append(sid)
         return taken
+
+    def among(self, sids: Iterable[int], now: int) -> list[int]:
+        """Those of the sids that wake by `now`, the earliest first; they stay."""
+        wakes = ((self._wakes.get(sid), sid) for sid in dict.fromkeys(sids))
+        return [sid for _, sid in sorted((at, sid) for at, sid in wakes if at is not None and at <= now)]
 
     def following(self, now: int) -> int | None:
         """The earliest wake-up after `now`."""

@@ -21,14 +21,25 @@ from __future__ import annotations
 from noonbell.testing.storage_cases.claiming import ClaimingCases
 from noonbell.testing.storage_cases.declaring import DeclaringCases
 from noonbell.testing.storage_cases.documents import DocumentCases
+from noonbell.testing.storage_cases.engines import EngineCases
 from noonbell.testing.storage_cases.lasting import LastingCases
 from noonbell.testing.storage_cases.messages import MessageCases
 from noonbell.testing.storage_cases.pruning import PruningCases
 from noonbell.testing.storage_cases.reading import ReadingCases
 from noonbell.testing.storage_cases.settling import SettlingCases
+from noonbell.testing.storage_cases.waking import WakingCases
 
 
 class StorageSuite(
-    DeclaringCases, ClaimingCases, SettlingCases, ReadingCases, PruningCases, MessageCases, DocumentCases, LastingCases
+    DeclaringCases,
+    ClaimingCases,
+    SettlingCases,
+    ReadingCases,
+    PruningCases,
+    MessageCases,
+    DocumentCases,
+    LastingCases,
+    EngineCases,
+    WakingCases,
 ):
     """Every case. A subclass provides `make_store` and `reopen`; the suite opens and closes what they return."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -65,9 +65,20 @@ class CallerTold(Told):
 
 
 class InstanceTold(Told):
-    """A lane whose engine is alive."""
+    """An engine that is alive. Any number of them may share a lane."""
 
     lane: str
-    up_since: datetime
+    state: Literal["starting", "up", "stopping"]
     here: bool = Field(description="Whether it runs in the process that answers.")
-    holder: str | None = Field(default=None, description="Where it runs; told to those who look after teams.")
+    up_since: datetime = Field(description="Since when the lane is up without a gap, by whichever of its engines.")
+    joined_at: datetime = Field(description="When this engine joined the lane.")
+    seen_seconds_ago: float = Field(description="How long ago it told of itself.")
+    version: str = Field(description="The version of Noonbell that it runs.", examples=["0.1.0"])
+    zone_data: str = Field(description="The version of its time zone data.", examples=["2026a"])
+    load: dict[str, int | float | None] = Field(
+        description="What it has in hand, and how late things began in the last minute.",
+        examples=[{"running": 3, "most": 10000, "started_per_minute": 42, "late_p99_seconds": 0.05}],
+    )
+    instance: str | None = Field(default=None, description="Its name; told to those who look after teams.")
+    host: str | None = Field(default=None, description="Where it runs; as `instance`.")
+    pid: int | None = Field(default=None, description="Its process; as `instance`.")

@@ -1,4 +1,4 @@
-"""Which engines are alive, and since when."""
+"""Which engines are alive, what they have in hand, and since when their lanes are up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ from noonbell.api.models.base import PageOf
 router = APIRouter(tags=["health"])
 
 
-@router.get("/instances", summary="The lanes whose engines are alive")
+@router.get("/instances", summary="The engines that are alive")
 async def list_instances(service: Serving, caller: Reading) -> PageOf[InstanceTold]:
-    items = []
-    for lane, since in sorted((await service.store.lanes_up()).items()):
-        holder = await service.store.holder(f"lane:{lane}") if caller.manages_teams else None
-        here = lane == service.settings.lane and service.schedules.running
-        items.append(InstanceTold(lane=lane, up_since=moment(since), here=here, holder=holder))
-    return PageOf(items=items)
+    whole = caller.manages_teams
+    return PageOf(
+        items=[
+            InstanceTold(
+                lane=one.lane,
+                state=one.state,
+                here=one.instance == service.schedules.instance,
+                up_since=moment(one.up_since),
+                joined_at=moment(one.joined_at),
+                seen_seconds_ago=round(one.seen_ago_us / 1_000_000, 3),
+                version=one.version,
+                zone_data=one.zone_data,
+                load=one.load,
+                instance=one.instance if whole else None,
+                host=one.host if whole else None,
+                pid=one.pid if whole else None,
+            )
+            for one in await service.store.engines(service.clock.now())
+        ]
+    )

@@ -17,18 +17,19 @@ from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.cli.backend.local_schedules import LocalSchedules
-from noonbell.cli.backend.protocol import Backend, LaneUp, ShownPlan
+from noonbell.cli.backend.protocol import Backend, EngineUp, ShownPlan
 from noonbell.cli.place import Place, actor
+from noonbell.config import load
 from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
-from noonbell.errors import ScheduleNotFoundError, StoreError
+from noonbell.errors import NoonbellError, ScheduleNotFoundError, StoreError
 from noonbell.ledger import Answer, Report, verify_store, why
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.why import find_task, zone_of_task
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, NotifyStore, Rules
 from noonbell.planning import Plan, ScheduleFile, apply, plan
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, ScheduleStore, Store
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges, LiveEvent
 from noonbell.store.opening import open_store, require_ledger
@@ -65,12 +66,26 @@ async def opened(
     store = open_store(place.store, read_only=read_only)
     if not hasattr(store, "apply_schedules"):
         raise StoreError(f"{store!r} cannot hold durable schedules yet")
+    clock: Clock = SystemClock() if live else StandingClock(place.now)
+    timeline = None if read_only else _timeline_of(place.store)
+    if timeline is not None:  # so that engines hear of what is written here, and not two seconds late
+        from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+
+        store = cast("Store", fronted(cast("ScheduleStore", store), timeline, clock))
     await store.open()
     try:
-        clock: Clock = SystemClock() if live else StandingClock(place.now)
         yield LocalBackend(cast("NotifyStore", store), clock, keys, Egress(EgressPolicy(allow=allow)), apprise=apprise)
     finally:
         await store.close()
+
+
+def _timeline_of(store: str) -> str | None:
+    """The timeline in front of this very store, where the settings name one."""
+    try:
+        settings = load(environ=os.environ)
+    except NoonbellError:  # whatever is wrong with them is the service's to tell
+        return None
+    return settings.timeline if settings.store == store else None
 
 
 class LocalBackend:
@@ -101,9 +116,15 @@ class LocalBackend:
     def team_seen(self, given: str | None) -> str | None:
         return given
 
-    async def lanes(self) -> Sequence[LaneUp]:
-        found = sorted((await self._store.lanes_up()).items())
-        return [LaneUp(lane, moment(since), await self._store.holder(f"lane:{lane}")) for lane, since in found]
+    async def engines(self) -> Sequence[EngineUp]:
+        found = await self._store.engines(self._clock.now())
+        return [
+            EngineUp(
+                one.lane, one.state, moment(one.up_since), moment(one.joined_at), one.seen_ago_us / 1_000_000,
+                one.version, one.zone_data, one.load, one.instance, one.host, one.pid,
+            )
+            for one in found
+        ]  # fmt: skip
 
     async def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:
         changes = LiveChanges(self._store, self._clock)

@@ -6,7 +6,7 @@ itself. Errors are those of the library on both sides; where a server cannot be 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -148,12 +148,28 @@ class FileFace(Protocol):
     async def apply(self, shown: ShownPlan, actor: str | None) -> None: ...
 
 
-class LaneUp(NamedTuple):
-    """A lane whose engine is alive. Who holds it is not told to everybody."""
+class EngineUp(NamedTuple):
+    """An engine that is alive. Where it runs is not told to everybody."""
 
     lane: str
-    up_since: datetime
-    holder: str | None
+    state: str
+    up_since: datetime  # of the lane
+    joined_at: datetime
+    seen_seconds_ago: float
+    version: str
+    zone_data: str
+    load: Mapping[str, Any]
+    instance: str | None = None
+    host: str | None = None
+    pid: int | None = None
+
+    @property
+    def where(self) -> str:
+        return "" if self.host is None else f"{self.host}, process {self.pid}"
+
+    def data(self) -> dict[str, Any]:
+        told = self._asdict()
+        return {**told, "up_since": self.up_since.isoformat(), "joined_at": self.joined_at.isoformat()}
 
 
 class Backend(Protocol):
@@ -184,7 +200,7 @@ class Backend(Protocol):
         """Whose things are listed; None: everybody's."""
         ...
 
-    async def lanes(self) -> Sequence[LaneUp]: ...
+    async def engines(self) -> Sequence[EngineUp]: ...
 
     def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:
         """What happens, as it happens; None now and then where nothing does."""

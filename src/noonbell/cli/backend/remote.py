@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from noonbell.cli.backend.http import Client, escaped
-from noonbell.cli.backend.protocol import Backend, LaneUp
+from noonbell.cli.backend.protocol import Backend, EngineUp
 from noonbell.cli.backend.remote_ledger import RemoteFiles, RemoteLedger
 from noonbell.cli.backend.remote_things import RemoteChannels, RemoteKeys, RemoteMonitors, RemoteRules, RemoteSecrets
 from noonbell.cli.backend.stream import events
@@ -62,10 +62,15 @@ class RemoteBackend:
     def team_seen(self, given: str | None) -> str | None:
         return self.team_for(given)
 
-    async def lanes(self) -> Sequence[LaneUp]:
-        found = await self._client.get("/instances")
+    async def engines(self) -> Sequence[EngineUp]:
+        found = (await self._client.get("/instances"))["items"]
         return [
-            LaneUp(one["lane"], datetime.fromisoformat(one["up_since"]), one.get("holder")) for one in found["items"]
+            EngineUp(
+                up_since=datetime.fromisoformat(one.pop("up_since")),
+                joined_at=datetime.fromisoformat(one.pop("joined_at")),
+                **{name: one.get(name) for name in EngineUp._fields if name not in ("up_since", "joined_at")},
+            )
+            for one in found
         ]
 
     async def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:

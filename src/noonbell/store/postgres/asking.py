@@ -1,4 +1,4 @@
-"""Runs that a person asks for, on PostgreSQL: queued here, started by whichever engine holds the lane."""
+"""Runs that a person asks for, on PostgreSQL: queued here, started by an engine of the lane."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 from noonbell.core.records import AT_ONCE, Asked, AuditEvent
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.store.postgres import auditing
+from noonbell.store.postgres import auditing, hints
 from noonbell.store.postgres.connection import Connection
 
 _encode = msgspec.json.Encoder().encode
 
 _FOUND: Final = """
-    SELECT sid, epoch, definition, team FROM schedules
+    SELECT sid, epoch, definition, team, lane FROM schedules
     WHERE schedule_id = $1 AND lane IS NOT NULL AND removed_at IS NULL FOR UPDATE
 """
 _BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
@@ -29,7 +29,7 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked)
     row = await db.fetchrow(_FOUND, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
-    sid, epoch, definition, team = row
+    sid, epoch, definition, team, lane = row
     if definition_of(definition).overlap != "allow" and await db.fetchval(_BUSY, sid):
         return None
     run_for = at
@@ -42,4 +42,5 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked)
     )  # fmt: skip
     detail = _encode({"run_for": run_for}).decode()
     await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, team)])
+    await hints.give(db, {lane: AT_ONCE})
     return run_for

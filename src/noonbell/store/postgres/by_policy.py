@@ -3,8 +3,8 @@
 As in `claiming`: the due schedules are locked first, and those of due live runs; what another has locked is skipped.
 Then their live runs are read, under the lock, turns are taken, and one statement is run for each table.
 
-Locks are taken in this order, so that nobody waits in a circle: schedules (all that wait for one take them by sid; a
-claim never waits), streams of the outbox by sid, the audit.
+Locks are taken in this order, so that nobody waits in a circle: leases, schedules (all that wait for one take them by
+sid; a claim never waits), numbers, streams of the outbox by sid, the audit.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
-from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
+from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
-from noonbell.store.postgres import auditing, ending, outbox, stored, turns
+from noonbell.store.postgres import auditing, declaring, ending, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.settling import lock_schedules
+from noonbell.store.waking import Wanted
 
 # Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
 # looked at before it is read as JSON: damage in one row must not hold up the others.
 _ALLOWS: Final = """
     CASE WHEN s.definition LIKE '%"overlap":"allow"%' THEN s.definition::json ->> 'overlap' = 'allow' ELSE false END
 """
-_ITS_TURN: Final = f"""
+ITS_TURN: Final = f"""
     ({_ALLOWS} OR (
         SELECT count(*) FROM runs_live m
         WHERE m.sid = l.sid AND (
@@ -34,7 +35,7 @@ _ITS_TURN: Final = f"""
         )
     ) = 0)
 """
-_WAKING: Final = f"l.state <> 'running' AND s.lane = $2 AND {_ITS_TURN}"
+_WAKING: Final = f"l.state <> 'running' AND s.lane = $2 AND {ITS_TURN}"
 _DUE: Final = f"""
     SELECT {stored.COLUMNS} FROM schedules s
     WHERE s.enabled = 1 AND s.next_run_at <= $1 AND s.lane = $2
@@ -44,6 +45,23 @@ _WOKEN: Final = f"""
     SELECT {stored.COLUMNS}, l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
     WHERE l.wake_at <= $1 AND {_WAKING}
     ORDER BY l.wake_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED
+"""
+# By key: `+ 0` and `|| ''` keep the indexes of wake-ups and of lanes out of it. Live runs are looked at first, alone:
+# mostly none of them waits, and a join of both tables may be planned through all schedules there are.
+_DUE_AMONG: Final = f"""
+    SELECT {stored.COLUMNS} FROM schedules s
+    WHERE s.sid = ANY($4::int8[]) AND s.enabled + 0 = 1 AND s.next_run_at + 0 <= $1 AND s.lane || '' = $2
+    ORDER BY s.next_run_at + 0 LIMIT $3 FOR UPDATE SKIP LOCKED
+"""
+_WAITING_AMONG: Final = """
+    SELECT DISTINCT b.sid FROM unnest($2::int8[]) AS b (sid) CROSS JOIN LATERAL (
+        SELECT 1 FROM runs_live t WHERE t.sid = b.sid AND t.state <> 'running' AND t.wake_at + 0 <= $1 OFFSET 0
+    ) AS t
+"""
+_WOKEN_AMONG: Final = f"""
+    SELECT {stored.COLUMNS}, l.wake_at FROM schedules s JOIN runs_live l ON l.sid = s.sid
+    WHERE s.sid = ANY($4::int8[]) AND l.wake_at + 0 <= $1 AND {_WAKING.replace("s.lane", "s.lane || ''")}
+    ORDER BY l.wake_at + 0 LIMIT $3 FOR UPDATE OF s SKIP LOCKED
 """
 _NEXT: Final = f"""
     SELECT
@@ -56,8 +74,8 @@ _NEXT: Final = f"""
 """
 
 
-async def claim(db: Connection, take_turn: TakeTurn, *, lane: str, owner: str, now: int, limit: int) -> LaneClaim:
-    looked, full = await _look(db, lane, now, limit)
+async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int) -> LaneClaim:
+    looked, full = await _look(db, wanted)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
@@ -69,10 +87,12 @@ async def claim(db: Connection, take_turn: TakeTurn, *, lane: str, owner: str, n
     if refused:
         await _quarantine(db, [sid for sid, _ in refused], now)
     await auditing.append(db, [event for turn in written for event in turn.audits])
-    (row,) = await db.fetch(_NEXT, now, lane)
-    upcoming = [row[0], row[1], *(turn.next_run_at for turn in written)]
-    if row[2] and not full:
-        upcoming.append(now + LOCKED_PAUSE_US)
+    upcoming = [turn.next_run_at for turn in written]
+    if wanted.among is None:
+        (row,) = await db.fetch(_NEXT, wanted.due_by, wanted.lane)
+        upcoming += row[:2]
+        if row[2] and not full:
+            upcoming.append(now + LOCKED_PAUSE_US)
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
         looked=len(looked),
@@ -84,10 +104,16 @@ async def claim(db: Connection, take_turn: TakeTurn, *, lane: str, owner: str, n
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-async def _look(db: Connection, lane: str, now: int, limit: int) -> tuple[list[StoredSchedule], bool]:
+async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool]:
     """Lock what is due; oldest first, those that wake through a live run after the others."""
-    due = await db.fetch(_DUE, now, lane, limit)
-    woken = await db.fetch(_WOKEN, now, lane, limit)
+    lane, now, limit, among = wanted
+    if among is None:
+        due, woken = await db.fetch(_DUE, now, lane, limit), await db.fetch(_WOKEN, now, lane, limit)
+    else:
+        sids = list(among)
+        due = await db.fetch(_DUE_AMONG, now, lane, limit, sids)
+        waiting = [row[0] for row in await db.fetch(_WAITING_AMONG, now, sids)]
+        woken = await db.fetch(_WOKEN_AMONG, now, lane, limit, waiting) if waiting else []
     rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[7], row[0]))}
     earliest: dict[int, int] = {}
     for row in woken:
@@ -121,14 +147,26 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 _LEFT_RUNNING: Final = """
     SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team
     FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = $1 AND l.state = 'running'
-    AND ($2::text IS NULL OR l.owner = $2)
+    AND CASE WHEN $2::text IS NULL
+        THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || l.owner) = 0 ELSE l.owner = $2 END
 """
 _KEYS: Final = "unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for)"
 _SAME: Final = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
 
 
-async def take_over(db: Connection, lane: str, at: int, tell: TellCut | None = None, stopped: str | None = None) -> int:
-    """Queue again what an engine left running, or end it where it must not be repeated."""
+async def take_over(
+    db: Connection,
+    lane: str,
+    at: int,
+    tell: TellCut | None,
+    *,
+    stopped: str | None = None,
+    events: Sequence[LifecycleEvent] = (),
+) -> int:
+    """Queue again what is owned by nobody who has a lease, or end it where it must not be repeated.
+
+    With `stopped`, what that engine owns instead. `events` are recorded with it. Returns how many runs are queued.
+    """
     await lock_schedules(db, [row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)])
     left = await db.fetch(_LEFT_RUNNING, lane, stopped)
     await db.execute(
@@ -154,7 +192,8 @@ async def take_over(db: Connection, lane: str, at: int, tell: TellCut | None = N
             f"fence = l.fence + 1, crashes = l.crashes + $4 FROM {_KEYS} WHERE {_SAME}",
             *_keys(again), int(stopped is None),
         )  # fmt: skip
-    await outbox.free(db, lane)
+    await declaring.record(db, events)
+    await outbox.free(db, lane, stopped)
     await outbox.append(db, messages, [at] * len(messages))
     await auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[7]) for row in given_up])
     return len(again)

@@ -1,7 +1,7 @@
 """The verbs of ScheduleStore on PostgreSQL, as a part of the store. Each is one transaction.
 
-Verbs of a lane make sure that its name is still held, where this store holds it. Editing needs no lane: it takes the
-locks of the schedules that it changes.
+Verbs of an engine make sure that its name is still held, where this store holds it, before they take any other lock.
+Editing needs no engine: it takes the locks of the schedules that it changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name
 from noonbell.core.records import (
     Asked,
     AuditEvent,
@@ -27,16 +28,17 @@ from noonbell.ports import (
     MakeEdit,
     Pruned,
     QuietChanges,
+    Rescue,
     ScheduleFilter,
     StreamClaim,
     TakeTurn,
     TellCut,
     TellNumbers,
 )
-from noonbell.store.postgres import asking, auditing, by_policy, editing, outbox, pruning, stored
+from noonbell.store.postgres import asking, auditing, by_policy, editing, engines, hints, outbox, pruning, stored
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.partitions import Days
-from noonbell.store.postgres.settling import lane_name
+from noonbell.store.waking import Wanted
 
 
 class DurableOnPostgres:
@@ -45,7 +47,14 @@ class DurableOnPostgres:
     _connections: Connections
     _days: Days
 
+    @property
+    def lease_seconds(self) -> float:
+        raise NotImplementedError
+
     async def _still_held(self, db: Connection, *names: str) -> None:
+        raise NotImplementedError
+
+    def _leases_in_doubt(self) -> bool:
         raise NotImplementedError
 
     def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
@@ -57,12 +66,18 @@ class DurableOnPostgres:
     # --- creating and editing -------------------------------------------------------------------------------------
 
     async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        noting = hints.Noting()
+        noting.created(created)
         async with self._connections.writing() as db:
-            return await editing.create(db, created, at, actor)
+            sids = await editing.create(db, created, at, actor)
+            await hints.give(db, noting.wakes)
+            return sids
 
     async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        noting = hints.Noting()
         async with self._connections.writing() as db:
-            await editing.edit(db, schedule_ids, edit)
+            await editing.edit(db, schedule_ids, noting.edits(edit))
+            await hints.give(db, noting.wakes)
 
     async def apply_schedules(
         self,
@@ -74,8 +89,13 @@ class DurableOnPostgres:
         *,
         quiet: QuietChanges = NO_QUIET_CHANGES,
     ) -> list[int]:
+        noting = hints.Noting()
+        noting.created(created)
         async with self._connections.writing() as db:
-            return await editing.apply(db, created, schedule_ids, edit, at=at, actor=actor, quiet=quiet)
+            noted = noting.edits(edit)
+            sids = await editing.apply(db, created, schedule_ids, noted, at=at, actor=actor, quiet=quiet)
+            await hints.give(db, noting.wakes)
+            return sids
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -89,28 +109,75 @@ class DurableOnPostgres:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+    async def claim_by_policy(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        take_turn: TakeTurn,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
         await self._days.prepare(now)  # runs may end in the claim itself
         async with self._claiming(owner) as db:
-            await self._still_held(db, lane_name(lane))
-            return await by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
+            await self._still_held(db, engine_name(owner))
+            wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
+            return await by_policy.claim(db, take_turn, wanted, owner=owner, now=now)
 
     async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         async with self._connections.writing() as db:
             return await asking.ask(db, schedule_id, at, actor, via)
 
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
+    # --- engines --------------------------------------------------------------------------------------------------
+
+    async def join(self, engine: EngineRecord) -> int:
         async with self._connections.writing() as db:
-            await self._still_held(db, lane_name(lane))
-            return await by_policy.take_over(db, lane, at, tell, stopped)
+            await self._still_held(db, engine_name(engine.instance))
+            return await engines.join(db, engine)
+
+    async def beat(self, sign: EngineSign) -> None:
+        async with self._connections.writing() as db:
+            await self._still_held(db, engine_name(sign.instance))
+            await engines.beat(db, sign)
+
+    async def leave(self, instance: str) -> None:
+        async with self._connections.writing() as db:
+            await engines.leave(db, instance)
+
+    async def engines(self, now: int) -> list[EngineRecord]:
+        del now  # when they were seen is told by the clock of the database, which they share
+        async with self._connections.reading() as db:
+            return await engines.alive(db)
+
+    async def dead_engines(self, lane: str) -> list[str]:
+        async with self._connections.reading() as db:
+            return await engines.dead(db, lane)
+
+    async def lanes_up(self) -> dict[str, int]:
+        async with self._connections.reading() as db:
+            return await engines.lanes_up(db)
+
+    async def take_over(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
+        async with self._connections.writing() as db:
+            await self._still_held(db, engine_name(owner))
+            if stopped:
+                return await engines.hand_over(db, lane, owner, at, tell)
+            patience = None if self._leases_in_doubt() else self.lease_seconds
+            return await engines.rescue(db, lane, owner, at, tell, patience=patience)
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     async def put_quiet_hours(
         self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
     ) -> None:
+        noting = hints.Noting()
         async with self._connections.writing() as db:
-            await editing.put_quiet_hours(db, policy, audit, edit, seen_at)
+            await editing.put_quiet_hours(db, policy, audit, noting.edits(edit), seen_at)
+            await hints.give(db, noting.wakes)
 
     async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
         async with self._connections.writing() as db:
@@ -138,11 +205,12 @@ class DurableOnPostgres:
 
     async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
         async with self._claiming(owner) as db:
-            await self._still_held(db, lane_name(lane))
+            await self._still_held(db, engine_name(owner))
             return await outbox.claim(db, lane, owner, now, limit)
 
     async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
         async with self._connections.writing() as db:
+            await self._still_held(db, *{engine_name(delivery.owner) for delivery in deliveries})
             await outbox.settle(db, deliveries)
 
     async def owned_streams(self, owner: str) -> list[int]:

@@ -27,6 +27,7 @@ import asyncpg
 
 from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.store.outage import Outage
+from noonbell.store.postgres import hints
 from noonbell.store.postgres.connection import Connection, translated
 
 if TYPE_CHECKING:
@@ -44,18 +45,23 @@ MUCH_OFFSET_US: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+# It waits for the verbs that its last holder has under way: they share a lock on the row.
 _TAKE = """
+    WITH before AS MATERIALIZED (SELECT name FROM instances WHERE name = $1 FOR UPDATE)
     INSERT INTO instances AS i (name, token, holder, taken_at, expires_at)
-    VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + make_interval(secs => $4))
+    SELECT $1, $2, $3, clock_timestamp(), clock_timestamp() + make_interval(secs => $4)
+    FROM (SELECT count(*) FROM before) AS waited
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, taken_at = clock_timestamp(),
         expires_at = clock_timestamp() + make_interval(secs => $4)
     WHERE i.expires_at <= clock_timestamp()
     RETURNING token
 """
 # The row is locked before its end is looked at: whoever takes the name at this moment is first, or finds it renewed.
+# The lock is one that the holder's own verbs do not stand in the way of: a long one must not keep him from renewing.
 _RENEW = """
     WITH ours AS MATERIALIZED (
-        SELECT token, expires_at <= clock_timestamp() AS ended FROM instances WHERE token = ANY($1::text[]) FOR UPDATE
+        SELECT token, expires_at <= clock_timestamp() AS ended FROM instances WHERE token = ANY($1::text[])
+        FOR NO KEY UPDATE
     )
     UPDATE instances i SET expires_at = clock_timestamp() + make_interval(secs => $2)
     FROM ours WHERE i.token = ours.token
@@ -66,7 +72,7 @@ _RENEW = """
 _HELD = """
     SELECT token, CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
         THEN set_config('transaction_timeout', $2::text, true) END
-    FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR SHARE
+    FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR KEY SHARE
 """
 
 
@@ -121,9 +127,19 @@ async def still_held(db: Connection, leases: Sequence[Lease], where: str, longes
 class LeaseKeeper:
     """The thread that keeps the leases of one store."""
 
-    def __init__(self, connect: Callable[[], Awaitable[_Connection]], *, ttl_seconds: float, where: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[_Connection]],
+        *,
+        ttl_seconds: float,
+        where: str,
+        on_hint: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_hint` is called in the thread, with what others have sent to those who wait (see `hints`)."""
         self.uses = 0  # by the event loop that owns the store alone
+        self.listens = False
         self._connect = connect
+        self._on_hint = on_hint
         self._ttl = ttl_seconds
         self._where = where
         self._tokens: dict[str, str] = {}  # token to name
@@ -135,6 +151,7 @@ class LeaseKeeper:
         self._ending = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._offset_us = 0
+        self._troubled_at: float | None = None  # when a renewal failed or came too late, last
         self._thread = threading.Thread(target=self._work, name="noonbell-lease", daemon=True)
         self._thread.start()
 
@@ -144,6 +161,14 @@ class LeaseKeeper:
     def clock_offset_us(self) -> int:
         """How far the database's clock was ahead of this machine's at the last renewal; 0 where that is too little."""
         return self._offset_us
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether leases may have run out because the database was away, and not because their holders are dead.
+
+        While renewals fail here they fail elsewhere, too; afterwards everybody has the time of a lease to renew his.
+        """
+        return self._troubled_at is not None and time.monotonic() - self._troubled_at < self._ttl
 
     async def take(self, name: str, holder: str) -> str:
         """Take the name and return the token; SchedulerInUseError where another holds it."""
@@ -199,6 +224,7 @@ class LeaseKeeper:
         try:
             rows = await self._fetch(_RENEW, tokens, self._ttl)
         except StoreError as error:
+            self._troubled_at = time.monotonic()
             self._outage.failed("", f"the lease on {self._names(tokens)} waits: {error}", time.monotonic())
             return False
         self._outage.worked("", time.monotonic())
@@ -206,6 +232,7 @@ class LeaseKeeper:
             self._compare_clocks(asked_at, time.time_ns(), rows[0][2])
         again = [row[0] for row in rows if row[1] and row[0] in self._tokens]
         if again:
+            self._troubled_at = time.monotonic()
             logger.warning("The lease on %s had ended, and nobody else took it: it is held again", self._names(again))
         renewed = {row[0] for row in rows}
         # one that was released meanwhile is not lost
@@ -251,6 +278,7 @@ class LeaseKeeper:
                 async with asyncio.timeout(max(self._ttl / 2, 1.0)):
                     if self._db is None or self._db.is_closed():
                         self._db = await self._connect()
+                        await self._listen(self._db)
                     return list(await self._db.fetch(sql, *bindings))
             except BaseException as error:
                 self._drop()
@@ -259,7 +287,17 @@ class LeaseKeeper:
                     raise
                 raise meaning from error
 
+    async def _listen(self, db: _Connection) -> None:
+        """Hear of hints where that is possible; leases do without."""
+        self.listens = False
+        on_hint = self._on_hint
+        if on_hint is None or (channel := await hints.channel_for(db)) is None:
+            return
+        await db.add_listener(channel, lambda _, __, ___, payload: on_hint(str(payload)))
+        self.listens = True
+
     def _drop(self) -> None:
+        self.listens = False
         db, self._db = self._db, None
         if db is not None:
             db.terminate()

@@ -6,7 +6,7 @@ stream's messages follow the order of the commits: what was delivered can be dro
 delivers the last one and takes the row away has waited for those who append: no message is left without a stream.
 
 `append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the
-outbox, `free` to the take-over of a lane.
+outbox, `free` to the take-over from dead engines.
 """
 
 from __future__ import annotations
@@ -71,11 +71,18 @@ async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Seque
     )  # fmt: skip
 
 
-async def free(db: Connection, lane: str) -> None:
-    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+async def free(db: Connection, lane: str, owner: str | None) -> None:
+    """What the owner was delivering is free again, and counts as tried once more.
+
+    Without one: what is owned by nobody who has a lease. Whoever claims a stream shares a lock on his lease first, so
+    that of one who is gone stays his until here.
+    """
     rows = await db.fetch(
-        "SELECT sid FROM outbox_streams WHERE lane = $1 AND owner IS NOT NULL ORDER BY sid FOR UPDATE", lane
-    )
+        "SELECT t.sid FROM outbox_streams t WHERE t.lane = $1 AND t.owner IS NOT NULL AND CASE WHEN $2::text IS NULL "
+        "THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || t.owner) = 0 ELSE t.owner = $2 END "
+        "ORDER BY t.sid FOR UPDATE OF t",
+        lane, owner,
+    )  # fmt: skip
     await db.execute(
         "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE sid = ANY($1::int8[])",
         [row[0] for row in rows],

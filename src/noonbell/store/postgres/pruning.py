@@ -17,7 +17,7 @@ from noonbell.ports import Pruned
 from noonbell.store.postgres import history
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.partitions import DAY_US, name_of
-from noonbell.store.postgres.schema import PARTITIONING, lock
+from noonbell.store.postgres.schema import LOCKS, PARTITIONING, PRUNING, lock
 from noonbell.store.postgres.settling import lock_schedules
 
 # A day is many rows against its table, unlike what other verbs touch: here the planner may choose for itself.
@@ -115,7 +115,9 @@ _PRUNE: Final = """
 
 
 async def prune_day(db: Connection, before: int) -> Pruned | None:
-    """Drop the oldest day that ended by `before`."""
+    """Drop the oldest day that ended by `before`; where another does it at this moment, leave it to him."""
+    if not await db.fetchval(f"SELECT pg_try_advisory_xact_lock({LOCKS}, {PRUNING})"):
+        return None
     await lock(db, PARTITIONING)
     oldest: int | None = await db.fetchval(_OLDEST, before // DAY_US * DAY_US)
     if oldest is None:

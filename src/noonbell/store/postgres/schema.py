@@ -21,6 +21,7 @@ NUMBERING: Final = 2
 PARTITIONING: Final = 3
 EDITING: Final = 4
 AUDITING: Final = 5
+PRUNING: Final = 6
 
 _RECORD = """
     CREATE TABLE IF NOT EXISTS noonbell_migrations (

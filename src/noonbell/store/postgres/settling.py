@@ -91,19 +91,14 @@ _SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
 _SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
 
 
-def lane_name(lane: str) -> str:
-    """The name by which a lane is held."""
-    return f"lane:{lane}"
-
-
 async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:
-    """Lock these schedules, always in the same order; returns the names by which they are held."""
+    """Lock these schedules, always in the same order; returns the owners of those among them that were declared."""
     if not sids:
         return set()
     rows = await db.fetch(
         "SELECT managed_by, lane FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE", sorted(set(sids))
     )
-    return {row[0] if row[1] is None else lane_name(row[1]) for row in rows}
+    return {row[0] for row in rows if row[1] is None}
 
 
 async def settle(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:

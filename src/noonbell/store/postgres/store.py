@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from noonbell.core.presence import LANE, up_since
+from noonbell.core.presence import LANE, engine_name
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -25,7 +25,7 @@ from noonbell.errors import StoreError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable
 from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
-from noonbell.store.postgres import claiming, declaring, paging, settling
+from noonbell.store.postgres import claiming, declaring, hints, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
@@ -34,6 +34,7 @@ from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answ
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import migrate, require_current
 from noonbell.store.survey import SurveyOnPostgres
+from noonbell.store.waking import WakingOnPostgres
 
 # A verb that writes for a held name may take as long as so many statements.
 _LONGEST_STATEMENTS: Final = 4
@@ -43,6 +44,7 @@ _SHORTEST_IDLE: Final = 5.0
 
 class PostgresStore(
     DurableOnPostgres, HistoryOnPostgres, DocumentsOnPostgres, BacklogOnPostgres, ComingOnPostgres, SurveyOnPostgres,
+    WakingOnPostgres,
 ):  # fmt: skip
     """A ledger in a PostgreSQL database.
 
@@ -74,6 +76,7 @@ class PostgresStore(
         self._keeper: LeaseKeeper | None = None
         self._leases: dict[str, Lease] = {}  # by name
         self._releasing: set[Future[None]] = set()
+        self._heeding: list[tuple[str, Callable[[int], None]]] = []
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -122,7 +125,10 @@ class PostgresStore(
         keeper = self._keeper
         if keeper is None:
             keeper = self._keeper = LeaseKeeper(
-                self._connections.connect, ttl_seconds=self._lease_ttl, where=self._connections.where
+                self._connections.connect,
+                ttl_seconds=self._lease_ttl,
+                where=self._connections.where,
+                on_hint=self._hint_from_thread(),
             )
         keeper.uses += 1
         try:
@@ -140,17 +146,42 @@ class PostgresStore(
         found = await self._read(sql, name)
         return found[0][0] if found else None
 
-    async def lanes_up(self) -> dict[str, int]:
-        sql = (
-            "SELECT l.managed_by, l.at, l.instance, l.event, l.detail, i.holder FROM instances i "
-            "CROSS JOIN LATERAL (SELECT * FROM lifecycle WHERE managed_by = i.name AND event <> 'stop-start' "
-            "ORDER BY managed_by DESC, id DESC LIMIT 1) l WHERE i.expires_at > clock_timestamp() "
-            "AND starts_with(i.name, $1)"
-        )
-        await self._released()
-        found = [(LifecycleEvent(*row[:5]), row[5]) for row in await self._read(sql, LANE)]
-        since = {event.managed_by: up_since([event], holder) for event, holder in found}
-        return {name.removeprefix(LANE): at for name, at in since.items() if at is not None}
+    def heed(self, lane: str, wake: Callable[[int], None]) -> Callable[[], None]:
+        """Call `wake` with the instant of each hint for the lane, while a name is held; returns what ends that.
+
+        A hint that is lost does no harm, and whoever heeds none is only told later, by his own looks.
+        """
+        pair = (lane, wake)
+        self._heeding.append(pair)
+
+        def end() -> None:
+            if pair in self._heeding:
+                self._heeding.remove(pair)
+
+        return end
+
+    def _hint_from_thread(self) -> Callable[[str], None]:
+        loop = asyncio.get_running_loop()
+
+        def tell(payload: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._on_hint, payload)
+
+        return tell
+
+    def _on_hint(self, payload: str) -> None:
+        hint = hints.read(payload)
+        if hint is not None:
+            for lane, wake in list(self._heeding):
+                if lane == hint[0]:
+                    wake(hint[1])
+
+    @property
+    def lease_seconds(self) -> float:
+        return self._lease_ttl
+
+    def _leases_in_doubt(self) -> bool:
+        return self._keeper is not None and self._keeper.in_doubt
 
     @property
     def clock_offset_us(self) -> int:
@@ -217,12 +248,14 @@ class PostgresStore(
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
         async with self._claiming(owner) as db:
+            await self._still_held(db, engine_name(owner))
             await self._still_held(db, *await settling.lock_schedules(db, [sid]))
             return await claiming.trigger(db, sid, owner, now)
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
         async with self._connections.writing() as db:
             if starts:
+                await self._still_held(db, engine_name(owner))
                 await self._still_held(db, *await settling.lock_schedules(db, [start.sid for start in starts]))
                 await claiming.hand_back(db, starts, owner, now)
 
@@ -249,13 +282,15 @@ class PostgresStore(
             if not settlements:
                 return []
             sids = [settlement.start.sid for settlement in settlements]
+            await self._still_held(db, *{engine_name(settlement.owner) for settlement in settlements})
             await self._still_held(db, *await settling.lock_schedules(db, sids))
             return await settling.settle(db, settlements)
 
     async def record(self, event: LifecycleEvent) -> None:
         async with self._connections.writing() as db:
-            # the stop of one who lost the name is no part of its successor's life
-            await self._still_held(db, event.managed_by)
+            # of one who was taken for dead, or lost the name, nothing is told any more: another has told his end
+            name = engine_name(event.instance) if event.managed_by.startswith(LANE) else event.managed_by
+            await self._still_held(db, name)
             await declaring.record(db, [event])
 
     # --- reading --------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ _ADVANCE: Final = """
     UPDATE schedules s SET cursor_at = {cursor_at}, next_run_at = {next_run_at}, enabled = {enabled},
         anchor_at = {anchor_at}, backlog_left = {backlog_left}, backlog_until = {backlog_until},
         last_run_for = {last_run_for},
-        last_run_at = CASE WHEN {began} > 0 THEN $1 ELSE s.last_run_at END,
+        last_run_at = CASE WHEN {began} > 0 THEN greatest(s.last_run_at, $1) ELSE s.last_run_at END,
         last_attempt_at = CASE WHEN {began} > 0 THEN $1 ELSE s.last_attempt_at END,
         last_success_at = CASE WHEN {ended} > 0 THEN $1 ELSE s.last_success_at END,
         last_ended_for = coalesce({ended_for}, s.last_ended_for),

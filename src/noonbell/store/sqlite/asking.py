@@ -1,4 +1,4 @@
-"""Runs that a person asks for, on SQLite: queued here, started by whichever engine holds the lane."""
+"""Runs that a person asks for, on SQLite: queued here, started by an engine of the lane."""
 
 from __future__ import annotations
 

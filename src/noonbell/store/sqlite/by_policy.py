@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
@@ -11,13 +12,14 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantine
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
+from noonbell.store.waking import Wanted
 
 _encode = msgspec.json.Encoder().encode
 
 QUARANTINE_US: Final = 60_000_000
 
 # Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest.
-_ITS_TURN: Final = """
+ITS_TURN: Final = """
     (s.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
@@ -27,7 +29,16 @@ _ITS_TURN: Final = """
 """
 _WOKEN: Final = f"""
     SELECT s.sid FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.lane = ? AND {_ITS_TURN}
+    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.lane = ? AND {ITS_TURN}
+    GROUP BY s.sid ORDER BY min(l.wake_at), s.sid LIMIT ?
+"""
+_DUE_AMONG: Final = """
+    SELECT s.sid FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value
+    WHERE s.enabled = 1 AND s.next_run_at <= ? AND s.lane = ? ORDER BY s.next_run_at, s.sid LIMIT ?
+"""
+_WOKEN_AMONG: Final = f"""
+    SELECT s.sid FROM json_each(?) b CROSS JOIN runs_live l ON l.sid = b.value CROSS JOIN schedules s ON s.sid = l.sid
+    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.lane = ? AND {ITS_TURN}
     GROUP BY s.sid ORDER BY min(l.wake_at), s.sid LIMIT ?
 """
 # The upper bounds: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
@@ -38,7 +49,7 @@ _NEXT_DUE: Final = """
 # Only so many are looked at, since other lanes may share the file. If none of them is ours, the last of them says when
 # to look again; a wake-up that comes too early costs one look.
 _NEXT_WOKEN: Final = f"""
-    SELECT coalesce(min(iif(s.lane = ?2 AND {_ITS_TURN}, l.wake_at, NULL)), iif(count(*) = 64, max(l.wake_at), NULL))
+    SELECT coalesce(min(iif(s.lane = ?2 AND {ITS_TURN}, l.wake_at, NULL)), iif(count(*) = 64, max(l.wake_at), NULL))
     FROM (
         SELECT sid, kind, run_for, wake_at FROM runs_live
         WHERE state <> 'running' AND wake_at > ?1 AND wake_at <= 9223372036854775807
@@ -48,16 +59,22 @@ _NEXT_WOKEN: Final = f"""
 
 
 def claim(
-    db: apsw.Connection, take_turn: TakeTurn, *, lane: str, owner: str, now: int, limit: int, singly: bool = False
+    db: apsw.Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int, singly: bool = False
 ) -> LaneClaim:
     """Look, decide and write; if the ledger contradicts a turn, all of it again, and turn by turn.
 
     Those that it refuses are left out. There is no savepoint around the many that are written together: it would keep a
     copy of every page.
     """
-    looked = stored.due(db, lane, now, limit)
+    lane, due_by, limit, among = wanted
+    if among is None:
+        looked = stored.due(db, lane, due_by, limit)
+        woken = [row[0] for row in db.execute(_WOKEN, (due_by, lane, limit))]
+    else:
+        told = (_encode(list(among)).decode(), due_by, lane, limit)
+        looked = stored.by_sids(db, [row[0] for row in db.execute(_DUE_AMONG, told)])
+        woken = [row[0] for row in db.execute(_WOKEN_AMONG, told)]
     coming = {seen.sid for seen in looked}
-    woken = [row[0] for row in db.execute(_WOKEN, (now, lane, limit))]
     looked.extend(stored.by_sids(db, [sid for sid in woken if sid not in coming]))
     taken: list[Turn] = []
     set_aside: list[tuple[int, Exception]] = []
@@ -74,15 +91,13 @@ def claim(
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
-            return claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit, singly=True)
+            return claim(db, take_turn, wanted, owner=owner, now=now, singly=True)
         written = taken
     if set_aside:
         _quarantine(db, [sid for sid, _ in set_aside], now)
-    upcoming = [
-        db.execute(_NEXT_DUE, (lane, now)).get,
-        db.execute(_NEXT_WOKEN, (now, lane)).get,
-        *(turn.next_run_at for turn in written if turn.next_run_at is not None),
-    ]
+    upcoming: list[int | None] = [turn.next_run_at for turn in written]
+    if among is None:
+        upcoming += [db.execute(_NEXT_DUE, (lane, due_by)).get, db.execute(_NEXT_WOKEN, (due_by, lane)).get]
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
         looked=len(looked),
@@ -108,37 +123,41 @@ def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
 _LEFT_RUNNING: Final = """
     SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.team
     FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running'
-    AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2 AND (?3 IS NULL OR l.owner = ?3)
+    AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2
+    AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))
 """
 
 
-def take_over(db: apsw.Connection, lane: str, at: int, tell: TellCut | None = None, stopped: str | None = None) -> int:
-    """Queue again what an engine left running, or end it where it must not be repeated."""
+def take_over(
+    db: apsw.Connection, lane: str, at: int, tell: TellCut | None, *, gone: Sequence[str], stopped: bool
+) -> int:
+    """Queue again what these owners left running, or end it where it must not be repeated."""
+    owners = _encode(gone).decode()
     db.execute(
         "INSERT OR REPLACE INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, "
         "error) SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
         "coalesce(l.attempt_at, ?2), ?2, coalesce(l.owner, ''), ?4 "
         "FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running' "
-        "AND (?3 IS NULL OR l.owner = ?3)",
-        (lane, at, stopped, INTERRUPTED if stopped is None else CUT_OFF),
+        "AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))",
+        (lane, at, owners, CUT_OFF if stopped else INTERRUPTED),
     )
-    final: Any = db.execute(_LEFT_RUNNING, (lane, 1, stopped)).fetchall()
-    left: Any = db.execute(_LEFT_RUNNING, (lane, 0, stopped)).fetchall()
-    given_up = [row for row in left if stopped is None and is_poisonous(row[5])]
+    final: Any = db.execute(_LEFT_RUNNING, (lane, 1, owners)).fetchall()
+    left: Any = db.execute(_LEFT_RUNNING, (lane, 0, owners)).fetchall()
+    given_up = [row for row in left if not stopped and is_poisonous(row[5])]
     if tell is not None:
         outbox.append(db, _told_of_cut(db, final, given_up, tell), at)
     _end_left(db, final, "unknown", at)
     _end_left(db, given_up, "abandoned", at)
     auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[6]) for row in given_up])
-    queued = [row for row in left if stopped is not None or not is_poisonous(row[5])]
+    queued = [row for row in left if stopped or not is_poisonous(row[5])]
     if queued:
         db.execute(
             "UPDATE runs_live SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, fence = fence + 1, "
             "crashes = crashes + ?2 WHERE (sid, kind, run_for) IN "
             "(SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))",
-            (_encode(queued).decode(), int(stopped is None)),
+            (_encode(queued).decode(), int(not stopped)),
         )
-    outbox.free(db, lane)
+    outbox.free(db, lane, owners)
     return len(queued)
 
 

@@ -14,10 +14,10 @@ from noonbell.ports import (
     QuietChanges,
     ScheduleFilter,
     TakeTurn,
-    TellCut,
 )
 from noonbell.store.sqlite import asking, auditing, by_policy, editing, pruning, stored
 from noonbell.store.sqlite.connection import Connection
+from noonbell.store.waking import Wanted
 
 
 class DurableOnSqlite:
@@ -51,16 +51,22 @@ class DurableOnSqlite:
     async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
         return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)
 
-    async def claim_by_policy(self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
-        return await self._connection.run(
-            lambda db: by_policy.claim(db, take_turn, lane=lane, owner=owner, now=now, limit=limit)
-        )
+    async def claim_by_policy(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        take_turn: TakeTurn,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
+        wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
+        return await self._connection.run(lambda db: by_policy.claim(db, take_turn, wanted, owner=owner, now=now))
 
     async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
         return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, via))
-
-    async def take_over(self, lane: str, at: int, tell: TellCut | None = None, *, stopped: str | None = None) -> int:
-        return await self._connection.run(lambda db: by_policy.take_over(db, lane, at, tell, stopped))
 
     async def put_quiet_hours(
         self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None

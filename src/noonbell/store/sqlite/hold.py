@@ -3,6 +3,10 @@
 A scheduler's name is an exclusive lock on a small file beside the database. The system frees it when the process ends,
 however it ends; so a lock that can be taken means that its last holder is dead, and one that cannot means that it
 lives. The file's content tells who that is.
+
+The name of an engine is never used again, so its file goes with it: whoever releases the name takes the file away, and
+whoever finds the engine dead does (`forget`). Other names are taken again and again, and their files stay: a process
+that has opened a file and not locked it yet must not find that it is another's by now.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import weakref
 from pathlib import Path
 from typing import Final
 
+from noonbell.core.presence import ENGINE
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
 
 logger = logging.getLogger("noonbell.store")
@@ -40,15 +45,19 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class FileHold:
     """A held lock file."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, fleeting: Path | None = None) -> None:
         self._descriptor: int | None = descriptor
+        self._fleeting = fleeting  # the file itself, where it goes with the name
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             _held.discard(self)
             try:
-                os.ftruncate(descriptor, 0)
+                if self._fleeting is not None:
+                    self._fleeting.unlink(missing_ok=True)
+                else:
+                    os.ftruncate(descriptor, 0)
             except OSError:
                 logger.warning("A lock file could not be emptied; the name is free all the same")
             finally:
@@ -101,9 +110,17 @@ def take(database: Path, name: str, holder: str) -> FileHold:
     except OSError as error:
         os.close(descriptor)
         raise StoreUnavailableError(f"The lock file {path} cannot be used: {error.strerror}") from error
-    hold = FileHold(descriptor)
+    hold = FileHold(descriptor, path if name.startswith(ENGINE) else None)
     _held.add(hold)
     return hold
+
+
+def forget(database: Path, name: str) -> None:
+    """Take away the file of an engine that is dead: nobody will ever lock it again."""
+    try:
+        lock_path(database, name).unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("The lock file of a dead engine could not be removed: %s", error.strerror)
 
 
 def _lock(descriptor: int) -> None:

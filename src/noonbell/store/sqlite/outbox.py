@@ -5,7 +5,7 @@ whoever appends one adds the row where it is missing, and whoever delivers the l
 transaction of the change itself. So no message is ever without a stream that wakes.
 
 `append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into
-the outbox, `free` to the take-over of a lane.
+the outbox, `free` to the take-over from dead engines.
 """
 
 from __future__ import annotations
@@ -74,10 +74,12 @@ def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> 
     )
 
 
-def free(db: apsw.Connection, lane: str) -> None:
-    """The lane's last engine is dead: what it was delivering is free again, and counts as tried once more."""
+def free(db: apsw.Connection, lane: str, owners: str) -> None:
+    """What these owners (a JSON list) were delivering is free again, and counts as tried once more."""
     db.execute(
-        "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE lane = ? AND owner IS NOT NULL", (lane,)
+        "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE lane = ? AND owner IN "
+        "(SELECT value FROM json_each(?))",
+        (lane, owners),
     )
 
 

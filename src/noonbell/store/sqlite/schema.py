@@ -269,6 +269,22 @@ MIGRATIONS: Final = (
     -- lists of the rarer kinds, in the order of sids; most schedules are cron, and cost nothing here
     CREATE INDEX idx_schedules_type ON schedules (team, type) WHERE type <> 'cron' AND removed_at IS NULL;
     """,
+    """
+    -- What engines tell of themselves. Whether one is alive is not told here: that is the lock on its name.
+    CREATE TABLE engines (
+        instance TEXT PRIMARY KEY,
+        lane NOT NULL,
+        host NOT NULL,
+        pid NOT NULL,
+        version NOT NULL,
+        zone_data NOT NULL,
+        joined_at NOT NULL,
+        up_since NOT NULL,
+        state NOT NULL,
+        load NOT NULL,
+        seen_at NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.

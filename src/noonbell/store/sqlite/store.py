@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from noonbell.core.presence import LANE, up_since
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -26,15 +25,17 @@ from noonbell.store.sqlite import claiming, declaring, paging, settling
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.documents import DocumentsOnSqlite
 from noonbell.store.sqlite.durable import DurableOnSqlite
+from noonbell.store.sqlite.engines import EnginesOnSqlite
 from noonbell.store.sqlite.history import HistoryOnSqlite
 from noonbell.store.sqlite.hold import FileHold, holder_of, take
 from noonbell.store.sqlite.outbox import OutboxOnSqlite
 from noonbell.store.survey import SurveyOnSqlite
+from noonbell.store.waking import WakingOnSqlite
 
 
 class SqliteStore(
-    DurableOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnSqlite, BacklogOnSqlite, ComingOnSqlite,
-    SurveyOnSqlite,
+    DurableOnSqlite, EnginesOnSqlite, OutboxOnSqlite, HistoryOnSqlite, DocumentsOnSqlite, BacklogOnSqlite,
+    ComingOnSqlite, SurveyOnSqlite, WakingOnSqlite,
 ):  # fmt: skip
     """A ledger in one file."""
 
@@ -69,16 +70,6 @@ class SqliteStore(
 
     async def holder(self, name: str) -> str | None:
         return holder_of(self.path, name)
-
-    async def lanes_up(self) -> dict[str, int]:
-        sql = (
-            "SELECT managed_by, at, instance, event, detail FROM lifecycle l WHERE substr(managed_by, 1, 5) = ? "
-            "AND event = 'init-ok' AND NOT EXISTS (SELECT 1 FROM lifecycle later WHERE later.id > l.id "
-            "AND later.managed_by = l.managed_by AND later.event <> 'stop-start')"
-        )
-        started = [LifecycleEvent(*row) for row in await self._read(sql, (LANE,))]
-        since = {event.managed_by: up_since([event], await self.holder(event.managed_by)) for event in started}
-        return {name.removeprefix(LANE): at for name, at in since.items() if at is not None}
 
     # --- declaring ------------------------------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ class MessageCases(StorageCases):
             await send(store, T0, "elsewhere", z="2")
             await store.claim_streams(LANE, ME, T0, 10)
             await store.claim_streams("elsewhere", ME, T0, 10)
-            await store.take_over(LANE, T0 + SECOND)
+            await store.take_over(LANE, OTHER_ME, T0 + SECOND)
             assert await store.owned_streams(ME) == [2]
             (stream,) = (await store.claim_streams(LANE, OTHER_ME, T0 + SECOND, 10)).streams
             assert (stream.sid, stream.attempt) == (1, 1)

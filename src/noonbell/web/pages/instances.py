@@ -1,10 +1,11 @@
-"""Which engines are alive, and how the one in this process is doing."""
+"""Which engines are alive on which lanes, what they have in hand, and how the one in this process is doing."""
 
 from __future__ import annotations
 
 from fastapi.responses import Response
 
 from noonbell import __version__
+from noonbell.core.presence import EngineRecord
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
 from noonbell.web.times import moment
@@ -15,14 +16,12 @@ router = page_router()
 @router.get("/instances")
 async def show(visitor: Visiting) -> Response:
     service = visitor.service
-    lanes = []
-    for lane, since in sorted((await service.store.lanes_up()).items()):
-        holder = await service.store.holder(f"lane:{lane}") if visitor.caller.manages_teams else None
-        here = lane == service.settings.lane and service.schedules.running
-        lanes.append({"lane": lane, "since": moment(since), "here": here, "holder": holder})
+    engines = await service.store.engines(service.clock.now())
     return visitor.page(
         "instances.html",
-        lanes=lanes,
+        engines=[_shown(visitor, one) for one in engines],
+        versions=sorted({one.version for one in engines}),
+        zone_data=sorted({one.zone_data for one in engines}),
         version=__version__,
         started_at=None if service.started_at is None else moment(service.started_at),
         lane=service.settings.lane,
@@ -32,6 +31,23 @@ async def show(visitor: Visiting) -> Response:
         measured=service.schedules.metrics or {},
         verbs=_verbs(visitor) if visitor.caller.manages_teams else [],
     )
+
+
+def _shown(visitor: Visiting, one: EngineRecord) -> dict[str, object]:
+    """An engine as it is shown; where it runs is told to those who look after teams."""
+    return {
+        "lane": one.lane,
+        "state": one.state,
+        "here": one.instance == visitor.service.schedules.instance,
+        "joined_at": moment(one.joined_at),
+        "up_since": moment(one.up_since),
+        "seen_seconds": one.seen_ago_us / 1_000_000,
+        "version": one.version,
+        "zone_data": one.zone_data,
+        "load": one.load,
+        "where": f"{one.host}, process {one.pid}" if visitor.caller.manages_teams else None,
+        "instance": one.instance if visitor.caller.manages_teams else None,
+    }
 
 
 def _verbs(visitor: Visiting) -> list[dict[str, object]]:

@@ -1,0 +1,150 @@
+"""Engines in plain dicts: who has joined which lane, who of them is alive, and what the dead have left.
+
+An engine is alive for as long as its name is held. In memory that ends with `release` or `kill`, so a dead one is known
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name, lanes_up
+from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome, StoredSchedule
+from noonbell.core.turns import definition_of
+from noonbell.ports import Rescue, TellCut
+from noonbell.store import memory_outbox
+from noonbell.store.memory_tables import MemoryData, Transaction
+
+
+class EnginesInMemory:
+    """The verbs of ScheduleStore for engines."""
+
+    data: MemoryData
+    _tables: Callable[[], MemoryData]
+    _transaction: Callable[[], Transaction]
+    _stored: Callable[[int], StoredSchedule]
+
+    lease_seconds: float = 0.0
+
+    async def join(self, engine: EngineRecord) -> int:
+        with self._transaction() as tx:
+            beside = [one for one in self._alive() if one.lane == engine.lane]
+            up_since = lanes_up(beside).get(engine.lane, engine.up_since)
+            tx.put(self.data.engines, engine.instance, replace(engine, up_since=up_since))
+            tx.put(self.data.seen, engine.instance, engine.joined_at)
+        return up_since
+
+    async def beat(self, sign: EngineSign) -> None:
+        with self._transaction() as tx:
+            before = self.data.engines.get(sign.instance)
+            if before is not None:
+                told = replace(
+                    before, up_since=sign.up_since, state=sign.state, zone_data=sign.zone_data, load=sign.load
+                )
+                tx.put(self.data.engines, sign.instance, told)
+                tx.put(self.data.seen, sign.instance, sign.at)
+
+    async def leave(self, instance: str) -> None:
+        with self._transaction() as tx:
+            _forget(tx, self.data, [instance])
+
+    async def engines(self, now: int) -> list[EngineRecord]:
+        seen = self._tables().seen
+        found = [replace(one, seen_ago_us=max(now - seen[one.instance], 0)) for one in self._alive()]
+        return sorted(found, key=lambda one: (one.lane, one.joined_at, one.instance))
+
+    async def dead_engines(self, lane: str) -> list[str]:
+        self._tables()
+        return self._dead(lane)
+
+    async def lanes_up(self) -> dict[str, int]:
+        self._tables()
+        return lanes_up(self._alive())
+
+    def _alive(self) -> list[EngineRecord]:
+        return [one for one in self.data.engines.values() if self._lives(one.instance)]
+
+    def _dead(self, lane: str) -> list[str]:
+        joined = (one.instance for one in self.data.engines.values() if one.lane == lane)
+        return sorted(instance for instance in joined if not self._lives(instance))
+
+    def _lives(self, instance: str | None) -> bool:
+        return instance is not None and engine_name(instance) in self.data.held
+
+    # --- taking over ----------------------------------------------------------------------------------------------
+
+    async def take_over(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
+        queued = 0
+        with self._transaction() as tx:
+            dead = [] if stopped else self._dead(lane)
+            if not stopped:
+                self._record_crashes(tx, lane, dead, owner, at)
+                _forget(tx, self.data, dead)
+
+            def left(by: str | None) -> bool:
+                return by == owner if stopped else not self._lives(by)
+
+            for sid, durable in self.data.durable.items():
+                if durable["lane"] == lane:
+                    lives = [one for one in self.data.live.get(sid, {}).values() if one.state == "running"]
+                    queued += self._free_runs(tx, [one for one in lives if left(one.owner)], at, tell, stopped=stopped)
+            memory_outbox.free(tx, self.data, lane, left)
+        return Rescue(queued, dead)
+
+    def _free_runs(self, tx: Transaction, lives: list[LiveRun], at: int, tell: TellCut | None, *, stopped: bool) -> int:
+        """Queue the runs of one schedule again, or end them; returns how many are queued."""
+        final: list[tuple[LiveRun, Outcome]] = []
+        given_up: list[tuple[LiveRun, Outcome]] = []
+        queued = 0
+        for live in lives:
+            sid = live.sid
+            attempt = Attempt(
+                sid, live.run_for, live.kind, live.attempt, "unknown", live.cause, live.attempt_at or at, at,
+                live.owner or "", CUT_OFF if stopped else INTERRUPTED,
+            )  # fmt: skip
+            tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
+            if live.kind == "manual" or definition_of(self.data.durable[sid]["definition"]).at_most_once:
+                final.append((live, "unknown"))
+            elif not stopped and is_poisonous(live.crashes):
+                given_up.append((live, "abandoned"))
+                row = self.data.schedules[sid]
+                told = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)
+                tx.tell([quarantined(*told, team=row["team"])])
+            else:
+                again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
+                tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + (not stopped)))
+                queued += 1
+        ended = (*final, *given_up)
+        if not ended:
+            return queued
+        sid = ended[0][0].sid
+        if tell is not None:
+            seen = self._stored(sid)
+            for live, outcome in ended:
+                memory_outbox.append(tx, self.data, tell(seen, live, outcome), at)
+        tx.end_together(final, at)
+        tx.end_together(given_up, at)
+        tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"])
+        return queued
+
+    def _record_crashes(self, tx: Transaction, lane: str, dead: list[str], owner: str, at: int) -> None:
+        """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+        events = [event for event in self.data.lifecycle.values() if event.managed_by == lane_name(lane)]
+        last = {event.instance: event.event for event in events}
+        if events and events[-1].instance not in dead and not self._lives(events[-1].instance):
+            dead = sorted([*dead, events[-1].instance])
+        for instance in dead:
+            if last.get(instance) in ("init-ok", "stop-start"):
+                tx.record(LifecycleEvent(lane_name(lane), at, instance, "crash", f"found by {owner}"))
+
+
+def _forget(tx: Transaction, data: MemoryData, instances: list[str]) -> None:
+    for instance in instances:
+        if instance in data.engines:
+            tx.delete(data.engines, instance)
+            tx.delete(data.seen, instance)

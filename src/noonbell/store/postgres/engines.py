@@ -1,0 +1,152 @@
+"""Engines on PostgreSQL: who has joined which lane, who of them is alive, and what the dead have left.
+
+An engine is alive while its lease lasts, by the clock of the database (see `leases`). A rescue takes away the leases
+that have run out, and with them the right to write. Every verb of their holders shares a lock on its lease; where one
+is under way, or the lease is being renewed at that moment, it is left alone. What is then owned by nobody that has a
+lease is an orphan. So nobody writes as the owner of a run that was given to another, and nothing that a living
+engine has in hand is touched.
+
+Locks are taken in the order of all verbs (`by_policy`), and those of leases before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from noonbell.core.presence import ENGINE, EngineRecord, EngineSign, lane_name
+from noonbell.core.records import AT_ONCE, LifecycleEvent
+from noonbell.ports import Rescue, TellCut
+from noonbell.store.postgres import by_policy, hints
+from noonbell.store.postgres.connection import Connection, storable
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+# Spaces of advisory locks; the second number is the lane.
+_JOINING: Final = 1_313_820_751
+_RESCUING: Final = 1_313_820_752
+
+_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, load"
+_FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
+_OF: Final = ", ".join(f"e.{name}" for name in _COLUMNS.split(", "))
+_LEASE: Final = f"i.name = '{ENGINE}' || e.instance"
+_LASTS: Final = "i.expires_at > clock_timestamp()"
+
+_UP: Final = f"""
+    SELECT e.lane, min(e.up_since) FROM engines e JOIN instances i ON {_LEASE}
+    WHERE {_LASTS} AND e.state <> 'starting' AND ($1::text IS NULL OR e.lane = $1) GROUP BY e.lane
+"""
+_DEAD: Final = f"""
+    SELECT e.instance FROM engines e LEFT JOIN instances i ON {_LEASE}
+    WHERE e.lane = $1 AND ({_LASTS}) IS NOT TRUE ORDER BY e.instance
+"""
+# Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
+# older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
+# later look, when the server has ended that; to wait for it would keep this engine from its own work. After a restart
+# of the server everybody has the time of a lease to renew his.
+_TAKE_LEASES: Final = f"""
+    DELETE FROM instances WHERE name IN (
+        SELECT i.name FROM instances i WHERE i.expires_at <= clock_timestamp() AND i.name <> '{ENGINE}' || $4
+        AND pg_postmaster_start_time() + make_interval(secs => $3) <= clock_timestamp() AND (
+            i.name = $2
+            OR (starts_with(i.name, '{ENGINE}') AND (
+                EXISTS (SELECT 1 FROM engines e WHERE {_LEASE} AND e.lane = $1)
+                OR i.expires_at <= clock_timestamp() - interval '1 hour'
+            ))
+        ) FOR UPDATE SKIP LOCKED
+    )
+"""
+_FORGET: Final = f"""
+    DELETE FROM engines e WHERE e.lane = $1 AND NOT EXISTS (SELECT 1 FROM instances i WHERE {_LEASE})
+    RETURNING e.instance
+"""
+
+
+async def join(db: Connection, engine: EngineRecord) -> int:
+    # two that start together: the second one sees the first, or the other way round
+    await db.execute(f"SELECT pg_advisory_xact_lock({_JOINING}, hashtext($1))", engine.lane)
+    up_since = (await lanes_up(db, engine.lane)).get(engine.lane, engine.up_since)
+    await db.execute(
+        f"INSERT INTO engines ({_COLUMNS}, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
+        "clock_timestamp()) ON CONFLICT (instance) DO UPDATE SET lane = excluded.lane, host = excluded.host, "
+        "pid = excluded.pid, version = excluded.version, zone_data = excluded.zone_data, "
+        "joined_at = excluded.joined_at, up_since = excluded.up_since, state = excluded.state, "
+        "load = excluded.load, seen_at = excluded.seen_at",
+        engine.instance, engine.lane, storable(engine.host), engine.pid, engine.version, engine.zone_data,
+        engine.joined_at, up_since, engine.state, _load(engine.load),
+    )  # fmt: skip
+    return up_since
+
+
+async def beat(db: Connection, sign: EngineSign) -> None:
+    await db.execute(
+        "UPDATE engines SET seen_at = clock_timestamp(), up_since = $2, state = $3, zone_data = $4, load = $5 "
+        "WHERE instance = $1",
+        sign.instance, sign.up_since, sign.state, sign.zone_data, _load(sign.load),
+    )  # fmt: skip
+
+
+async def leave(db: Connection, instance: str) -> None:
+    await db.execute("DELETE FROM engines WHERE instance = $1", instance)
+
+
+async def alive(db: Connection) -> list[EngineRecord]:
+    rows = await db.fetch(
+        f"SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8 "
+        f"FROM engines e JOIN instances i ON {_LEASE} WHERE {_LASTS} ORDER BY e.lane, e.joined_at, e.instance"
+    )
+    return [EngineRecord(**dict(zip(_FIELDS, (*row[:9], _decode(row[9]), row[10]), strict=True))) for row in rows]
+
+
+async def dead(db: Connection, lane: str) -> list[str]:
+    return [row[0] for row in await db.fetch(_DEAD, lane)]
+
+
+async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
+    return {row[0]: row[1] for row in await db.fetch(_UP, lane)}
+
+
+async def rescue(
+    db: Connection, lane: str, owner: str, at: int, tell: TellCut | None, *, patience: float | None
+) -> Rescue:
+    """Leases count as run out where the server has been up for longer than `patience`; without any, none does."""
+    if not await db.fetchval(f"SELECT pg_try_advisory_xact_lock({_RESCUING}, hashtext($1))", lane):
+        return Rescue(0, [])  # another engine is at it at this moment
+    if patience is not None:
+        await db.execute(_TAKE_LEASES, lane, lane_name(lane), patience, owner)
+    gone = sorted(row[0] for row in await db.fetch(_FORGET, lane))
+    crashes = await _crashes(db, lane, gone, owner, at)
+    queued = await by_policy.take_over(db, lane, at, tell, events=crashes)
+    await hints.give(db, {lane: AT_ONCE} if queued else {})
+    return Rescue(queued, gone)
+
+
+async def hand_over(db: Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
+    queued = await by_policy.take_over(db, lane, at, tell, stopped=owner)
+    await hints.give(db, {lane: AT_ONCE} if queued else {})
+    return Rescue(queued, [])
+
+
+async def _crashes(db: Connection, lane: str, gone: Sequence[str], owner: str, at: int) -> list[LifecycleEvent]:
+    """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+    name = lane_name(lane)
+    before = await db.fetchval(
+        "SELECT l.instance FROM (SELECT instance FROM lifecycle WHERE managed_by = $1 ORDER BY managed_by DESC, "
+        f"id DESC LIMIT 1) l WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.name = '{ENGINE}' || l.instance)",
+        name,
+    )
+    silent = sorted({*gone} | ({before} if before is not None else set()))
+    rows = await db.fetch(
+        "SELECT b.instance, (SELECT l.event FROM lifecycle l WHERE l.managed_by = $1 AND l.instance = b.instance "
+        "ORDER BY l.id DESC LIMIT 1) FROM unnest($2::text[]) AS b (instance)",
+        name, silent,
+    )  # fmt: skip
+    cut = sorted(row[0] for row in rows if row[1] in ("init-ok", "stop-start"))
+    return [LifecycleEvent(name, at, one, "crash", f"found by {owner}") for one in cut]
+
+
+def _load(load: dict[str, Any]) -> str:
+    return storable(_encode(load).decode()) or ""

@@ -1,0 +1,71 @@
+"""Hints: engines that wait are told that something has come that is due sooner.
+
+Whoever creates, edits or asks for something sends `lane instant` along with his commit (`NOTIFY`), and the thread that
+keeps the leases listens. A hint is worth a look, and nothing more: one that is lost costs what an engine waits at most,
+and one too many costs a look. Behind a pooler nobody listens, since a session is not one's own there.
+
+The hot verbs, claiming and settling, send none: commits that notify wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from noonbell.core.records import DurableSchedule, Edit, StoredSchedule
+from noonbell.ports import MakeEdit
+from noonbell.store.postgres.connection import Connection
+
+if TYPE_CHECKING:
+    import asyncpg
+
+# Schemas of one database are ledgers of their own.
+_CHANNEL: Final = "'noonbell:' || current_schema()"
+
+
+async def give(db: Connection, wakes: Mapping[str, int]) -> None:
+    """Tell the engines of these lanes, with the commit, when there is something to look at."""
+    if wakes:
+        told = [f"{at} {lane}" for lane, at in sorted(wakes.items())]
+        await db.execute(f"SELECT pg_notify({_CHANNEL}, t) FROM unnest($1::text[]) AS t", told)
+
+
+def read(payload: str) -> tuple[str, int] | None:
+    """Lane and instant of a hint; None where it is not one of ours."""
+    at, _, lane = payload.partition(" ")
+    return (lane, int(at)) if lane and at.isdecimal() else None
+
+
+async def channel_for(db: asyncpg.Connection[asyncpg.Record]) -> str | None:
+    """Where a connection can listen; None where its session is not its own."""
+    for _ in range(2):
+        channel, pid = await db.fetchrow(f"SELECT {_CHANNEL}, pg_backend_pid()") or (None, 0)
+        if pid != db.get_server_pid():
+            return None
+    return channel
+
+
+class Noting:
+    """The earliest wake-up of each lane, among what is written."""
+
+    def __init__(self) -> None:
+        self.wakes: dict[str, int] = {}
+
+    def note(self, lane: str | None, at: int | None) -> None:
+        if lane is not None and at is not None:
+            self.wakes[lane] = min(at, self.wakes.get(lane, at))
+
+    def created(self, created: Sequence[DurableSchedule]) -> None:
+        for new in created:
+            self.note(new.lane, new.next_run_at)
+
+    def edits(self, edit: MakeEdit) -> MakeEdit:
+        """The same edit; what it makes is noted."""
+
+        def noted(stored: StoredSchedule) -> Edit | None:
+            made = edit(stored)
+            if made is not None:
+                self.note(stored.lane, made.turn.next_run_at)
+            return made
+
+        return noted

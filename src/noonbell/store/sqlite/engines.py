@@ -1,0 +1,119 @@
+"""Engines on SQLite: who has joined which lane, and what the dead have left.
+
+Whether one is alive is not in the file: it is the lock on its name (see `hold`). So a dead engine is known at once, and
+one that is alive is never taken for dead, however long it stands still. Whoever looks for the dead holds the write lock
+of the file meanwhile: nobody joins or claims in between.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name, lanes_up
+from noonbell.core.records import LifecycleEvent
+from noonbell.ports import Rescue, TellCut
+from noonbell.store.sqlite import by_policy, declaring
+from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.hold import forget, holder_of
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, load"
+_FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
+_OWNERS: Final = """
+    SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedules s ON s.sid = l.sid
+    WHERE s.lane = ?1 AND l.state = 'running'
+    UNION SELECT owner FROM outbox_streams WHERE lane = ?1 AND owner IS NOT NULL
+"""
+_LAST_EVENT: Final = "SELECT event FROM lifecycle WHERE managed_by = ? AND instance = ? ORDER BY id DESC LIMIT 1"
+
+
+class EnginesOnSqlite:
+    """The verbs of ScheduleStore for engines, as a part of the store. Each is one transaction."""
+
+    path: Path
+    _connection: Connection
+
+    lease_seconds: float = 0.0
+
+    async def join(self, engine: EngineRecord) -> int:
+        return await self._connection.run(lambda db: self._join(db, engine))
+
+    def _join(self, db: apsw.Connection, engine: EngineRecord) -> int:
+        beside = [one for one in _joined(db, engine.joined_at, engine.lane) if self._lives(one.instance)]
+        up_since = lanes_up(beside).get(engine.lane, engine.up_since)
+        db.execute(
+            f"INSERT OR REPLACE INTO engines ({_COLUMNS}, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                engine.instance, engine.lane, engine.host, engine.pid, engine.version, engine.zone_data,
+                engine.joined_at, up_since, engine.state, _encode(engine.load).decode(), engine.joined_at,
+            ),
+        )  # fmt: skip
+        return up_since
+
+    async def beat(self, sign: EngineSign) -> None:
+        sql = "UPDATE engines SET seen_at = ?, up_since = ?, state = ?, zone_data = ?, load = ? WHERE instance = ?"
+        told = (sign.at, sign.up_since, sign.state, sign.zone_data, _encode(sign.load).decode(), sign.instance)
+        await self._connection.run(lambda db: db.execute(sql, told))
+
+    async def leave(self, instance: str) -> None:
+        sql = "DELETE FROM engines WHERE instance = ?"
+        await self._connection.run(lambda db: db.execute(sql, (instance,)))
+
+    async def engines(self, now: int) -> list[EngineRecord]:
+        joined = await self._connection.run(lambda db: _joined(db, now), write=False)
+        return [one for one in joined if self._lives(one.instance)]
+
+    async def dead_engines(self, lane: str) -> list[str]:
+        joined = await self._connection.run(lambda db: _joined(db, 0, lane), write=False)
+        return sorted(one.instance for one in joined if not self._lives(one.instance))
+
+    async def lanes_up(self) -> dict[str, int]:
+        return lanes_up(await self.engines(0))
+
+    async def take_over(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
+        if stopped:
+            queued = await self._connection.run(
+                lambda db: by_policy.take_over(db, lane, at, tell, gone=[owner], stopped=True)
+            )
+            return Rescue(queued, [])
+        return await self._connection.run(lambda db: self._rescue(db, lane, owner, at, tell))
+
+    def _rescue(self, db: apsw.Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
+        dead = sorted(one.instance for one in _joined(db, at, lane) if not self._lives(one.instance))
+        self._record_crashes(db, lane, dead, owner, at)
+        db.execute("DELETE FROM engines WHERE instance IN (SELECT value FROM json_each(?))", (_encode(dead).decode(),))
+        gone = [row[0] for row in db.execute(_OWNERS, (lane,)) if not self._lives(row[0])]
+        queued = by_policy.take_over(db, lane, at, tell, gone=gone, stopped=False)
+        for instance in dead:
+            forget(self.path, engine_name(instance))
+        return Rescue(queued, dead)
+
+    def _record_crashes(self, db: apsw.Connection, lane: str, dead: list[str], owner: str, at: int) -> None:
+        """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+        name = lane_name(lane)
+        last: Any = db.execute(
+            "SELECT instance FROM lifecycle WHERE managed_by = ? ORDER BY id DESC LIMIT 1", (name,)
+        ).get
+        if last is not None and last not in dead and not self._lives(last):
+            dead = sorted([*dead, last])
+        for instance in dead:
+            if db.execute(_LAST_EVENT, (name, instance)).get in ("init-ok", "stop-start"):
+                declaring.record(db, LifecycleEvent(name, at, instance, "crash", f"found by {owner}"))
+
+    def _lives(self, instance: str) -> bool:
+        return holder_of(self.path, engine_name(instance)) is not None
+
+
+def _joined(db: apsw.Connection, now: int, lane: str | None = None) -> list[EngineRecord]:
+    """All that have joined and not left, dead or alive."""
+    sql = f"SELECT {_COLUMNS}, max(?1 - seen_at, 0) FROM engines WHERE ?2 IS NULL OR lane = ?2 ORDER BY 2, 7, 1"
+    rows: list[Any] = db.execute(sql, (now, lane)).fetchall()
+    return [EngineRecord(**dict(zip(_FIELDS, (*row[:9], _decode(row[9]), row[10]), strict=True))) for row in rows]

@@ -1,0 +1,145 @@
+"""When schedules wake: the verbs behind a timeline in front of a store, one small class per store.
+
+`wake_times` tells the truth about some schedules, each by its key. `coming_wakes` goes through the wake-ups of a lane
+in their order, page by page. Neither locks or changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from noonbell.store.memory_tables import MemoryData
+
+_encode = msgspec.json.Encoder().encode
+
+# The upper bound: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
+_COMING: Final = """
+    SELECT next_run_at, sid FROM schedules
+    WHERE enabled = 1 AND lane = {lane} AND next_run_at >= {at} AND next_run_at <= {upto}
+        AND (next_run_at > {at} OR sid > {sid})
+    ORDER BY next_run_at, sid LIMIT {limit}
+"""
+_COMING_LIVE: Final = """
+    SELECT DISTINCT l.wake_at, l.sid FROM runs_live l JOIN schedules s ON s.sid = l.sid
+    WHERE l.state <> 'running' AND s.lane = {lane} AND l.wake_at >= {at} AND l.wake_at <= {upto}
+        AND (l.wake_at > {at} OR l.sid > {sid})
+    ORDER BY l.wake_at, l.sid LIMIT {limit}
+"""
+
+
+class Wanted(NamedTuple):
+    """What a claim looks at: what is due in a lane by then, so many at most; if given, of these sids alone."""
+
+    lane: str
+    due_by: int
+    limit: int
+    among: Sequence[int] | None
+
+
+class WakingStore(Protocol):
+    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
+        """When these durable schedules wake: by their next occurrence or through a live run, whichever is first.
+
+        None where one has nothing to wake for now, as while its run is under way. Left out are those that do not exist,
+        were deleted, or are paused and have no live run that wants to go on.
+        """
+        ...
+
+    async def coming_wakes(
+        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
+    ) -> list[tuple[int, int]]:
+        """Wake-ups of a lane as (instant, sid), in their order, past `after` and up to `upto`.
+
+        Those of schedules, or with `live` those of live runs: all of them, whether it is their turn or not.
+        """
+        ...
+
+
+def _told(rows: Sequence[Any]) -> dict[int, int | None]:
+    """Rows of sid, whether it is enabled, its own wake-up and that of its live runs."""
+    found: dict[int, int | None] = {}
+    for sid, enabled, next_run_at, wake_at in rows:
+        times = [at for at in (next_run_at if enabled == 1 else None, wake_at) if isinstance(at, int)]
+        if times or enabled == 1:
+            found[sid] = min(times, default=None)
+    return found
+
+
+class WakingInMemory:
+    _tables: Callable[[], MemoryData]
+
+    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
+        data = self._tables()
+        rows = []
+        for sid in sids:
+            row, durable = data.schedules.get(sid), data.durable.get(sid)
+            if row is not None and durable is not None and row["removed_at"] is None:
+                rows.append((sid, row["enabled"], row["next_run_at"], data.durable_wake(sid, durable)))
+        return _told(rows)
+
+    async def coming_wakes(
+        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
+    ) -> list[tuple[int, int]]:
+        data = self._tables()
+        of_lane = [sid for sid, durable in data.durable.items() if durable["lane"] == lane]
+        if live:
+            runs = (run for sid in of_lane for run in data.live.get(sid, {}).values() if run.state != "running")
+            found: set[tuple[Any, int]] = {(run.wake_at, run.sid) for run in runs}
+        else:
+            rows = (data.schedules[sid] for sid in of_lane)
+            found = {(row["next_run_at"], row["sid"]) for row in rows if row["enabled"] == 1}
+        known = ((at, sid) for at, sid in found if isinstance(at, int))
+        return nsmallest(limit, (one for one in known if after < one and one[0] <= upto))
+
+
+class WakingOnSqlite:
+    _connection: Any
+
+    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
+        from noonbell.store.sqlite.by_policy import ITS_TURN  # noqa: PLC0415 - apsw, where this store is used
+
+        sql = f"""
+            SELECT s.sid, s.enabled, s.next_run_at, (
+                SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
+            )
+            FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value
+            WHERE s.lane IS NOT NULL AND s.removed_at IS NULL
+        """
+        told = (_encode(list(sids)).decode(),)
+        return _told(await self._connection.run(lambda db: db.execute(sql, told).fetchall(), write=False))
+
+    async def coming_wakes(
+        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
+    ) -> list[tuple[int, int]]:
+        sql = (_COMING_LIVE if live else _COMING).format(lane="?1", at="?2", sid="?3", upto="?4", limit="?5")
+        rows: list[tuple[int, int]] = await self._connection.run(
+            lambda db: db.execute(sql, (lane, *after, upto, limit)).fetchall(), write=False
+        )
+        return rows
+
+
+class WakingOnPostgres:
+    _connections: Any
+
+    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
+        from noonbell.store.postgres.by_policy import ITS_TURN  # noqa: PLC0415 - asyncpg, where this store is used
+
+        sql = f"""
+            SELECT s.sid, s.enabled, s.next_run_at, (
+                SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
+            )
+            FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL AND s.removed_at IS NULL
+        """
+        async with self._connections.reading() as db:
+            return _told(await db.fetch(sql, list(sids)))
+
+    async def coming_wakes(
+        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
+    ) -> list[tuple[int, int]]:
+        sql = (_COMING_LIVE if live else _COMING).format(lane="$1", at="$2", sid="$3", upto="$4", limit="$5")
+        async with self._connections.reading() as db:
+            return [(row[0], row[1]) for row in await db.fetch(sql, lane, *after, upto, limit)]

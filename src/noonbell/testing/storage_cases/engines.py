@@ -1,0 +1,289 @@
+"""Engines that share a lane: who is there, since when the lane is up, and what becomes of what the dead had in hand."""
+
+# ruff: noqa: S101 - asserting is what these cases are for
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name
+from noonbell.core.records import (
+    AT_ONCE,
+    MOST_CRASHES,
+    Definition,
+    DurableSchedule,
+    LifecycleEvent,
+    LiveRun,
+    OutboxMessage,
+    Outcome,
+    ScheduleColumns,
+    Settlement,
+    Start,
+    StoredSchedule,
+    Turn,
+)
+from noonbell.core.turns import look
+from noonbell.ports import AuditFilter, Hold, ScheduleStore
+from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
+
+LANE = "shared"
+A, B, C = "engine-a", "engine-b", "engine-c"
+
+
+def schedule(name: str, **definition: Any) -> DurableSchedule:
+    made = msgspec.json.encode(Definition(action={"kind": "callback", "name": "x"}, **definition)).decode()
+    columns = ScheduleColumns(name, "cron", "* * * * *", "UTC", None, "run_once", None, made)
+    return DurableSchedule(
+        name, columns, enabled=True, managed_by="suite", lane=LANE, cursor_at=T0, next_run_at=T0 + MINUTE,
+        anchor_at=None, zone_hash="z1", policies="{}",
+    )  # fmt: skip
+
+
+def record(instance: str, at: int = T0, lane: str = LANE) -> EngineRecord:
+    return EngineRecord(instance, lane, "host", 7, "1.2", "2026a", at, at)
+
+
+async def join(store: ScheduleStore, instance: str, at: int = T0, lane: str = LANE) -> tuple[Hold, int]:
+    """Come up on the lane; returns since when the lane is."""
+    hold = await store.hold(engine_name(instance), instance)
+    since = await store.join(record(instance, at, lane))
+    await store.record(LifecycleEvent(lane_name(lane), at, instance, "init-ok"))
+    await store.beat(EngineSign(instance, at, since, "up"))
+    return hold, since
+
+
+async def claim(store: ScheduleStore, owner: str, now: int, limit: int = 1) -> list[Start]:
+    def take_turn(stored: StoredSchedule) -> Turn:
+        return look(stored, now, T0)
+
+    return (await store.claim_by_policy(LANE, owner, now, limit, take_turn)).claimed.starts
+
+
+async def crashes(store: ScheduleStore) -> list[str]:
+    return [event.instance for event in await store.lifecycle(lane_name(LANE)) if event.event == "crash"]
+
+
+class EngineCases(StorageCases):
+    @asynccontextmanager
+    async def shared(self, *names: str, **definition: Any) -> AsyncIterator[tuple[ScheduleStore, ScheduleStore]]:
+        """Two handles on the same data, as of two processes, with these schedules; their sids count from 1."""
+        one = cast("ScheduleStore", await self.make_store())
+        await one.open()
+        two = cast("ScheduleStore", await self.reopen(one))
+        await two.open()
+        try:
+            await one.create_schedules([schedule(name, **definition) for name in names], T0, "suite")
+            yield one, two
+        finally:
+            await two.close()
+            await one.close()
+
+    async def test_engines_share_a_lane_and_are_told(self) -> None:
+        async with self.shared() as (one, two):
+            held = [await join(one, A), await join(two, B, T0 + SECOND), await join(two, C, T0, "other")]
+            await one.beat(
+                EngineSign(A, T0 + 2 * SECOND, T0 - SECOND, "stopping", "2026b", {"running": 3, "late": None})
+            )
+            for store in (one, two):
+                found = await store.engines(T0 + 5 * SECOND)
+                assert [(e.lane, e.instance, e.state) for e in found] == [
+                    ("other", C, "up"), (LANE, A, "stopping"), (LANE, B, "up"),
+                ]  # fmt: skip
+                told = found[1]
+                assert (told.host, told.pid, told.version, told.zone_data, told.joined_at) == (
+                    "host", 7, "1.2", "2026b", T0,
+                )  # fmt: skip
+                assert (told.up_since, told.load) == (T0 - SECOND, {"running": 3, "late": None})
+                assert 0 <= told.seen_ago_us <= 60 * SECOND
+                assert await store.lanes_up() == {"other": T0, LANE: T0 - SECOND}
+                assert await store.dead_engines(LANE) == []
+            for hold, _ in held:
+                hold.release()
+
+    async def test_who_joins_takes_over_since_when_the_lane_is_up(self) -> None:
+        async with self.shared() as (one, two):
+            first, since = await join(one, A)
+            assert since == T0
+            second, since = await join(two, B, T0 + MINUTE)
+            assert since == T0, "the lane has been up all the time"
+            await one.leave(A)
+            first.release()
+            third, since = await join(one, C, T0 + 2 * MINUTE)
+            assert since == T0, "the one that is left knows it"
+            assert await two.lanes_up() == {LANE: T0}
+            for instance, hold, store in ((B, second, two), (C, third, one)):
+                await store.leave(instance)
+                hold.release()
+            assert await one.lanes_up() == {}
+            fourth, since = await join(one, "engine-d", T0 + 3 * MINUTE)
+            assert since == T0 + 3 * MINUTE, "nothing was up in between"
+            fourth.release()
+
+    async def test_an_engine_that_only_begins_is_not_up(self) -> None:
+        async with self.shared() as (one, two):
+            hold = await one.hold(engine_name(A), A)
+            assert await one.join(record(A)) == T0
+            assert await two.lanes_up() == {}
+            other, since = await join(two, B, T0 + MINUTE)
+            assert since == T0 + MINUTE
+            hold.release()
+            other.release()
+
+    async def test_nothing_is_kept_of_a_sign_of_one_who_did_not_join(self) -> None:
+        async with self.shared() as (one, two):
+            hold = await one.hold(engine_name(A), A)
+            await one.beat(EngineSign(A, T0, T0, "up"))
+            await one.leave(A)
+            assert await two.engines(T0) == []
+            hold.release()
+
+    async def test_two_engines_never_both_start_a_run(self) -> None:
+        async with self.shared("a", "b", "c") as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            now = T0 + MINUTE
+            starts = [*(await claim(one, A, now)), *(await claim(two, B, now)), *(await claim(two, B, now, 10))]
+            assert sorted(start.sid for start in starts) == [1, 2, 3]
+            assert await claim(one, A, now, 10) == []
+            assert len(await one.owned(A)) == 1
+            assert len(await one.owned(B)) == 2
+            for hold, _ in held:
+                hold.release()
+
+    async def test_clocks_that_differ_do_not_turn_back_when_a_schedule_ran_last(self) -> None:
+        async with self.shared("a") as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            later = T0 + MINUTE + 5 * SECOND
+            (start,) = await claim(one, A, later)
+            await one.hand_back([start], A, AT_ONCE)
+            (again,) = await claim(two, B, T0 + MINUTE + SECOND, 10)
+            assert (again.sid, again.run_for) == (start.sid, start.run_for)
+            (row,) = await two.schedules("suite")
+            assert row["last_run_at"] == (await only_live(two, start.sid)).started_at == later
+            for hold, _ in held:
+                hold.release()
+
+    async def test_the_runs_of_the_dead_are_freed_and_those_of_the_living_are_not_touched(self) -> None:
+        async with self.shared("a", "b") as (one, two):
+            await join(one, A)
+            hold, _ = await join(two, B)
+            (lost,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
+            before = await only_live(two, kept.sid)
+            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, []), "both are alive"
+            one.kill()
+            await self.holder_dies()
+            assert await two.dead_engines(LANE) == [A]
+            assert [e.instance for e in await two.engines(T0)] == [B]
+            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (1, [A])
+            freed = await only_live(two, lost.sid)
+            assert (freed.state, freed.cause, freed.owner, freed.wake_at) == ("queued", "orphan", None, 0)
+            assert (freed.fence, freed.crashes) == (lost.fence + 1, 1)
+            assert await only_live(two, kept.sid) == before
+            assert await two.dead_engines(LANE) == []
+            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (0, []), "once is enough"
+            assert await crashes(two) == [A], "whoever finds a dead engine records its crash"
+            (again,) = await claim(two, B, T0 + 2 * MINUTE)
+            assert (again.sid, again.run_for, again.cause) == (lost.sid, lost.run_for, "orphan")
+            # whatever the dead one says now comes too late
+            late = Settlement(lost, A, "succeeded", T0 + 2 * MINUTE)
+            assert await two.settle([late]) == [late]
+            await two.hand_back([lost], A, T0 + 2 * MINUTE)
+            assert (await only_live(two, lost.sid)).owner == B
+            hold.release()
+
+    async def test_a_lane_is_freed_for_itself_alone(self) -> None:
+        async with self.shared("a") as (one, two):
+            await join(one, A)
+            hold, _ = await join(two, B, lane="other")
+            await claim(one, A, T0 + MINUTE)
+            one.kill()
+            await self.holder_dies()
+            assert await two.take_over("other", B, T0 + MINUTE) == (0, [])
+            assert (await only_live(two, 1)).owner == A
+            hold.release()
+
+    async def test_a_stop_hands_over_its_own_alone(self) -> None:
+        async with self.shared("a", "b") as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            (cut,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
+            assert await one.take_over(LANE, A, T0 + MINUTE, stopped=True) == (1, [])
+            freed = await only_live(one, cut.sid)
+            assert (freed.state, freed.cause, freed.crashes) == ("queued", "orphan", 0)
+            assert (await only_live(one, kept.sid)).owner == B
+            assert await crashes(one) == []
+            for hold, _ in held:
+                hold.release()
+
+    async def test_a_run_that_brings_down_engine_after_engine_is_given_up(self) -> None:
+        async with self.shared("a") as (one, two):
+            hold, _ = await join(two, B)
+            told: list[tuple[int, Outcome]] = []
+
+            def tell(_: StoredSchedule, live: LiveRun, outcome: Outcome) -> Sequence[OutboxMessage]:
+                told.append((live.crashes, outcome))
+                return []
+
+            killer = one
+            for death in range(1, MOST_CRASHES + 1):
+                instance = f"engine-{death}"
+                await join(killer, instance)
+                await claim(killer, instance, T0 + MINUTE)
+                killer.kill()
+                await self.holder_dies()
+                freed = await two.take_over(LANE, B, T0 + MINUTE, tell)
+                assert freed == (int(death < MOST_CRASHES), [instance])
+                killer = cast("ScheduleStore", await self.reopen(two))
+                await killer.open()
+            await killer.close()
+            assert told == [(MOST_CRASHES - 1, "abandoned")]
+            (run,) = await two.runs(1, T0, T0 + MINUTE)
+            assert run.outcome == "abandoned"
+            assert [e.event for _, e in await two.audit(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
+            assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
+            hold.release()
+
+    async def test_a_run_that_may_not_be_repeated_ends_with_its_engine(self) -> None:
+        async with self.shared("a", at_most_once=True) as (one, two):
+            await join(one, A)
+            hold, _ = await join(two, B)
+            await claim(one, A, T0 + MINUTE)
+            one.kill()
+            await self.holder_dies()
+            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [A])
+            (run,) = await two.runs(1, T0, T0 + MINUTE)
+            assert (run.outcome, await two.live(1)) == ("unknown", [])
+            hold.release()
+
+    async def test_streams_of_the_dead_are_freed_and_those_of_the_living_are_not(self) -> None:
+        async with self.shared("a", "b") as (one, two):
+            await join(one, A)
+            hold, _ = await join(two, B)
+            messages = [OutboxMessage(sid, LANE, f"m{sid}", "inbox", "{}", T0) for sid in (1, 2)]
+            await one.post_messages(messages, T0)
+            assert len((await one.claim_streams(LANE, A, T0, 1)).streams) == 1
+            assert len((await two.claim_streams(LANE, B, T0, 1)).streams) == 1
+            one.kill()
+            await self.holder_dies()
+            await two.take_over(LANE, B, T0)
+            (stream,) = (await two.claim_streams(LANE, "engine-x", T0, 10)).streams
+            assert stream.attempt == 1, "counted as tried"
+            assert len(await two.owned_streams(B)) == 1
+            hold.release()
+
+    async def test_one_that_ends_without_a_word_is_recorded_as_far_as_it_had_come(self) -> None:
+        async with self.shared() as (one, two):
+            hold, _ = await join(two, B)
+            await one.hold(engine_name(A), A)
+            await one.join(record(A))  # it never was up
+            left = await one.hold(engine_name(C), C)
+            await one.join(record(C))
+            for event in ("init-ok", "stop-start", "stop-end"):
+                await one.record(LifecycleEvent(lane_name(LANE), T0, C, cast("Any", event)))
+            left.release()  # it was cut off before it could leave
+            one.kill()
+            await self.holder_dies()
+            assert await two.take_over(LANE, B, T0) == (0, [A, C])
+            assert await crashes(two) == []
+            hold.release()

@@ -1,0 +1,200 @@
+"""When schedules wake, asked about some of them and about a lane: what a timeline in front of a store builds on."""
+
+# ruff: noqa: S101 - asserting is what these cases are for
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from noonbell.core.records import (
+    Definition,
+    DurableSchedule,
+    Edit,
+    ScheduleColumns,
+    Settlement,
+    Start,
+    StoredSchedule,
+    Turn,
+)
+from noonbell.core.turns import drop, look
+from noonbell.ports import LaneClaim, ScheduleStore
+from noonbell.store.waking import WakingStore
+from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
+
+LANE = "waking"
+_NEVER = (-1, -1)
+
+
+class _Store(ScheduleStore, WakingStore, Protocol):
+    """What these cases ask."""
+
+
+def _schedule(
+    name: str,
+    next_run_at: int | None = T0 + MINUTE,
+    *,
+    lane: str = LANE,
+    enabled: bool = True,
+    overlap: Any = "coalesce",
+) -> DurableSchedule:
+    definition = msgspec.json.encode(Definition(action={"kind": "callback", "name": "x"}, overlap=overlap)).decode()
+    columns = ScheduleColumns(name, "cron", "* * * * *", "UTC", None, "run_once", None, definition)
+    return DurableSchedule(
+        name, columns, enabled=enabled, managed_by="suite", lane=lane, cursor_at=T0, next_run_at=next_run_at,
+        anchor_at=None, zone_hash="z1", policies="{}",
+    )  # fmt: skip
+
+
+async def _claim(store: _Store, now: int, **narrowed: Any) -> LaneClaim:
+    def take_turn(stored: StoredSchedule) -> Turn:
+        return look(stored, now, T0)
+
+    return await store.claim_by_policy(LANE, ME, now, 100, take_turn, **narrowed)
+
+
+def _started(claim: LaneClaim) -> list[int]:
+    return [start.sid for start in claim.claimed.starts]
+
+
+async def _delete(store: _Store, schedule_id: str, at: int) -> None:
+    def edit(stored: StoredSchedule) -> Edit:
+        turn = drop(stored, at)
+        return Edit(turn.cursor_at, turn, stored.columns, None)
+
+    await store.edit_schedules([schedule_id], edit)
+
+
+class WakingCases(StorageCases):
+    @asynccontextmanager
+    async def waking(self, *created: DurableSchedule) -> AsyncIterator[_Store]:
+        """A new store with these schedules; their sids count from 1."""
+        store = cast("_Store", await self.make_store())
+        await store.open()
+        try:
+            await store.create_schedules(created, T0, "suite")
+            yield store
+        finally:
+            await store.close()
+
+    # --- claiming some ----------------------------------------------------------------------------------------------
+
+    async def test_a_claim_among_some_looks_at_those_that_are_due(self) -> None:
+        later, asleep = _schedule("later", T0 + 2 * MINUTE), _schedule("asleep", enabled=False)
+        created = (_schedule("a"), _schedule("b"), later, asleep, _schedule("elsewhere", lane="other"))
+        async with self.waking(*created) as store:
+            claim = await _claim(store, T0 + MINUTE, among=[5, 4, 3, 2, 99])
+            assert _started(claim) == [2]
+            assert (claim.claimed.looked, list(claim.stored)) == (1, [2])
+            assert claim.claimed.next_wake_at == T0 + 2 * MINUTE, "of the one that it has looked at"
+            assert _started(await _claim(store, T0 + MINUTE)) == [1], "the other one is still due"
+
+    async def test_a_claim_among_none_of_the_due_ones_changes_nothing(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b", T0 + 2 * MINUTE)) as store:
+            before = await ledger(store)
+            for among in ([], [2], [77]):
+                claim = await _claim(store, T0 + MINUTE, among=among)
+                assert (claim.claimed.looked, claim.claimed.starts, claim.claimed.next_wake_at) == (0, [], None)
+            assert await ledger(store) == before
+
+    async def test_a_claim_among_some_takes_the_earliest_first(self) -> None:
+        created = [_schedule(f"s{i}", T0 + at) for i, at in enumerate((30, 10, 20, 10))]
+        async with self.waking(*created) as store:
+            seen: list[int] = []
+
+            def take_turn(stored: StoredSchedule) -> Turn:
+                seen.append(stored.sid)
+                return look(stored, T0 + MINUTE, T0)
+
+            claim = await store.claim_by_policy(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
+            assert (sorted(seen[:2]), seen[2:], claim.claimed.full) == ([2, 4], [3], True)
+
+    async def test_a_claim_among_some_wakes_their_live_runs(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b", None)) as store:
+            (start,) = (await _claim(store, T0 + MINUTE)).claimed.starts
+            assert _started(await _claim(store, T0 + MINUTE, among=[1])) == [], "it executes"
+            await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + 9 * SECOND)
+            assert await store.ask("b", T0 + MINUTE, "suite") is not None
+            assert _started(await _claim(store, T0 + MINUTE + 8 * SECOND, among=[1])) == []
+            assert _started(await _claim(store, T0 + MINUTE + 9 * SECOND, among=[1])) == [1]
+            assert _started(await _claim(store, T0 + MINUTE + 9 * SECOND, among=[2])) == [2], "asked for"
+
+    async def test_a_claim_of_what_is_overdue_leaves_the_rest(self) -> None:
+        async with self.waking(_schedule("a", T0 + 5 * SECOND), _schedule("b", T0 + 8 * SECOND)) as store:
+            now = T0 + 9 * SECOND
+            seen: list[int] = []
+
+            def take_turn(stored: StoredSchedule) -> Turn:
+                seen.append(stored.sid)
+                return look(stored, now, T0)
+
+            claim = await store.claim_by_policy(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
+            assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
+            assert (await store.find_schedules(["a"]))[0].next_run_at == T0 + MINUTE
+
+    # --- when some wake ---------------------------------------------------------------------------------------------
+
+    async def test_wake_times_are_those_of_the_next_occurrence(self) -> None:
+        created = (_schedule("a"), _schedule("asleep", enabled=False), _schedule("never", None), _schedule("gone"))
+        async with self.waking(*created) as store:
+            await store.declare(declaration(created=[new("declared")]))
+            await _delete(store, "gone", T0 + SECOND)
+            assert await store.wake_times([5, 4, 3, 2, 1, 99]) == {1: T0 + MINUTE, 3: None}
+            assert await store.wake_times([]) == {}
+
+    async def test_wake_times_know_live_runs(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            assert await store.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}
+            await _claim(store, T0 + 2 * MINUTE)
+            assert await store.wake_times([1, 2]) == {1: None, 2: None}, "their runs are under way"
+            await _fail(store, starts[:1], T0 + 2 * MINUTE, wake_at=T0 + 2 * MINUTE + 5)
+            assert (await store.wake_times([1]))[1] in (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 5)
+            await store.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
+            assert await store.wake_times([2]) == {2: T0 + 2 * MINUTE}, "what has come meanwhile is due"
+
+    async def test_a_run_whose_turn_it_is_not_wakes_nobody(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
+            now = T0 + MINUTE
+            starts = (await _claim(store, now)).claimed.starts
+            await _fail(store, starts, now, wake_at=now + SECOND)
+            assert await store.wake_times([1, 2]) == {1: now + SECOND, 2: now + SECOND}
+            for name in ("a", "b"):
+                assert await store.ask(name, now, "suite") is not None
+            assert await store.wake_times([1, 2]) == {1: 0, 2: 0}, "what a person asks for comes first"
+            assert _started(await _claim(store, now, among=[1, 2])) == [1, 2]
+            assert await store.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
+            assert _started(await _claim(store, now + SECOND, among=[1, 2])) == [2]
+
+    # --- when a lane wakes ------------------------------------------------------------------------------------------
+
+    async def test_coming_wakes_are_paged_in_their_order(self) -> None:
+        instants = [T0 + 3, T0 + 1, T0 + 3, T0 + 3, T0 + 2, T0 + 9]
+        created = [_schedule(f"s{i}", at) for i, at in enumerate(instants)]
+        others = (_schedule("elsewhere", T0 + 1, lane="other"), _schedule("asleep", T0 + 1, enabled=False))
+        async with self.waking(*created, *others, _schedule("never", None)) as store:
+            expected = [(T0 + 1, 2), (T0 + 2, 5), (T0 + 3, 1), (T0 + 3, 3), (T0 + 3, 4)]
+            for size in (1, 2, 100):
+                found: list[tuple[int, int]] = []
+                while page := await store.coming_wakes(LANE, found[-1] if found else _NEVER, T0 + 8, size):
+                    assert len(page) <= size
+                    found += page
+                assert found == expected
+            assert await store.coming_wakes(LANE, (T0 + 3, 1 << 62), T0 + 9, 100) == [(T0 + 9, 6)]
+
+    async def test_coming_wakes_of_live_runs(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b"), _schedule("c")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            assert await store.coming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True) == [], "they execute"
+            for start, wait in zip(starts, (7, 5, 900), strict=True):
+                await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + wait * SECOND)
+            found = await store.coming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True)
+            assert found == [(T0 + MINUTE + 5 * SECOND, starts[1].sid), (T0 + MINUTE + 7 * SECOND, starts[0].sid)]
+            assert await store.coming_wakes(LANE, found[0], T0 + 9 * MINUTE, 100, live=True) == found[1:]
+            assert await store.coming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
+
+
+async def _fail(store: _Store, starts: Sequence[Start], at: int, wake_at: int) -> None:
+    assert await store.settle([Settlement(start, ME, "failed", at, wake_at, "no") for start in starts]) == []

@@ -1,0 +1,342 @@
+"""Several engines on one lane: each occurrence once, the dead are rescued, and the living are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonbell.engine import membership
+from noonbell.ledger import verify_store
+from noonbell.ports import ScheduleStore
+from noonbell.schedules import Call, Schedules
+from noonbell.store.memory import MemoryStore
+from noonbell.store.postgres import PostgresStore
+from noonbell.store.sqlite import SqliteStore
+from noonbell.testing import ManualClock
+from tests.schedules.test_postgres_trouble import until
+from tests.store.postgres_server import PostgresServer
+from tests.store.test_postgres_trouble import ShiftedClock
+
+NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
+ACTION = {"kind": "callback", "name": "work"}
+LANE = "lane:default"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _calm() -> None:
+    """Nothing is calmed here: the watch over the other engines is what is tested."""
+
+
+def lock_files(folder: Path) -> int:
+    return len(list(folder.glob("*.lock")))
+
+
+class Crew:
+    """Engines on one lane, each with a store handle of its own, on manual time."""
+
+    def __init__(self, make_store: Callable[[], ScheduleStore]) -> None:
+        self.clock = ManualClock(NOON)
+        self.calls: list[tuple[str, str]] = []  # who, and the run
+        self.duration = timedelta(0)
+        self.stores: dict[str, ScheduleStore] = {}
+        self.engines: dict[str, Schedules] = {}
+        self._make_store = make_store
+
+    async def up(self, name: str) -> Schedules:
+        async def work(call: Call) -> None:
+            self.calls.append((name, call.run_id))
+            if self.duration:
+                await self.clock.sleep(self.duration.total_seconds())
+
+        self.stores[name] = self._make_store()
+        made = Schedules(
+            self.stores[name], clock=self.clock, callbacks={"work": work}, longest_wait=timedelta(minutes=1)
+        )
+        self.engines[name] = made
+        await made.open()
+        await made.start()
+        await self.clock.settle()
+        return made
+
+    async def kill(self, name: str) -> None:
+        self.stores[name].kill()
+        dying = asyncio.create_task(self.engines.pop(name).stop(timedelta(0)))
+        del self.stores[name]
+        while not dying.done():
+            await self.clock.advance(timedelta(seconds=1))
+        await dying
+
+    async def down(self) -> None:
+        self.duration = timedelta(0)
+        ending = [asyncio.create_task(one.stop()) for one in self.engines.values()]
+        while not all(task.done() for task in ending):
+            await self.clock.advance(timedelta(minutes=10))
+        for store in self.stores.values():
+            await store.close()
+
+    @property
+    def store(self) -> ScheduleStore:
+        return next(iter(self.stores.values()))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def crew(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Crew]:
+    data = MemoryStore().data
+    kinds: dict[str, Callable[[], ScheduleStore]] = {
+        "memory": lambda: MemoryStore(data),
+        "sqlite": lambda: SqliteStore(tmp_path / "shared.db", threaded=False),
+    }
+    made = Crew(kinds[request.param])
+    yield made
+    await made.down()
+
+
+async def test_what_a_dead_engine_had_in_hand_goes_on_at_another_within_seconds(crew: Crew) -> None:
+    first = await crew.up("a")
+    made = await first.create(type="cron", spec="1 12 * * *", action=ACTION)
+    crew.duration = timedelta(minutes=3)
+    await crew.clock.advance(timedelta(seconds=30))
+    await crew.up("b")
+    run = f"{made.schedule_id}:scheduled:{int(NOON.timestamp() + 30) * 1_000_000}"
+    assert crew.calls == [("a", run)]
+    await crew.clock.advance(timedelta(minutes=1))
+    assert crew.calls == [("a", run)], "while its engine lives it is left alone"
+    await crew.kill("a")
+    await crew.clock.advance(timedelta(microseconds=membership.LOOK))
+    assert crew.calls == [("a", run), ("b", run)], "under the same id"
+    (live,) = await crew.store.live(1)
+    assert (live.crashes, live.fence) == (1, 3)
+    events = [(event.event, event.detail[:5]) for event in await crew.store.lifecycle(LANE)]
+    assert events == [("init-ok", ""), ("init-ok", ""), ("crash", "found")]
+    await crew.clock.advance(timedelta(minutes=3))
+    (ended,) = await crew.store.runs(1, 0, 2**62)
+    assert ended.outcome == "succeeded"
+    assert (await verify_store(crew.store)).problems == []
+
+
+async def test_what_comes_due_while_one_is_up_is_late_and_not_missed(crew: Crew) -> None:
+    """The first is too busy to look; the second joins later than the occurrence, and fires it."""
+    first = await crew.up("a")
+    made = await first.create(type="cron", spec="1 12 * * *", action=ACTION, catch_up_policy="skip")
+    assert first._lane.engine is not None
+    await first._lane.engine.between_looks.acquire()  # its loop stands still, its name is held
+    await crew.clock.advance(timedelta(minutes=5))
+    assert crew.calls == []
+    await crew.up("b")
+    assert [who for who, _ in crew.calls] == ["b"]
+    first._lane.engine.between_looks.release()
+    await crew.clock.advance(timedelta(minutes=1))
+    (one,) = (await first.occurrences(made.schedule_id)).items
+    assert (one.verdict, one.state) == ("fired", "succeeded")
+    assert len(crew.calls) == 1
+
+
+async def test_who_is_left_alone_knows_since_when_the_lane_is_up(crew: Crew) -> None:
+    began = crew.clock.now()
+    await crew.up("a")
+    await crew.clock.advance(timedelta(minutes=5))
+    await crew.up("b")
+    await crew.kill("a")
+    await crew.clock.advance(timedelta(minutes=5))
+    assert await crew.store.lanes_up() == {"default": began}
+    await crew.up("c")
+    assert [one.up_since for one in await crew.store.engines(0)] == [began, began]
+
+
+async def test_engines_tell_of_themselves(crew: Crew) -> None:
+    face = await crew.up("a")
+    await face.create(type="interval", spec="1", action=ACTION)
+    await crew.up("b")
+    await crew.clock.advance(timedelta(seconds=90))
+    found = await crew.store.engines(crew.clock.now())
+    assert [(one.state, one.lane, one.pid) for one in found] == [("up", "default", os.getpid())] * 2
+    assert all(one.seen_ago_us <= membership.BEAT + membership.LOOK for one in found)
+    assert 50 <= sum(one.load["started_per_minute"] for one in found) <= 62
+    assert {one.load["running"] for one in found} == {0}
+    assert all(one.load["most"] > 0 for one in found)
+
+
+async def test_a_poisonous_run_is_given_up_though_different_engines_die_and_its_neighbours_are_not() -> None:
+    """Four engines share thirty runs and one that kills whichever engine it is on, again and again."""
+    data = MemoryStore().data
+    crew = Crew(lambda: MemoryStore(data))
+    face = await crew.up("a")
+    names = [f"good {n}" for n in range(30)]
+    for name in [*names, "poison"]:
+        await face.create(name=name, schedule_id=name, type="cron", spec="1 12 * * *", action=ACTION)
+    for name in ("b", "c", "d"):
+        await crew.up(name)
+    crew.duration = timedelta(seconds=8)
+    deaths: list[str] = []
+    await crew.clock.advance(timedelta(seconds=30))
+    for _ in range(75):
+        executing = [who for who, run in crew.calls if run.startswith("poison:")]
+        if len(executing) > len(deaths):
+            deaths.append(executing[-1])
+            await crew.kill(executing[-1])
+        await crew.clock.advance(timedelta(seconds=2))
+    assert len(deaths) == 3
+    assert len(set(deaths)) == 3, "each time another"
+    rows = await crew.store.read_ledger("runs", None, 1000)
+    outcomes = {row[0]: row[3] for row in rows}
+    assert outcomes.pop(31) == "abandoned"
+    assert outcomes == dict.fromkeys(range(1, 31), "succeeded")
+    assert (await verify_store(crew.store)).problems == []
+    await crew.down()
+
+
+async def test_the_lock_files_of_engines_do_not_pile_up(tmp_path: Path) -> None:
+    crew = Crew(lambda: SqliteStore(tmp_path / "shared.db", threaded=False))
+    await crew.up("a")
+    await crew.up("b")
+    assert lock_files(tmp_path) == 2
+    await crew.kill("b")
+    await crew.clock.advance(timedelta(seconds=5))
+    assert lock_files(tmp_path) == 1
+    await crew.down()
+    assert lock_files(tmp_path) == 0
+
+
+# --- real time, a real server -----------------------------------------------------------------------------------------
+
+
+class Pair:
+    """Two engines on one database."""
+
+    def __init__(self, dsn: str, ttl: float = 1.0, pause: float = 0.0) -> None:
+        self.called: list[Counter[str]] = [Counter(), Counter()]
+        self.stores = [PostgresStore(dsn, lease_ttl=ttl) for _ in range(2)]
+        self.pause = pause
+        self.clock = ShiftedClock()
+        self.faces = [
+            Schedules(
+                store, clock=self.clock, callbacks={"work": self._work(n)}, longest_wait=timedelta(milliseconds=200)
+            )
+            for n, store in enumerate(self.stores)
+        ]
+
+    def _work(self, number: int) -> Callable[[Call], Any]:
+        async def work(call: Call) -> None:
+            self.called[number][call.run_id] += 1
+            await asyncio.sleep(self.pause)
+
+        return work
+
+    async def start(self) -> None:
+        for face in self.faces:
+            await face.open()
+            await face.start()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(face.stop(timedelta(seconds=1)) for face in self.faces))
+        assert (await verify_store(self.stores[0])).problems == []
+        for store in self.stores:
+            await store.close()
+
+
+async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(postgres: PostgresServer) -> None:
+    pair = Pair(await postgres.new_database())
+    await pair.faces[0].open()
+    later = datetime.now(UTC) + timedelta(hours=1)
+    fields = {"type": "one_shot", "spec": later.isoformat(), "action": ACTION}
+    await pair.faces[0].create_many([{**fields, "name": f"s{n}"} for n in range(2000)])  # type: ignore[typeddict-item]  # the fields are spread
+    await pair.start()
+    pair.clock.shift_seconds += 3601
+
+    async def all_ran() -> bool:
+        return sum(counter.total() for counter in pair.called) >= 2000
+
+    await until(all_ran)
+    await pair.stop()
+    together = pair.called[0] + pair.called[1]
+    assert (len(together), set(together.values())) == (2000, {1})
+    assert min(len(counter) for counter in pair.called) > 0
+
+
+async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue_each_other(
+    postgres: PostgresServer,
+) -> None:
+    pair = Pair(await postgres.new_database(), ttl=0.6, pause=3600)
+    await pair.faces[0].open()
+    await pair.faces[0].create(type="interval", spec="1", overlap="skip", action=ACTION)
+    await pair.start()
+
+    async def begun() -> bool:
+        return sum(counter.total() for counter in pair.called) == 1
+
+    await until(begun)
+    await postgres.in_thread("halt")
+    await asyncio.sleep(0.8)  # longer than their leases
+    await postgres.in_thread("start")
+
+    async def both_are_up() -> bool:
+        try:
+            return len(await pair.stores[0].engines(0)) == 2
+        except Exception:  # noqa: BLE001 - the store is not back yet
+            return False
+
+    await until(both_are_up)
+    await asyncio.sleep(1.0)  # in which they have looked for the dead
+    assert [event.event for event in await pair.stores[0].lifecycle(LANE)] == ["init-ok", "init-ok"]
+    assert sum(counter.total() for counter in pair.called) == 1, "the run goes on where it was"
+    assert [face.lanes_lost for face in pair.faces] == [0, 0]
+    await pair.stop()
+
+
+_VICTIM = """
+import asyncio, sys
+from noonbell.schedules import Schedules
+from noonbell.store.postgres import PostgresStore
+
+async def hang(call):
+    print(call.run_id, flush=True)
+    await asyncio.sleep(3600)
+
+async def main():
+    schedules = Schedules(PostgresStore(sys.argv[1], lease_ttl=1.0), callbacks={"work": hang})
+    await schedules.open()
+    await schedules.start()
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_beside_it(postgres: PostgresServer) -> None:
+    dsn = await postgres.new_database()
+    pair = Pair(dsn)
+    face, store = pair.faces[0], pair.stores[0]
+    await face.open()
+    await face.create(schedule_id="a", type="interval", spec=1, overlap="skip", action=ACTION)
+    victim = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _VICTIM, dsn, stdout=asyncio.subprocess.PIPE, env=os.environ
+    )
+    assert victim.stdout is not None
+    async with asyncio.timeout(40):
+        run_id = (await victim.stdout.readline()).decode().strip()
+        await face.start()
+        assert len(await store.engines(0)) == 2
+        await asyncio.sleep(1.5)  # longer than its lease, which it keeps
+        assert pair.called[0][run_id] == 0
+        victim.send_signal(signal.SIGKILL)
+        await victim.wait()
+
+        async def ran_here() -> bool:
+            return pair.called[0][run_id] > 0
+
+        await until(ran_here)
+        await face.pause("a")
+        await face.stop()
+    assert pair.called[0][run_id] == 1
+    assert [event.event for event in await store.lifecycle(LANE)].count("crash") == 1
+    assert (await verify_store(store)).problems == []
+    await store.close()
