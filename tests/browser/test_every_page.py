@@ -93,3 +93,14 @@ def test_the_menu_of_a_phone_opens_and_closes(new_page: NewPage, paths: dict[str
     page.keyboard.press("Tab")
     page.keyboard.press("Escape")
     link.wait_for(state="hidden")
+
+
+def test_a_chart_that_has_not_heard_of_its_new_width_sticks_out_nowhere(
+    new_page: NewPage, paths: dict[str, str]
+) -> None:
+    page = new_page()
+    page.add_init_script("addEventListener('resize', (event) => event.stopImmediatePropagation(), true)")
+    page.goto(paths["schedule"])
+    page.locator(".uplot").first.wait_for()
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
