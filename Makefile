@@ -131,6 +131,7 @@ faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pause
 	$(BIN)/python -m tests.faults.cluster.timeline_faults
 	$(BIN)/python -m tests.faults.cluster.clock_steps
 	$(BIN)/python -m tests.faults.cluster.terms
+	$(BIN)/python -m tests.faults.cluster.upgrades
 	$(BIN)/python -m tests.faults.cluster.poison
 
 lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)

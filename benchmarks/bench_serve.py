@@ -27,8 +27,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -154,21 +155,35 @@ def lists(path: Path, rounds: int) -> None:
             print(f"{asked or 'all':<34}  {found:>5}  {told}", flush=True)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def asked(description: str | None) -> argparse.Namespace:
+    """How many there are, how often each thing is measured, and where the databases are kept."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--many", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--keep", type=Path, help="where the databases are kept, and found again")
-    given = options.parse_args()
+    return options.parse_args()
+
+
+@contextlib.contextmanager
+def filled(
+    given: argparse.Namespace, fill: Callable[[Path, int], Coroutine[Any, Any, None]], *, prefix: str, what: str
+) -> Iterator[dict[int, Path]]:
+    """The databases of the few and of the many, by how many they hold; made where they are not there yet."""
     with contextlib.ExitStack() as stack:
         folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        paths = {count: folder / f"{count}.db" for count in (FEW, given.many)}
+        paths = {count: folder / f"{prefix}{count}.db" for count in (FEW, given.many)}
         for count, path in paths.items():
             if not path.exists():
                 began = time.perf_counter()
                 asyncio.run(fill(path, count))
-                print(f"{count:>9,} schedules made in {time.perf_counter() - began:.1f} s", flush=True)
+                print(f"{count:>9,} {what} made in {time.perf_counter() - began:.1f} s", flush=True)
+        yield paths
+
+
+def main() -> None:
+    given = asked(__doc__)
+    with filled(given, fill, prefix="", what="schedules") as paths:
         ratio = compare(paths, given.rounds)
         lists(paths[given.many], given.rounds)
     sys.exit(ratio > ALLOWED)

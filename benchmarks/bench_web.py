@@ -13,16 +13,12 @@ inside the database.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import contextlib
 import gzip
 import http.cookiejar
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -32,10 +28,9 @@ from typing import Final
 
 import apsw
 
-from benchmarks.bench_serve import serving
+from benchmarks.bench_serve import FEW, asked, filled, serving
 from noonbell.schedules import Fields, Schedules
 
-FEW: Final = 1_000
 MOST_ASSETS: Final = 150_000
 PASSWORD: Final = "a password of a benchmark"  # noqa: S105 - of a database that lives for a benchmark
 PAGES: Final = {
@@ -145,20 +140,8 @@ def measured(path: Path, rounds: int) -> dict[str, tuple[list[float], int]]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--many", type=int, default=1_000_000)
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--keep", type=Path, help="where the databases are kept, and found again")
-    given = options.parse_args()
-    with contextlib.ExitStack() as stack:
-        folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = {count: folder / f"web-{count}.db" for count in (FEW, given.many)}
-        for count, path in paths.items():
-            if not path.exists():
-                began = time.perf_counter()
-                asyncio.run(fill(path, count))
-                print(f"{count:>9,} schedules and as many runs made in {time.perf_counter() - began:.1f} s", flush=True)
+    given = asked(__doc__)
+    with filled(given, fill, prefix="web-", what="schedules and as many runs") as paths:
         tables = {count: measured(path, given.rounds) for count, path in paths.items()}
     few, many = tables[FEW], tables[given.many]
     print(f"\n{'':<22}  {FEW:>9,} schedules   {given.many:>12,} schedules              assets")

@@ -1,15 +1,20 @@
-"""What all tests share: rewritten asserts in the storage suite, and the server of the tests on PostgreSQL."""
+"""What all tests share: rewritten asserts in the storage suite, the server of the tests on PostgreSQL, each store."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 # The suite lives in the package: pytest rewrites its asserts only if it is told to before the import.
 pytest.register_assert_rewrite("noonbell.testing.storage_cases")
 
+from noonbell.ports import ScheduleStore  # noqa: E402 - see above
+from noonbell.store.memory import MemoryStore  # noqa: E402 - see above
+from noonbell.store.postgres import PostgresStore  # noqa: E402 - see above
+from noonbell.store.sqlite import SqliteStore  # noqa: E402 - see above
 from tests.store.postgres_server import PostgresServer  # noqa: E402 - see above
 
 _servers: list[PostgresServer] = []
@@ -31,6 +36,19 @@ def _ledgers_are_taken_back() -> Iterator[None]:
     yield
     for server in _servers:
         server.take_back()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ScheduleStore]:
+    """An empty store of each kind, one after the other; open, and closed after the test."""
+    made: MemoryStore | SqliteStore | PostgresStore = MemoryStore()
+    if request.param == "sqlite":
+        made = SqliteStore(tmp_path / "x.db")
+    elif request.param == "postgres":
+        made = PostgresStore(await request.getfixturevalue("postgres").new_ledger())
+    await made.open()
+    yield made
+    await made.close()
 
 
 def pytest_collection_finish() -> None:

@@ -47,6 +47,10 @@ class RedisServer:
     def url(self) -> str:
         return f"unix://:{PASSWORD}@{self._socket}"
 
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         settings = {"port": "0", "unixsocket": str(self._socket), "save": "", "appendonly": "no",
                     "requirepass": PASSWORD, "dir": str(self.folder), **self._more}  # fmt: skip

@@ -25,7 +25,7 @@ import uvloop
 
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
 from noonbell.core.records import Settlement
-from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.ports import LaneClaim, Settled, TakeTurn
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 
@@ -71,10 +71,10 @@ class ToldStore(PostgresStore):
         self.looks = 0
         self.looked_at: dict[str, int] = {}  # by schedule
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        stale = await super().settle(settlements)
-        tell(ended=len(settlements) - len(stale), at=now_us())
-        return stale
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await super().settle(settlements)
+        tell(ended=len(settlements) - len(settled.stale), at=now_us())
+        return settled
 
     async def claim_by_policy(
         self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any

@@ -23,6 +23,7 @@ from benchmarks.engine_parts.conditions import DUE, EXPRESSIONS, BusyLoop, Fired
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
 from noonbell import Scheduler
 from noonbell.core.records import Settlement
+from noonbell.ports import Settled
 from noonbell.store.sqlite import SqliteStore
 
 TICKS = 200
@@ -41,14 +42,14 @@ class CountingStore(SqliteStore):
         self.first = asyncio.Event()
         self.all = asyncio.Event()
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        stale = await super().settle(settlements)
-        assert not stale
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await super().settle(settlements)
+        assert not settled.stale
         self.settled += len(settlements)
         self.first.set()
         if self.settled == self.expected:
             self.all.set()
-        return stale
+        return settled
 
 
 async def measure(tasks: int, folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from noonbell.core.records import Settlement, StoredSchedule, Turn
-from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.ports import LaneClaim, Settled, TakeTurn
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 
@@ -50,13 +50,13 @@ class Counted:
         if self.ended == self.expected:
             self.enough.set()
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        stale: list[Settlement] = await super().settle(settlements)  # type: ignore[misc]  # of the store that it is mixed with
-        assert not stale
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled: Settled = await super().settle(settlements)  # type: ignore[misc]  # of the store that it is mixed with
+        assert not settled.stale
         self.settled += len(settlements)
         self.last_batch = len(settlements)
         self._count(len(settlements))
-        return stale
+        return settled
 
     async def claim_by_policy(
         self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any

@@ -5,8 +5,8 @@
     ...
     await service.stop(settings.shutdown_seconds)
 
-`build` opens nothing. `start` opens the store, makes what must be there, and runs the engine of the lane. `stop` stops
-claiming at once, waits for runs as long as it is given, and hands back the rest: they are queued for the next start.
+`build` opens nothing. `start` opens the store, makes what must be there, and runs an engine of the lane. `stop` stops
+claiming at once, waits for runs as long as it is given, and hands back the rest: they are queued again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.config import Settings, is_loopback
-from noonbell.engine import SystemClock
+from noonbell.engine import clock_for
 from noonbell.errors import NoonbellError, SettingsInvalidError, describe_error
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
@@ -142,8 +142,8 @@ class Service:
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
             logger.warning(
-                "Some runs have not ended in %g s and are cut off; the next start takes up again those that may be "
-                "repeated, and the others end as unknown", timeout or 0,
+                "Some runs have not ended in %g s and are cut off; those that may be repeated are taken up again, "
+                "and the others end as unknown", timeout or 0,
             )  # fmt: skip
         return all(ended)
 
@@ -153,7 +153,7 @@ class Service:
             async with asyncio.timeout(None if timeout is None else timeout + _HAND_BACK_SECONDS):
                 return await self.schedules.stop(given)
         except TimeoutError:
-            logger.error("The store does not answer: runs that were cut off are to the next start as after a crash")  # noqa: TRY400 - a trace says nothing
+            logger.error("The store does not answer: runs that were cut off are taken up as after a crash")  # noqa: TRY400 - a trace says nothing
             self._abandoned = True
             return False
 
@@ -202,7 +202,7 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
     keys = find_keys(named, environ)
     registrations = None if settings.tasks is None else load_registrations(settings.tasks)
     store, times = timed(cast("ScheduleStore", open_store(settings.store)))
-    chosen = SystemClock() if clock is None else clock
+    chosen = clock_for(store) if clock is None else clock
     if settings.timeline is not None:
         from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
 

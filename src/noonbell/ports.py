@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from noonbell.core.history import RunKey
@@ -112,6 +113,19 @@ class Claimed(NamedTuple):
     full: bool  # the limit was reached: there may be more
     next_wake_at: int | None  # the earliest thing that is not due yet
     quarantined: list[tuple[int, Exception]]
+    locked: bool = False  # something that is due was another transaction's at that moment
+
+
+class Settled(NamedTuple):
+    """What the ends of attempts have brought about.
+
+    `woken` are schedules that wake otherwise than before, and when: the wake-up that came during the run is back, an
+    edit meanwhile wants a look, a run waits that may have its turn now, or the attempt is made again. The instant is
+    never later than the right one, and may be earlier. Of all others a look that was made before knows when they wake.
+    """
+
+    stale: list[Settlement]  # their fence or owner is old, and nothing of them was written
+    woken: dict[int, int]  # by sid
 
 
 class Hold(Protocol):
@@ -155,8 +169,8 @@ class Store(Protocol):
         """Decide what is due by `now` and commit the decisions with their live runs."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Record the ends of attempts; returns those whose fence or owner is old, of which nothing was written."""
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Record the ends of attempts."""
         ...
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
@@ -255,10 +269,35 @@ class LaneClaim(NamedTuple):
 
 
 class Rescue(NamedTuple):
-    """What was freed: how many runs are queued again, and which engines were found dead."""
+    """What was freed: how many runs are queued again, and which engines were found dead.
+
+    What is `left` of theirs, runs and streams, somebody else had locked at that moment: it is worth another look soon.
+    """
 
     queued: int
     dead: list[str]
+    left: int = 0
+
+
+class AwayTarget(NamedTuple):
+    """A target that is known to be away: `error` says how, `until` until when what is for it is put off.
+
+    Without `until` so many streams are brought to try it; the others stay as they are.
+    """
+
+    error: str
+    until: int | None = None
+    tries: int = 1
+
+
+class StreamBounds(NamedTuple):
+    """What a claim of streams brings at most: bytes of messages, and which targets need nothing now, by name."""
+
+    most_bytes: int = 16 * 1024 * 1024
+    away: Mapping[str, AwayTarget] = MappingProxyType({})
+
+
+BOUNDS: Final = StreamBounds()
 
 
 class StreamClaim(NamedTuple):
@@ -480,9 +519,12 @@ class ScheduleStore(Store, Protocol):
         """Put messages at the ends of their streams, which belong to no claim and no settle."""
         ...
 
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
         """Up to `limit` streams of the lane that are due, each with its oldest messages; they are the owner's now.
 
+        The claim is full where others are due and had no room. See `noonbell.store.portions` for what the bounds do.
         A stream belongs to one owner until its `Delivery` is written; `take_over` frees those of a dead one.
         """
         ...
@@ -521,6 +563,10 @@ class ScheduleStore(Store, Protocol):
 
     async def history_of(self, schedule_id: str) -> History | None:
         """Where the history of a durable schedule begins, also of a deleted one; None where there never was one."""
+        ...
+
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        """How the run of each of these schedules that ended last has ended; left out are those that have none."""
         ...
 
     async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:

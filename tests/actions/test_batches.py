@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from noonbell.actions import delivery, restraint
 from noonbell.actions.batches import LONGEST_BATCH, in_parts
-from noonbell.core.records import OutboxMessage
+from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.errors import DeliveryError, TargetAwayError
+from noonbell.ports import ScheduleStore, StreamClaim
 from noonbell.store.memory import MemoryStore
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import schedule, send
@@ -28,6 +31,7 @@ class Bus:
         self.batches: list[str] = []
         self.refuses = ""
         self.away = False
+        self.leaves_at = ""
         self.arrives_yet = 0  # of a batch that meets it away
         self.closed = 0
         self.cut = asyncio.Event()
@@ -45,7 +49,7 @@ class Bus:
         except asyncio.CancelledError:
             self.cut.set()
             raise
-        if self.away:
+        if self.away or set(letters) & set(self.leaves_at):
             self.got.extend(letters[: self.arrives_yet])
             raise TargetAwayError("Bus", "nobody there", self.arrives_yet)
         if bad := set(letters) & set(self.refuses):
@@ -152,7 +156,7 @@ async def test_nothing_dies_of_a_target_that_is_away(world: World, bus: Bus) -> 
     assert await world.left() == []
 
 
-async def test_a_target_that_is_away_is_asked_for_all_and_ever_more_rarely(world: World, bus: Bus) -> None:
+async def test_a_target_that_is_away_is_asked_by_one_message_and_ever_more_rarely(world: World, bus: Bus) -> None:
     await send(world.store, T0, a="1", b="2", c="3", d="4")
     bus.away = True
     asked: list[int] = []
@@ -166,7 +170,109 @@ async def test_a_target_that_is_away_is_asked_for_all_and_ever_more_rarely(world
     async with world.running(world.deliverer()):
         await world.seconds(150)
     assert asked == [0, 1, 3, 7, 15, 31, 61, 91, 121]
-    assert {"".join(sorted(batch)) for batch in bus.batches} == {"1234"}
+    first, *rest = bus.batches
+    assert sorted(first) == ["1", "2", "3", "4"]
+    assert {len(batch) for batch in rest} == {1}
+    assert {*rest} == {"1", "2", "3", "4"}  # in turns
+
+
+class Counted:
+    """A store that counts what is claimed from it, stream by stream, and what is written back."""
+
+    def __init__(self, store: ScheduleStore) -> None:
+        self._store = store
+        self.claimed: list[int] = []
+        self.settled = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim_streams(self, *given: Any) -> StreamClaim:
+        claim = await self._store.claim_streams(*given)
+        self.claimed += [len(stream.messages) for stream in claim.streams]
+        return claim
+
+    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+        self.settled += len(deliveries)
+        await self._store.settle_streams(deliveries)
+
+
+async def test_while_it_is_away_the_outbox_is_not_read_again_and_again(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1" * 20 + "2", b="3" * 20 + "4", c="5" * 20 + "6")
+    bus.away = True
+    counted = Counted(world.store)
+    async with world.running(world.deliverer(store=cast("ScheduleStore", counted))):
+        assert counted.claimed == [21, 21, 21]
+        await world.seconds(100)
+        assert counted.claimed[3:] == [1] * 7  # after 1, 3, 7, 15, 31, 61 and 91 seconds
+        assert counted.settled == 10
+        bus.away = False
+        await world.seconds(31)
+        assert sorted(bus.got) == sorted("1" * 20 + "2" + "3" * 20 + "4" + "5" * 20 + "6")
+    assert [letter for letter in bus.got if letter in "12"] == ["1"] * 20 + ["2"]
+    assert await world.left() == []
+
+
+async def test_others_are_not_held_up_while_it_is_being_tried(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1", b="2", c="3")
+    other = world.targets["elsewhere"] = Bus()
+    bus.away = True
+    deliverer = world.deliverer()
+    async with world.running(deliverer):
+        bus.go.clear()
+        await world.seconds(2)
+        assert len(bus.batches) == 2  # and the second has no answer yet
+        for number in range(3):
+            message = OutboxMessage(9, "post", f"x:scheduled:{number}", "elsewhere", f'{{"is":"{number}"}}', T0)
+            await world.store.post_messages([message], T0)
+            deliverer.wake()
+            await world.clock.settle()
+            assert len(other.got) == number + 1
+        await world.seconds(10)
+        assert len(bus.batches) == 2
+        bus.away = False
+        bus.go.set()
+        await world.seconds(2)
+        assert sorted(bus.got) == ["1", "2", "3"]
+
+
+async def test_a_target_that_refuses_is_back(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1", b="2", c="3", d="4")
+    bus.away = True
+    async with world.running(world.deliverer()):
+        bus.away, bus.refuses = False, "1"
+        await world.seconds(1)
+        assert ["".join(sorted(batch)) for batch in bus.batches] == ["1234", "1", "234"]
+        bus.refuses = ""
+        await world.seconds(5)
+        assert sorted(bus.got) == ["1", "2", "3", "4"]
+
+
+async def test_one_message_that_it_never_answers_to_does_not_keep_it_away(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="x", b="2")
+    bus.leaves_at = "x"
+    async with world.running(world.deliverer()):
+        await world.seconds(10)
+        assert bus.got == ["2"]
+
+
+async def test_what_is_in_hand_is_bounded(world: World, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = len('{"is":"1","to":"a"}')
+    monkeypatch.setattr(restraint, "MOST_IN_HAND", 10 * one)
+    monkeypatch.setattr(delivery, "LEAST_ROOM", 5 * one)
+    await send(world.store, T0, a="1" * 30, b="2" * 30)
+    bus.go.clear()
+    counted = Counted(world.store)
+    deliverer = world.deliverer(store=cast("ScheduleStore", counted))
+    async with world.running(deliverer):
+        assert counted.claimed == [5, 5]
+        await send(world.store, T0, c="3")
+        deliverer.wake()
+        await world.clock.settle()
+        assert counted.claimed == [5, 5]
+        bus.go.set()
+        await world.clock.settle()
+        assert sorted(bus.got) == ["1"] * 30 + ["2"] * 30 + ["3"]
 
 
 async def test_it_is_told_once_a_minute_and_when_it_is_back(
@@ -193,7 +299,7 @@ async def test_what_has_arrived_before_it_went_away_is_not_sent_again(world: Wor
     async with world.running(world.deliverer()):
         bus.away = False
         await world.seconds(2)
-    assert bus.batches == ["1234", "34"]
+    assert bus.batches == ["1234", "3", "4"]
     assert bus.got == ["1", "2", "3", "4"]
 
 
@@ -221,7 +327,7 @@ async def test_a_batch_that_takes_too_long_is_a_target_that_is_away() -> None:
         await asyncio.wait_for(bus.cut.wait(), 30)  # the limit is one of the event loop's own clock
         await world.clock.settle()
         bus.go.set()
-        await world.seconds(1)
+        await world.seconds(2)
         assert bus.got == ["1"]
     await store.close()
 

@@ -415,8 +415,8 @@ async def test_a_shell_is_used_where_it_is_asked_for_and_only_there() -> None:
 @pytest.mark.parametrize(
     ("allowed", "action", "reason"),
     [
-        (False, {"argv": ["backup"]}, "commands=True"),
-        ([], {"argv": ["backup"]}, "commands=True"),
+        (False, {"argv": ["backup"]}, "commands=.programs"),
+        ([], {"argv": ["backup"]}, "commands=.programs"),
         (["backup"], {"argv": ["/usr/bin/backup"]}, "allows backup"),
         (["backup"], {"shell": True, "command": "backup"}, "allows backup"),
         (["backup"], {"argv": ["backup"], "env": {"PATH": "/elsewhere"}}, "sets PATH"),

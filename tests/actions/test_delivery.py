@@ -14,7 +14,7 @@ import pytest
 
 from noonbell.actions.delivery import Deliverer, Delivering
 from noonbell.actions.targets import Target, as_target
-from noonbell.core.records import Delivery
+from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.errors import StoreError
 from noonbell.ports import AuditFilter, ScheduleStore
 from noonbell.store.memory import MemoryStore
@@ -180,9 +180,40 @@ async def test_a_target_that_is_not_there_is_a_failure_that_says_so(world: World
     await send(world.store, T0, a="1")
     world.targets.clear()
     async with world.running(world.deliverer(max_attempts=1)):
-        pass
+        await world.seconds(59)
+        assert await world.store.dead_letters(None, 0, 10) == []
+        await world.seconds(12)
     (letter,) = await world.store.dead_letters(None, 0, 10)
-    assert letter.error == 'No target named "inbox" is registered; registered: none'
+    told = 'No target named "inbox" is registered with any engine of the lane that has tried; registered here: none'
+    assert letter.error == told
+    assert letter.attempts == 1
+
+
+async def test_messages_for_a_target_that_only_another_engine_knows_are_left_to_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    got: list[str] = []
+
+    async def own(event: dict[str, Any]) -> None:
+        got.append(event["is"])
+
+    targets = {"own": as_target("own", own)}
+    other = Deliverer(world.store, world.clock, lane=LANE, owner="instance-2", targets=targets)
+    await send(world.store, T0, a="12", b="3", c="4")
+    await world.store.post_messages([OutboxMessage(9, LANE, "x:scheduled:1", "own", '{"is":"x"}', T0)], T0)
+    async with world.running(other):
+        await world.seconds(7)
+        assert got == ["x"]  # what it knows is not held up by what it does not
+        for sid, letter in ((1, "1"), (1, "2"), (2, "3"), (3, "4")):
+            waiting = await world.store.sending(sid, f"{'abc'[sid - 1]}:scheduled:{letter}")
+            assert waiting is not None
+            assert (waiting.owner, waiting.attempt, waiting.wake_at <= world.clock.now()) == (None, 0, True)
+        async with world.running(world.deliverer()):
+            assert sorted(world.inbox.got) == ["1", "2", "3", "4"]
+    assert (other.failed, other.dead) == (0, 0)
+    assert [record.getMessage() for record in caplog.records if record.name == "noonbell.delivery"] == [
+        'No target named "inbox" is registered here; its messages are left to other engines for a minute'
+    ]
 
 
 async def test_the_log_names_schedule_run_and_target(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from noonbell.actions.delivery import Deliverer, Delivering
 from noonbell.actions.targets import as_target
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import ScheduleStore
+from noonbell.ports import BOUNDS, AwayTarget, ScheduleStore, StreamBounds
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -45,7 +45,7 @@ class Random:
         if verb == "send":
             return await send(store, self.now, **{pick.choice(NAMES): "m" * pick.choice([1, 2, 120])})
         if verb == "claim":
-            claim = await store.claim_streams(LANE, owner, self.now, pick.choice([1, 2, 10]))
+            claim = await store.claim_streams(LANE, owner, self.now, pick.choice([1, 2, 10]), self.bounds())
             self.held[owner] += claim.streams
             return claim
         if verb == "settle":
@@ -62,6 +62,11 @@ class Random:
             return await store.drop_dead_letters(chosen)
         letters = await store.dead_letters(pick.choice([None, 1, 2]), pick.choice([0, *numbers]), pick.choice([1, 100]))
         return [letters, await store.owned_streams(owner)]
+
+    def bounds(self) -> StreamBounds:
+        how = self.choose.choice([None, None, AwayTarget("?"), AwayTarget("?", tries=0), AwayTarget("?", self.now + 9)])
+        most = self.choose.choice([BOUNDS.most_bytes, 0, 50, 1_000])
+        return StreamBounds(most, {} if how is None else {"inbox": how})
 
     def delivery(self, stream: Stream, owner: str) -> Delivery:
         numbers = [number for number, _ in stream.messages]

@@ -131,7 +131,16 @@ async def test_without_a_memory_each_delivery_is_an_entry(redis_server: RedisSer
     assert await client.keys("*") == ["events"]
 
 
-@pytest.mark.parametrize(("key", "seen"), [("events", "{events}:noonbell-ids"), ("{a}:b", "{a}:b:noonbell-ids")])
+@pytest.mark.parametrize(
+    ("key", "seen"),
+    [
+        ("events", "{events}:noonbell-ids"),
+        ("{a}:b", "{a}:b:noonbell-ids"),
+        ("a}b{c}", "a}b{c}:noonbell-ids"),
+        ("{{a}}", "{{a}}:noonbell-ids"),
+        ("a{b", "{a{b}:noonbell-ids"),
+    ],
+)
 async def test_both_keys_are_on_one_server_of_a_cluster(
     redis_server: RedisServer, client: Any, key: str, seen: str
 ) -> None:
@@ -140,6 +149,20 @@ async def test_both_keys_are_on_one_server_of_a_cluster(
     await target.close()
     assert sorted(await client.keys("*")) == sorted([key, seen])
     assert key_slot(key.encode()) == key_slot(seen.encode())
+
+
+@pytest.mark.parametrize("key", ["{}x", "}x{", "a{}b", "a{}{b}", "a}b", "}"])
+async def test_a_key_that_leaves_no_place_beside_it_is_refused(
+    redis_server: RedisServer, client: Any, key: str
+) -> None:
+    """The whole of it is hashed in a cluster, and a tag that holds a closing brace ends there."""
+    with pytest.raises(ScheduleInvalidError, match="closes a hash tag") as refused:
+        RedisStream(redis_server.url, key)
+    assert (refused.value.field, refused.value.value) == ("key", key)
+    target = RedisStream(redis_server.url, key, remember_seconds=0)  # one key alone has no neighbour
+    await target.deliver_many(bodies(1))
+    await target.close()
+    assert await client.keys("*") == [key]
 
 
 # --- groups and length ------------------------------------------------------------------------------------------------
@@ -169,6 +192,20 @@ async def test_a_group_that_is_lost_with_the_stream_is_made_again(redis_server: 
     await target.close()
     ((_, got),) = await client.xreadgroup("workers", "one", {"events": ">"})
     assert [fields["id"] for _, fields in got] == [id_of(1)]
+
+
+async def test_a_group_that_was_destroyed_under_a_living_stream_is_made_again(
+    redis_server: RedisServer, client: Any
+) -> None:
+    await client.xgroup_create("events", "others", id="$", mkstream=True)
+    target = RedisStream(redis_server.url, "events", group="workers")
+    await target.deliver_many(bodies(1))
+    await client.xgroup_destroy("events", "workers")
+    await target.deliver_many(bodies(1, 1))
+    await target.close()
+    ((_, got),) = await client.xreadgroup("workers", "one", {"events": ">"})
+    assert [fields["id"] for _, fields in got] == [id_of(0), id_of(1)]
+    assert [group["name"] for group in await client.xinfo_groups("events")] == ["others", "workers"]
 
 
 async def test_a_stream_can_be_kept_short(redis_server: RedisServer, client: Any) -> None:

@@ -23,11 +23,13 @@ def another(local: At) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **{key: value for key, value in local.environment.items() if value is not None}}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as made:
         assert made.stdout is not None
-        assert json.loads(made.stdout.readline())["lane"] == "default"
-        yield made
-        if made.poll() is None:
-            made.send_signal(signal.SIGTERM)
-            made.wait(30)
+        try:
+            assert json.loads(made.stdout.readline())["lane"] == "default"
+            yield made
+        finally:
+            if made.poll() is None:
+                made.send_signal(signal.SIGTERM)
+                made.wait(30)
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str
         assert len(beside["lanes"]) == 1
         assert "default (up " in (drawn := local.said("top", "--once"))
         assert ", 2 engines)" in drawn
-        assert drawn.count(" in hand ") == 2
+        assert drawn.count(" in hand, ") == 2
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
 

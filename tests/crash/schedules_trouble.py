@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 import asyncpg
 
+from tests.faults.cluster.proxy import Proxy
 from tests.store.postgres_server import PostgresServer
 
 _FILLER: Final = "filler"
@@ -149,35 +150,16 @@ async def answers(address: str) -> bool:
     return True
 
 
-class CuttingProxy:
+class CuttingProxy(Proxy):
     """Stands between a client and its server, and cuts connections: at once, or where the answer to a COMMIT is due."""
 
     def __init__(self, server_port: int, seed: int) -> None:
-        self._server_port = server_port
+        super().__init__(server_port)
         self._chosen = random.Random(seed)
         self._pairs: set[_Pair] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._listener: asyncio.Server | None = None
         self.lost_share = 0.0  # of the commits whose answer is lost
         self.cuts = 0
         self.lost = 0
-
-    async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._listener is not None
-        self._listener.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    @property
-    def port(self) -> int:
-        assert self._listener is not None
-        return int(self._listener.sockets[0].getsockname()[1])
 
     def cut(self) -> None:
         """All connections, now."""

@@ -31,7 +31,7 @@ from noonbell.core.records import Settlement, Start
 from noonbell.declarative.events import SchedulerEvent, TaskRetryStarted, TaskRunStarted
 from noonbell.declarative.scheduler import Scheduler
 from noonbell.engine import SystemClock
-from noonbell.ports import Claimed, Decide
+from noonbell.ports import Claimed, Decide, Settled
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.store import SqliteStore
 
@@ -137,13 +137,13 @@ class MortalStore(SqliteStore):
         self._reaper.at("after-claim-commit", _starts(claimed.starts))
         return claimed
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         attempts = _starts([settlement.start for settlement in settlements])
         ended = all(settlement.wake_at is None for settlement in settlements)
         self._connection.before_commit = lambda _: self._reaper.at("before-settle-commit", attempts, ended=ended)
-        stale = await super().settle(settlements)
+        settled = await super().settle(settlements)
         self._reaper.at("after-settle-commit", attempts, ended=ended)
-        return stale
+        return settled
 
 
 def _starts(starts: Sequence[Start]) -> list[tuple[int, int, int]]:

@@ -8,7 +8,7 @@ from typing import Final, cast
 import pytest
 
 from noonbell.core.records import MOST_CRASHES, LiveRun, Start, StoredSchedule
-from noonbell.engine.suspects import PROBATION, Lineup, Suspects
+from noonbell.engine.suspects import LONG_PROBATION, PROBATION, Lineup, Suspects
 
 SECOND: Final = 1_000_000
 
@@ -53,12 +53,52 @@ def test_a_batch_waits_for_the_end_or_the_probation_of_the_one_before() -> None:
     assert chosen(suspects, waiting, late) == [1, 2]
 
 
-def test_who_has_died_twice_begins_alone_and_has_to_end() -> None:
-    suspects, waiting = Suspects(), [orphan(1, crashes=2), orphan(2), orphan(3)]
+def test_who_has_died_twice_begins_alone_and_his_like_wait_for_his_end() -> None:
+    suspects, waiting = Suspects(), [orphan(1, crashes=2), orphan(2, crashes=2)]
     assert chosen(suspects, waiting, 0) == [1]
-    assert chosen(suspects, waiting, 100 * PROBATION) == []
+    assert chosen(suspects, waiting, 100 * LONG_PROBATION) == []
     suspects.ended(start_of(orphan(1)))
-    assert chosen(suspects, waiting, 101 * PROBATION) == [2, 3]
+    assert chosen(suspects, waiting, 101 * LONG_PROBATION) == [2]
+
+
+def test_a_run_that_takes_a_day_holds_up_those_that_died_once_for_a_minute() -> None:
+    suspects, waiting = Suspects(), [orphan(1, crashes=2), orphan(2), orphan(3), orphan(4, crashes=2)]
+    assert chosen(suspects, waiting, 0) == [1]
+    assert chosen(suspects, waiting, LONG_PROBATION - 2 * SECOND) == []
+    assert chosen(suspects, waiting, LONG_PROBATION + SECOND) == [2, 3]
+
+
+def test_while_none_may_begin_few_are_looked_at_again() -> None:
+    suspects, first, looked, now = Suspects(), [orphan(0, crashes=2)], 0, 0
+    assert chosen(suspects, first, now) == [0]
+    waiting = [orphan(sid, crashes=2) for sid in range(1, 5_001)]
+    for _ in range(300):  # thirty seconds of looks
+        now += SECOND // 10
+        looked += sum(live.wake_at is not None and live.wake_at <= now for live in waiting)
+        assert chosen(suspects, waiting, now) == []
+    assert 5_000 < looked < 5_000 + 30 * 600  # once each second they would be 150,000
+
+
+def test_an_engine_without_a_place_gives_others_a_moment_first() -> None:
+    suspects, waiting = Suspects(), [orphan(0), orphan(1)]
+    assert chosen(suspects, waiting, 0) == [0]
+    (left,) = waiting
+    up = cast("int", left.wake_at)
+    stored = cast("StoredSchedule", SimpleNamespace(lives=[left]))
+    assert Lineup(suspects, up + SECOND // 10).leaves(stored), "another may have a place for it"
+    assert not Lineup(suspects, up + SECOND // 2).leaves(stored), "nobody had: it is put off"
+    suspects.ended(start_of(orphan(0)))
+    assert not Lineup(suspects, up + SECOND // 10).leaves(stored), "there is a place here"
+
+
+def test_the_next_death_finds_no_large_batches_left_over() -> None:
+    suspects, waiting, now = Suspects(), [orphan(sid) for sid in range(31)], 0
+    while waiting:
+        for sid in chosen(suspects, waiting, now):
+            suspects.ended(start_of(orphan(sid)))
+        now += 2 * SECOND
+    later = [orphan(sid) for sid in range(100, 103)]
+    assert chosen(suspects, later, now + 60 * SECOND) == [100]
 
 
 def test_who_has_died_twice_does_not_join_a_batch() -> None:
@@ -76,7 +116,7 @@ def test_a_rescue_ends_the_growth() -> None:
     assert chosen(suspects, waiting, 2 * SECOND) == [1]
 
 
-@pytest.mark.parametrize("kills_after", [0, 3 * SECOND, 4 * PROBATION])
+@pytest.mark.parametrize("kills_after", [0, 3 * SECOND, 4 * PROBATION, 2 * LONG_PROBATION])
 @pytest.mark.parametrize("poison", [0, 17, 63])
 def test_only_the_poisonous_one_is_given_up(poison: int, kills_after: int) -> None:
     """Every engine that has it in hand dies; the others take 20 s each, longer than the probation."""

@@ -125,10 +125,10 @@ class History:
         ended = us(at) if isinstance(at, str) else at
         wake_at = None if retry is None else us(retry)
         outcome: Any = "succeeded" if error is None else "failed"
-        stale = await self.store.settle(
+        settled = await self.store.settle(
             [Settlement(start, self.instance, outcome, ended, wake_at, error) for start in starts]
         )
-        assert stale == []
+        assert settled.stale == []
 
     async def run(self, at: str, seconds: float = 2) -> list[Start]:
         """Claim what is due and let it succeed."""

@@ -357,6 +357,6 @@ async def test_a_start_and_a_stop_are_in_the_log(caplog: pytest.LogCaptureFixtur
     async with Schedules("memory://", lane="night") as schedules:
         await schedules.start()
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
-        'The lane "night" is up',
+        'An engine of the lane "night" is up',
         'The lane "night" is left: nothing of it runs here any more',
     ]

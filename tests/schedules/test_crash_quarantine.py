@@ -90,7 +90,7 @@ async def test_suspects_that_end_soon_follow_each_other_at_once(world: World, di
     assert len({call.schedule_id for call in world.calls}) == len(world.calls) == 20
 
 
-async def test_after_its_second_death_a_run_is_alone_until_it_ends(world: World, die: Die) -> None:
+async def test_after_its_second_death_a_run_is_alone_for_a_minute(world: World, die: Die) -> None:
     for _ in range(2):
         await world.create(spec=RARELY)
     world.duration = timedelta(minutes=10)
@@ -101,10 +101,11 @@ async def test_after_its_second_death_a_run_is_alone_until_it_ends(world: World,
     assert len(world.calls) == 3
     world.calls.clear()
     await die()
-    await world.minutes(9)
+    await world.clock.advance(timedelta(seconds=55))
     assert [call.attempt for call in world.calls] == [3]
-    await world.minutes(12)
+    await world.minutes(1)
     assert [call.attempt for call in world.calls] == [3, 2]
+    await world.minutes(12)
     runs = [run for sid in (1, 2) for run in await world.store.runs(sid, 0, world.clock.now())]
     assert sorted((run.outcome, run.attempts) for run in runs) == [("succeeded", 2), ("succeeded", 3)]
 

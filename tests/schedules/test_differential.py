@@ -340,9 +340,13 @@ async def everything(store: ScheduleStore) -> dict[str, Any]:
 
 
 def _heeded(result: object) -> object:
-    """A claim that was full is followed by the next at once, whatever it says of the time after it."""
-    if isinstance(result, LaneClaim) and result.claimed.full:
-        return result._replace(claimed=result.claimed._replace(next_wake_at=None))
+    """A claim that was full is followed by the next at once, whatever it says of the time after it.
+
+    Where something stays due, PostgreSQL alone cannot tell whether another had locked it.
+    """
+    if isinstance(result, LaneClaim):
+        claimed = result.claimed._replace(locked=False)
+        return result._replace(claimed=claimed._replace(next_wake_at=None) if claimed.full else claimed)
     return result
 
 

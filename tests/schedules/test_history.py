@@ -57,6 +57,20 @@ async def test_a_schedule_that_never_ran_has_no_history(world: World) -> None:
     assert (stats.streak, stats.last_failure, stats.since, stats.pruned, stats.all_runs) == (None, None, None, 0, 0)
 
 
+async def test_how_each_has_ended_last_is_one_question(world: World) -> None:
+    good, bad, never = await world.create(), await world.create(spec="2 12 * * *"), await world.create(spec="0 1 * * *")
+    await world.schedules.start()
+    await world.minutes(1)
+    world.failures = 2
+    await world.minutes(1)
+    await world.schedules.trigger(good)
+    await world.minutes(0.2)
+    sids = [await sid_of(world, key) for key in (good, bad, never)]
+    assert await world.store.last_outcomes([*sids, 10_000]) == {sids[0]: "succeeded", sids[1]: "failed"}
+    assert (await all_runs(world, good))[0].kind == "manual"
+    assert await world.store.last_outcomes([]) == {}
+
+
 async def test_the_run_that_ended_last_comes_first(world: World) -> None:
     key, other = await world.create(), await world.create(spec="*/2 * * * *")
     await world.schedules.start()

@@ -103,37 +103,80 @@ async def test_an_engine_that_was_taken_for_dead_says_so_and_comes_back_as_anoth
     told = [record.message for record in caplog.records if record.name == "noonbell.schedules"]
     (once,) = told
     assert once.startswith(f"The engine {before.instance} was taken for dead, and what it had in hand is another's;")
+    assert once.endswith("and comes back under a new name")
     await service.store.close()
 
 
-async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(postgres: PostgresServer) -> None:
-    dsn = await postgres.new_database()
-    service = Service(dsn)
-    begun, ended = asyncio.Event(), asyncio.Event()
+class Hanging:
+    """A service whose one schedule hangs, from its start until it is cut off."""
 
-    async def hang(_: object) -> None:
-        begun.set()
+    def __init__(self, dsn: str) -> None:
+        self.service = Service(dsn)
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(self, _: object) -> None:
+        self.begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            ended.set()
+            self.ended.set()
 
-    service.schedules.register("work", hang)
-    await service.schedules.open()
-    await service.schedules.create(type="interval", spec="3600", action={"kind": "callback", "name": "work"})
-    await service.schedules.start()
-    service.clock.shift_seconds += 3600
+    async def start(self) -> None:
+        service = self.service
+        service.schedules.register("work", self.hang)
+        await service.schedules.open()
+        await service.schedules.create(type="interval", spec="3600", action={"kind": "callback", "name": "work"})
+        await service.schedules.start()
+        service.clock.shift_seconds += 3600
+        async with asyncio.timeout(20):
+            await self.begun.wait()
+
+
+@pytest.mark.parametrize("hands_full", [False, True])
+async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, hands_full: bool
+) -> None:
+    if hands_full:  # it does not look any more then, and finds out all the same
+        monkeypatch.setattr("noonbell.engine.engine.MOST_IN_HAND", 1)
+    dsn = await postgres.new_database()
+    hanging = Hanging(dsn)
+    service = hanging.service
+    await hanging.start()
     async with asyncio.timeout(20):
-        await begun.wait()
         await taken_for_dead(postgres, dsn)
-        await ended.wait()
-        begun.clear()
-        await begun.wait()  # by itself, since there is no other: the run is an orphan, and it is up again
+        await hanging.ended.wait()
+        hanging.begun.clear()
+        await hanging.begun.wait()  # by itself, since there is no other: the run is an orphan, and it is up again
     (live,) = await service.store.live(1)
     assert (live.cause, live.crashes, live.fence) == ("orphan", 1, 3)
     assert live.owner == (await service.store.engines(0))[0].instance
     await service.schedules.stop(timedelta(0))
     await service.store.close()
+
+
+async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    dsn = await postgres.new_database()
+    hanging = Hanging(dsn)
+    schedules = hanging.service.schedules
+    await hanging.start()
+    stopping = asyncio.create_task(schedules.stop())
+
+    async def is_stopping() -> bool:
+        return [one.state for one in await hanging.service.store.engines(0)] == ["stopping"]
+
+    await until(is_stopping)
+    assert not hanging.ended.is_set(), "a stop waits for what runs"
+    await taken_for_dead(postgres, dsn)
+    async with asyncio.timeout(20):
+        await stopping
+    assert hanging.ended.is_set()
+    assert not schedules.running
+    assert schedules.lanes_lost == 1
+    (told,) = (one.message for one in caplog.records if "what it had in hand" in one.message)
+    assert told.endswith("; it leaves that, and stops")
+    await hanging.service.store.close()
 
 
 async def test_a_stop_ends_the_way_back(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ async def test_a_message_that_cannot_be_made_is_left_to_the_run(world: World) ->
     (start,) = claimed.starts
     assert claimed.quarantined == []
     ended = Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "the template has no such name")
-    assert await world.store.settle([ended]) == []
+    assert (await world.store.settle([ended])).stale == []
     assert await sent(world, DUE + MINUTE) == []
 
 
@@ -144,7 +144,7 @@ async def test_a_retry_settles_with_its_message_unless_it_is_stale(world: World)
         Settlement(start, owner, "succeeded", DUE + 2 * SECOND, messages=[message_of(seen, start)])
         for seen, start, owner in zip(stored, again, ("me", "somebody else"), strict=True)
     ]
-    assert await world.store.settle(ended) == [ended[1]]
+    assert (await world.store.settle(ended)).stale == [ended[1]]
     found = await world.store.claim_streams("default", "you", DUE + 2 * SECOND, 100)
     assert [stream.sid for stream in found.streams] == [stored[0].sid]
 

@@ -53,10 +53,12 @@ async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: Wo
     first = await claim(Room(100, 4))
     assert len(first) == 6
     assert first[:2] == ["async-1", "async-2"], "what needs no thread goes past those that wait for one"
+    left_due = [work.left_due]
     assert (await verify_store(world.store)).problems == []
     assert await claim(Room(100, 0)) == []
     jobs, _ = await work.claim(now, now, Room(100, 6))
     assert sorted([*first[2:], *(job.name for job in jobs)]) == plain, "each once"
+    assert [*left_due, work.left_due] == [True, False], "while some wait, any end has to bring a look"
     assert (await verify_store(world.store)).problems == []
 
 

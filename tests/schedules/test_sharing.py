@@ -243,8 +243,11 @@ class Pair:
             await store.close()
 
 
-async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(postgres: PostgresServer) -> None:
-    pair = Pair(await postgres.new_database())
+async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noonbell.engine.engine.MOST_IN_HAND", 300)  # so that neither can take all of them
+    pair = Pair(await postgres.new_database(), pause=0.3)
     await pair.faces[0].open()
     later = datetime.now(UTC) + timedelta(hours=1)
     fields = {"type": "one_shot", "spec": later.isoformat(), "action": ACTION}

@@ -66,7 +66,7 @@ async def test_an_end_leaves_a_wake_up_that_stands_and_brings_back_one_that_is_g
 
     claim = await world.store.claim_by_policy("default", "me", now, 10, gone_for_the_second)
     ends = [Settlement(replace(start, following=now + 7), "me", "succeeded", now) for start in claim.claimed.starts]
-    assert await world.store.settle(ends) == []
+    assert (await world.store.settle(ends)).stale == []
     first, second = await world.store.find_schedules(keys)
     assert (first.next_run_at, second.next_run_at) == (now - now % MINUTE + 24 * 60 * MINUTE, now + 7)
 

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from noonbell.schedules import Schedules
-from noonbell.store.memory import MemoryStore
-from noonbell.store.postgres import PostgresStore
-from noonbell.store.sqlite import SqliteStore
 from noonbell.store.timed import timed
 from noonbell.testing import ManualClock
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    if request.param == "memory":
-        made: Any = MemoryStore()
-    elif request.param == "sqlite":
-        made = SqliteStore(tmp_path / "x.db")
-    else:
-        made = PostgresStore(await request.getfixturevalue("postgres").new_ledger())
-    await made.open()
-    yield made
-    await made.close()
-
-
-async def test_due_and_live_are_counted(store: Any) -> None:
+async def test_due_and_live_are_counted(each_store: Any) -> None:
     clock = ManualClock(START)
-    watched, times = timed(store)
+    watched, times = timed(each_store)
     schedules = Schedules(watched, clock=clock)
     action = {"kind": "message", "to": "x"}
     for name in ("one", "two"):
@@ -50,10 +32,10 @@ async def test_due_and_live_are_counted(store: Any) -> None:
     assert times.verbs["backlog"].errors == 0
 
 
-async def test_what_a_verb_raises_passes_through_and_is_counted(store: Any) -> None:
-    watched, times = timed(store)
+async def test_what_a_verb_raises_passes_through_and_is_counted(each_store: Any) -> None:
+    watched, times = timed(each_store)
     with pytest.raises(Exception, match="nothing"):
         await watched.ask("nothing", 0, "me")
     assert times.verbs["ask"].errors == 1
-    assert repr(watched) == repr(store)
+    assert repr(watched) == repr(each_store)
     assert not hasattr(watched, "no_such_verb")

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import Rescue, StreamClaim, TellCut, TellNumbers
+from noonbell.ports import BOUNDS, Rescue, StreamBounds, StreamClaim, TellCut, TellNumbers
 from noonbell.store.memory import MemoryStore
+from noonbell.store.memory_outbox import Numbered
 from noonbell.store.memory_tables import Row, Transaction
 from tests.store.test_suite_can_fail import failures
 
@@ -21,8 +22,8 @@ class ForgetsWhoseStreamItIs(MemoryStore):
 
 
 class GivesAStreamToTwo(MemoryStore):
-    def _claim(self, tx: Transaction, sid: int, owner: str) -> Stream:
-        claimed = super()._claim(tx, sid, owner)
+    def _claim(self, tx: Transaction, sid: int, owner: str, messages: Sequence[Numbered]) -> Stream:
+        claimed = super()._claim(tx, sid, owner, messages)
         tx.put(self.data.streams, sid, self.data.streams[sid] | {"owner": None})
         return claimed
 
@@ -49,19 +50,42 @@ class DropsTheDead(MemoryStore):
 
 
 class TurnsStreamsRound(MemoryStore):
-    def _claim(self, tx: Transaction, sid: int, owner: str) -> Stream:
-        claimed = super()._claim(tx, sid, owner)
+    def _claim(self, tx: Transaction, sid: int, owner: str, messages: Sequence[Numbered]) -> Stream:
+        claimed = super()._claim(tx, sid, owner, messages)
         return replace(claimed, messages=claimed.messages[::-1])
 
 
 class ClaimsWithoutEnd(MemoryStore):
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-        return await super().claim_streams(lane, owner, now, limit + 1)
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        return await super().claim_streams(lane, owner, now, limit + 1, bounds)
 
 
 class SleepsTooLong(MemoryStore):
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-        return (await super().claim_streams(lane, owner, now, limit))._replace(next_wake_at=None)
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        return (await super().claim_streams(lane, owner, now, limit, bounds))._replace(next_wake_at=None)
+
+
+class BringsWhateverThereIs(MemoryStore):
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        return await super().claim_streams(lane, owner, now, limit, bounds._replace(most_bytes=1 << 40))
+
+
+class AsksThoseWhoAreAway(MemoryStore):
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        return await super().claim_streams(lane, owner, now, limit, bounds._replace(away={}))
+
+
+class TriesWithEverything(MemoryStore):
+    def _oldest(self, sid: int, most: int) -> list[Numbered]:
+        return super()._oldest(sid, 100)
 
 
 class GivesNumbersTwice(MemoryStore):
@@ -98,8 +122,8 @@ class TellsOfThoseThatWereNotThere(MemoryStore):
 
 WRONG = [
     ForgetsWhoseStreamItIs, GivesAStreamToTwo, LosesTheWakeUp, ForgetsTheAttempts, DropsTheDead, TurnsStreamsRound,
-    ClaimsWithoutEnd, SleepsTooLong, GivesNumbersTwice, LeavesTheStreamsOfTheDead, RevivesWithoutWaking,
-    BuriesInSilence, TellsOfThoseThatWereNotThere,
+    ClaimsWithoutEnd, SleepsTooLong, BringsWhateverThereIs, AsksThoseWhoAreAway, TriesWithEverything,
+    GivesNumbersTwice, LeavesTheStreamsOfTheDead, RevivesWithoutWaking, BuriesInSilence, TellsOfThoseThatWereNotThere,
 ]  # fmt: skip
 
 

@@ -251,7 +251,7 @@ async def test_an_error_text_that_postgres_cannot_hold_does_not_stop_its_batch(s
         Settlement(a, ME, "failed", at, None, "nul \0 and half \ud800"),
         Settlement(b, ME, "failed", at, None, "b"),
     ]
-    assert await store.settle(batch) == []
+    assert (await store.settle(batch)).stale == []
     kept = [(await store.attempts(sid, T0, T0 + HOUR))[0].error for sid in (1, 2)]
     assert kept == ["nul \\x00 and half \\ud800", "b"]
 
@@ -270,7 +270,7 @@ async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> No
     assert manual is not None
     at = T0 + 2 * SECOND
     twice = [Settlement(manual, ME, "failed", at, None, "first"), Settlement(manual, ME, "succeeded", at + 1)]
-    assert await store.settle(twice) == [twice[1]], "the second finds the run ended"
+    assert (await store.settle(twice)).stale == [twice[1]], "the second finds the run ended"
     (row,) = await store.schedules()
     assert (row["last_failure_at"], row["last_success_at"]) == (at, None)
 
@@ -307,7 +307,7 @@ async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer) ->
             for minute in range(1, 6):
                 starts = (await claim(store, T0 + minute * MINUTE, limit=20)).starts
                 at = T0 + minute * MINUTE + SECOND
-                assert await store.settle([Settlement(start, ME, "succeeded", at) for start in starts]) == []
+                assert (await store.settle([Settlement(start, ME, "succeeded", at) for start in starts])).stale == []
 
         await asyncio.gather(work(), work(), asyncio.sleep(1.5 * TTL))
         hold.release()

@@ -92,7 +92,7 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
                     else Settlement(start, f"i{number}", "succeeded", now)
                     for start in got
                 ]
-                assert await stores[number].settle(ends) == []
+                assert (await stores[number].settle(ends)).stale == []
 
     await asyncio.gather(work(0), work(1))
     everything = [(start.sid, start.run_for, start.fence) for part in started for start in part]
@@ -244,7 +244,7 @@ async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, st
     await db.execute("INSERT INTO runs VALUES ($1, 2, 'scheduled', 'succeeded', 1, 0, 0, 'x', 1)", T0 + MINUTE)
     await db.close()
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
-    assert await store.settle(ends) == [ends[1]]
+    assert (await store.settle(ends)).stale == [ends[1]]
     assert await store.owned(ME) == []
     stored = await store.find_schedules(["a", "b", "c"])
     assert [one.next_run_at for one in stored] == [T0 + 2 * MINUTE, T0 + MINUTE, T0 + 2 * MINUTE]
@@ -397,7 +397,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
             for minute in range(1, 6):
                 now = T0 + minute * MINUTE
                 starts = (await claim(store, now, limit=20)).claimed.starts
-                assert await store.settle([Settlement(start, ME, "succeeded", now) for start in starts]) == []
+                assert (await store.settle([Settlement(start, ME, "succeeded", now) for start in starts])).stale == []
 
         async def deliver() -> None:
             for _ in range(10):

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import asyncpg
 import pytest
@@ -109,7 +110,8 @@ async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.Lo
         with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "{OWNER}"; nothing was written'):
             await verb
     assert await ledger(store) == before
-    assert await store.settle([Settlement(others, ME, "succeeded", at)]) == [], "a name that is still held goes on"
+    settled = await store.settle([Settlement(others, ME, "succeeded", at)])
+    assert settled.stale == [], "a name that is still held goes on"
 
     async def told() -> bool:
         return f'The lease on "{OWNER}" was lost' in caplog.text
@@ -204,6 +206,48 @@ async def test_the_clock_of_the_database_is_compared_with_the_one_here(
         return store.clock_offset_us == 0
 
     await until(agrees)
+    hold.release()
+    await store.close()
+
+
+async def test_clocks_are_compared_as_soon_as_a_name_is_held(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PostgresStore(dsn, pool_size=2, lease_ttl=600.0)  # it is not renewed in this test
+    await store.open()
+    ahead_ns = 3600 * 1_000_000_000
+    here = time.time_ns
+    monkeypatch.setattr("noonbell.store.postgres.leases.time.time_ns", lambda: here() + ahead_ns)
+    hold = await store.hold(OWNER, "process 7")
+    assert abs(store.clock_offset_us + 3600 * SECOND) < 60 * SECOND
+    hold.release()
+    await store.close()
+
+
+async def test_a_lease_is_kept_on_after_an_unforeseen_error(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = await opened(dsn)
+    hold = await store.hold(OWNER, "process 7")
+    keeper = store._keeper
+    assert keeper is not None
+    compare_clocks = keeper._compare_clocks
+
+    def fail(theirs: datetime) -> None:
+        keeper._compare_clocks = compare_clocks  # type: ignore[method-assign]  # only once
+        raise ArithmeticError(f"{theirs} is no time")
+
+    keeper._compare_clocks = fail  # type: ignore[method-assign]  # stands for an error of our own
+    db = await asyncpg.connect(dsn)
+
+    async def told() -> bool:
+        return "failed in an unforeseen way" in caplog.text
+
+    await until(told)
+    assert "ArithmeticError" in caplog.text
+    ends_at = await db.fetchval("SELECT expires_at FROM instances")
+
+    async def renewed() -> bool:
+        return bool(await db.fetchval("SELECT expires_at > $1 FROM instances", ends_at))
+
+    await until(renewed)
+    await db.close()
     hold.release()
     await store.close()
 

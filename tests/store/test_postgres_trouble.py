@@ -73,7 +73,7 @@ async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, st
     finally:
         await postgres.in_thread("start")
     assert await ledger(store) == before, "what was committed is there, and nothing else"
-    assert await store.settle([end]) == []
+    assert (await store.settle([end])).stale == []
     assert len((await claim(store, T0 + MINUTE)).starts) == 1
     hold.release()
 
@@ -162,7 +162,7 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
             await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
     await other.close()
     assert len(await store.owned(ME)) == 1, "the connection is as good as before"
-    assert await patient.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]) == []
+    assert (await patient.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
     await patient.close()
 

@@ -140,7 +140,7 @@ async def test_a_locked_file_can_be_read_and_is_written_when_it_is_free(path: Pa
     (start,) = (await claim(store, T0 + MINUTE)).starts
     with locked(path), pytest.raises(StoreUnavailableError):
         await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
-    assert await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]) == []
+    assert (await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
 
 
@@ -245,15 +245,15 @@ async def statements_of(path: Path, tasks: int) -> dict[str, list[Statement]]:
     at = T0 + 3 * MINUTE
     first = await note("claim", lambda: claim(store, at, limit=10_000))
     failures = [Settlement(start, ME, "failed", at + 1, at + 2, "no") for start in first.starts]
-    assert await note("settle failures", lambda: store.settle(failures)) == []
+    assert (await note("settle failures", lambda: store.settle(failures))).stale == []
     retries = await note("claim retries", lambda: claim(store, at + 2, limit=10_000))
     again = [Settlement(start, ME, "failed", at + 3, at + MINUTE, "no") for start in retries.starts]
-    assert await note("settle repeats", lambda: store.settle(again)) == []
+    assert (await note("settle repeats", lambda: store.settle(again))).stale == []
     preempting = await note("claim preempting", lambda: claim(store, at + MINUTE, limit=10_000))
     await note("hand back", lambda: store.hand_back(preempting.starts, ME, at + MINUTE))
     resumed = await note("claim handed back", lambda: claim(store, at + MINUTE, limit=10_000))
     ends = [Settlement(start, ME, "succeeded", at + MINUTE + 1) for start in resumed.starts]
-    assert await note("settle", lambda: store.settle(ends)) == []
+    assert (await note("settle", lambda: store.settle(ends))).stale == []
     sizes = [len(claimed.starts) for claimed in (first, retries, preempting, resumed)]
     assert sizes == [tasks] * 4
     found["plans"] = [
@@ -350,7 +350,7 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     sql = "INSERT INTO runs VALUES (?, 1, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0)"
     inside(store).execute(sql, (run, run, run))
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
-    assert [stale.start.sid for stale in await store.settle(ends)] == [1]
+    assert [stale.start.sid for stale in (await store.settle(ends)).stale] == [1]
     assert await store.live(1) == []
     assert [ended.outcome for ended in await store.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
     await store.close()

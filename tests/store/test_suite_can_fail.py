@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import Declaration, LiveRun, Settlement, Start
 from noonbell.errors import NoonbellError
-from noonbell.ports import Claimed, Decide, Store
+from noonbell.ports import Claimed, Decide, Settled, Store
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.memory_tables import MemoryHold, Transaction
 from noonbell.testing.storage_suite import StorageSuite
@@ -65,8 +65,13 @@ class CountsAnAttemptThatNeverWas(MemoryStore):
 
 
 class DropsTheRetry(MemoryStore):
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await super().settle([replace(settlement, wake_at=None) for settlement in settlements])
+
+
+class TellsNobodyWhatAnEndWakes(MemoryStore):
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return (await super().settle(settlements))._replace(woken={})
 
 
 class LosesTheInterruptedAttempt(MemoryStore):
@@ -112,7 +117,7 @@ class SkipsARowBetweenPages(MemoryStore):
 WRONG = [
     ForgetsTheFence, ForgetsTheOwner, TakesMoreThanItMay, SleepsTooLong, LetsOneBadRowStopAll, LeavesHalfDone,
     CountsAnAttemptThatNeverWas, DropsTheRetry, LosesTheInterruptedAttempt, ReusesEpochs, LetsTwoHoldOneName,
-    DiesWithItsLock, LosesItsData, WorksAfterDeath, SkipsARowBetweenPages,
+    DiesWithItsLock, LosesItsData, WorksAfterDeath, SkipsARowBetweenPages, TellsNobodyWhatAnEndWakes,
 ]  # fmt: skip
 
 

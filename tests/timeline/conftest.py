@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +13,7 @@ import redis.asyncio
 
 from noonbell.timeline import RedisTimeline
 from tests.redis_server import PASSWORD, RedisServer
+from tests.timeline.nodes import Cluster, free_port
 
 T0 = 1_790_000_000_000_001  # odd: as doubles these are still exact
 SECOND = 1_000_000
@@ -52,11 +52,12 @@ def cluster_address() -> Iterator[str]:
         server.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Of several nodes; a test that harms one waits until it is well again."""
+    made = Cluster()
+    yield made
+    made.stop()
 
 
 @pytest.fixture(params=["one shard", "three shards", "cluster"])

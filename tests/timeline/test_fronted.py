@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.errors import StoreError, TimelineError
+from noonbell.errors import StoreError, TimelineAwayError, TimelineError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
 from noonbell.timeline import RedisTimeline, fronted
@@ -436,6 +436,67 @@ async def test_it_starts_without_redis_and_uses_it_when_it_comes(tmp_path: Path)
         server.stop()
 
 
+async def test_a_server_whose_memory_is_full_is_told_of_once(
+    quick: TimelineWorld, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It answers questions and refuses to be told anything: that is no recovery, every second anew."""
+    await quick.create()
+    await up(quick)
+    await client.set("ballast", "x" * 3_000_000)
+    await client.config_set("maxmemory", "1000000")
+    try:
+        await quick.minutes(1.4)
+        assert len(lines(caplog)) == 2, "at once, and after a minute"
+        assert "OutOfMemory" in lines(caplog)[0]
+        assert quick.schedules.timeline is not None
+        assert quick.schedules.timeline["up"] == 0
+    finally:
+        await client.config_set("maxmemory", "0")
+        await client.delete("ballast")
+    await quick.clock.advance(timedelta(seconds=6))
+    assert is_whole(quick)
+    assert lines(caplog)[-1].startswith("The Redis timeline works again, after 1 min")
+    await quick.minutes(1)
+    assert quick.called == ["12:01", "12:02", "12:03"]
+
+
+async def test_a_fill_that_broke_off_is_begun_again_at_once(
+    quick: TimelineWorld, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await quick.create()
+    await up(quick)
+    timeline, tries = quick.store.timeline, 0
+    feed = timeline.feed
+
+    async def broken(*args: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise TimelineAwayError("once")
+        return await feed(*args)
+
+    monkeypatch.setattr(timeline, "feed", broken)
+    await client.flushall()
+    await quick.clock.advance(timedelta(seconds=6))
+    assert (is_whole(quick), tries) == (True, 2), "it does not wait for its own lease of half a minute"
+
+
+async def test_an_address_that_turns_out_to_be_wrong_later_fails_no_verb(tmp_path: Path) -> None:
+    server = RedisServer(databases="1")
+    server.halt()
+    world = TimelineWorld(store_maker("memory", tmp_path), f"{server.url}?db=7", "x")
+    try:
+        await world.schedules.open()
+        await world.schedules.start()
+        server.start()
+        await world.create()
+        await world.minutes(1)
+        assert (world.called, is_whole(world)) == (["12:01"], False)
+    finally:
+        await ended(world)
+        server.stop()
+
+
 async def test_it_does_not_start_with_a_server_that_may_drop_keys(quick: TimelineWorld, client: Any) -> None:
     await client.config_set("maxmemory-policy", "allkeys-lru")
     try:
@@ -449,16 +510,15 @@ async def test_it_does_not_start_with_a_server_that_may_drop_keys(quick: Timelin
     assert is_whole(quick)
 
 
-async def test_a_server_that_begins_to_drop_keys_is_not_used_when_it_comes_back(
+async def test_a_server_that_begins_to_drop_keys_is_not_used_any_more(
     quick: TimelineWorld, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await quick.create()
     await up(quick)
     await client.config_set("maxmemory-policy", "allkeys-lru")
     try:
-        await client.flushall()
         await quick.minutes(2)
-        assert (quick.called, is_whole(quick)) == (["12:01", "12:02"], False)
+        assert (quick.called, is_whole(quick)) == (["12:01", "12:02"], False), "it is asked again every minute"
         assert any("set maxmemory-policy noeviction" in line for line in lines(caplog))
     finally:
         await client.config_set("maxmemory-policy", "noeviction")

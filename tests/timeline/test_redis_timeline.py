@@ -38,6 +38,19 @@ async def test_the_earliest_come_first_and_the_limit_holds(redis_server: RedisSe
     await timeline.close()
 
 
+async def test_the_limit_holds_over_all_shards_and_none_is_forgotten(timeline: RedisTimeline) -> None:
+    await timeline.put(LANE, dict.fromkeys(range(1, 31), T0))
+    taken: list[int] = []
+    for _ in range(15):
+        told = await timeline.pop(LANE, T0 + 7, 2)
+        assert len(told.sids) == 2
+        assert (told.next_at or 0) <= T0 + 7 or len(taken) == 28, "what went back is due"
+        await timeline.ack(LANE, dict.fromkeys(told.sids))
+        taken += told.sids
+    assert sorted(taken) == list(range(1, 31))
+    assert await timeline.counts(LANE) == (0, 0)
+
+
 async def test_of_two_times_the_earlier_stays(timeline: RedisTimeline) -> None:
     await timeline.put(LANE, {1: T0 + 5, 2: T0 + 5})
     await timeline.put(LANE, {1: T0 + 9, 2: T0 + 1})
@@ -102,6 +115,18 @@ async def test_two_poppers_at_once_get_everything_once(timeline: RedisTimeline) 
     assert sum(bool(some) for some in taken) > 1, "it was not one alone"
 
 
+async def test_as_many_shards_as_there_may_be_and_many_verbs_at_once(redis_server: RedisServer) -> None:
+    """Connections are not without end: who finds none free waits."""
+    many = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex, shards=1024)
+    await many.put(LANE, dict.fromkeys(range(1, 2_001), T0))
+    assert await popped(many, T0, 4_096) == list(range(1, 2_001))
+    await many.close()
+    few = RedisTimeline(f"{redis_server.url}?max_connections=2", namespace=uuid.uuid4().hex, shards=8)
+    await asyncio.gather(*(few.put(LANE, {sid: T0}) for sid in range(1, 101)))
+    assert await popped(few, T0) == list(range(1, 101))
+    await few.close()
+
+
 async def test_lanes_and_namespaces_do_not_see_each_other(timeline: RedisTimeline, redis_server: RedisServer) -> None:
     await timeline.put(LANE, {1: T0})
     assert (await timeline.pop("other", T0, 10)).sids == []
@@ -133,6 +158,14 @@ async def test_a_feeder_that_died_is_followed_by_another(timeline: RedisTimeline
     assert not await timeline.feed(LANE, "dead", [(1, T0)], T0), "it is not dead, but late"
     assert not await timeline.end_feed(LANE, "dead", T0 + SECOND, T0)
     assert (await timeline.pop(LANE, T0, 1)).until is None
+
+
+async def test_nobody_is_kept_off_by_what_he_has_left_behind(timeline: RedisTimeline) -> None:
+    assert await timeline.begin_feed(LANE, "me:1", T0)
+    assert not await timeline.begin_feed(LANE, "other:1", T0)
+    assert await timeline.begin_feed(LANE, "me:2", T0)
+    assert not await timeline.feed(LANE, "me:1", [(1, T0)], T0), "the first counts no more"
+    assert await timeline.end_feed(LANE, "me:2", T0 + SECOND, T0)
 
 
 async def test_a_set_that_was_emptied_while_it_was_filled_is_not_whole(timeline: RedisTimeline, behind: Any) -> None:
@@ -231,6 +264,22 @@ async def test_a_server_that_does_not_answer_is_away_within_the_time(redis_serve
     await timeline.close()
 
 
+async def test_a_server_that_became_a_replica_is_looked_for_anew(redis_server: RedisServer, client: Any) -> None:
+    """The name in the address may lead to the new master by now; the old connection never would."""
+    timeline = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex)
+    await timeline.put(LANE, {1: T0})
+    before = {one["id"] for one in await client.client_list()}
+    await client.replicaof("127.0.0.1", 1)
+    try:
+        with pytest.raises(TimelineAwayError, match="ReadOnly"):
+            await timeline.put(LANE, {2: T0})
+    finally:
+        await client.replicaof("NO", "ONE")
+    await timeline.put(LANE, {3: T0})
+    assert {one["id"] for one in await client.client_list()} - before, "a new connection"
+    await timeline.close()
+
+
 async def test_a_server_that_was_restarted_is_used_again() -> None:
     server = RedisServer()
     timeline = RedisTimeline(server.url, namespace="x")
@@ -275,6 +324,28 @@ async def test_a_server_that_hides_its_policy_is_used_with_a_warning(
     await timeline.close()
 
 
+async def test_a_user_needs_no_more_rights_than_are_told(redis_server: RedisServer, client: Any) -> None:
+    words = ("-@all", "+eval", "+evalsha", "+info", "+publish", "+subscribe", "+del", "+@sortedset", "+@hash")
+    await client.acl_setuser("clerk", enabled=True, passwords=["+pw"], keys=["noonbell:*"], channels=["noonbell:*"],
+                             commands=words)  # fmt: skip
+    url = redis_server.url.replace("//:", "//clerk:").replace(PASSWORD, "pw")
+    timeline = RedisTimeline(url, namespace=uuid.uuid4().hex, shards=2)
+    assert await timeline.begin_feed(LANE, "a:1", T0)
+    assert await timeline.feed(LANE, "a:1", [(1, T0)], T0)
+    assert await timeline.end_feed(LANE, "a:1", T0 + SECOND, T0)
+    async with timeline.link.hints(timeline.channel(LANE)) as heard:
+        assert await heard() is None, "that it has subscribed"
+        await timeline.put(LANE, {2: T0})
+        assert await heard() == str(T0).encode()
+    assert await popped(timeline, T0) == [1, 2]
+    await timeline.ack(LANE, {1: T0, 2: None})
+    await timeline.drop(LANE, [1])
+    assert await timeline.counts(LANE) == (0, 0)
+    await timeline.forget(LANE)
+    assert await timeline.whole_until(LANE) == (None, None)
+    await timeline.close()
+
+
 # --- clusters ---------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +371,8 @@ async def test_the_keys_of_a_shard_have_one_slot(redis_server: RedisServer, clie
         ("redis://:secret@host/0?shards=0", "shards '0' must be a whole number"),
         ("redis://:secret@host/0?shards=many", "shards 'many' must be"),
         ("redis://:secret@host/0?namespace=", "namespace is blank"),
+        ("redis://:secret@host/0?max_connections=0", "max_connections '0' must be a whole number"),
+        ("redis://:secret@host/0?decode_responses=true", "decode_responses cannot be chosen"),
     ],
 )
 def test_an_address_that_makes_no_sense_is_refused_without_its_password(address: str, told: str) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
-from noonbell.store.postgres import PostgresStore
-from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from noonbell.web import ahead, ledger_view, times, year
 from noonbell.web.times import instant
@@ -22,36 +18,23 @@ ACTION = {"kind": "callback", "name": "work"}
 HOUR = 3_600_000_000
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    if request.param == "memory":
-        made: Any = MemoryStore()
-    elif request.param == "sqlite":
-        made = SqliteStore(tmp_path / "x.db")
-    else:
-        made = PostgresStore(await request.getfixturevalue("postgres").new_ledger())
-    await made.open()
-    yield made
-    await made.close()
-
-
-async def test_what_wakes_next_is_the_same_on_every_store(store: Any) -> None:
-    schedules = Schedules(store, clock=ManualClock(START))
+async def test_what_wakes_next_is_the_same_on_every_store(each_store: Any) -> None:
+    schedules = Schedules(each_store, clock=ManualClock(START))
     now = instant(START)
     for name, minutes, team in (("late", 50, "a"), ("soon", 10, "a"), ("other", 20, "b"), ("far", 90, "a")):
         await schedules.create(schedule_id=name, type="interval", spec=f"{minutes}m", action=ACTION, team=team)
     await schedules.create(schedule_id="off", type="interval", spec="5m", action=ACTION, enabled=False)
 
     async def found(*asked: Any) -> list[str]:
-        return [one.schedule_id for one in await store.coming(*asked)]
+        return [one.schedule_id for one in await each_store.coming(*asked)]
 
     assert await found(now, now + HOUR, 10, None) == ["soon", "other", "late"]
     assert await found(now, now + HOUR, 10, "a") == ["soon", "late"]
     assert await found(now, now + HOUR, 1, "a") == ["soon"]
     assert await found(now + HOUR // 6, now + HOUR, 10, "a") == ["late"], "the first bound is not included"
-    sids = [one.sid for one in await store.coming(now, now + 2 * HOUR, 10, None)]
-    assert {one.sid for one in await store.schedules_by_number([*sids, 10**9])} == set(sids)
-    assert await store.schedules_by_number([]) == []
+    sids = [one.sid for one in await each_store.coming(now, now + 2 * HOUR, 10, None)]
+    assert {one.sid for one in await each_store.schedules_by_number([*sids, 10**9])} == set(sids)
+    assert await each_store.schedules_by_number([]) == []
 
 
 async def test_the_next_hour_minute_by_minute() -> None:

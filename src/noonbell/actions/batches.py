@@ -5,7 +5,8 @@ the order in which it came. A stream waits for its own messages and hands over n
 
 A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
 by it. A target that is away as a whole is not asked by every stream: all that waits fails with it, and nobody tries
-again before the pause is over, 1, 2, 4, ... at most 30 seconds. That is told once, once a minute, and when it is back.
+again before the pause is over, 1, 2, 4, ... at most 30 seconds. Then one message does; `held_back` says what the others
+do meanwhile. That is told once, once a minute, and when it is back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from noonbell.actions.targets import BatchTarget
 from noonbell.core.records import OutboxMessage
 from noonbell.errors import NoonbellError, TargetAwayError, describe_error
-from noonbell.ports import Clock
+from noonbell.ports import AwayTarget, Clock
 from noonbell.store.outage import Outage
 
 logger = logging.getLogger("noonbell.delivery")
@@ -30,6 +31,8 @@ LONGEST_BATCH: Final = 4_000_000
 _SECOND: Final = 1_000_000
 _CANCEL_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 30 * _SECOND
+# What is due while a target is being tried is put off for so long: it may answer at any moment.
+_TRY_PAUSE: Final = 2 * _SECOND
 
 
 def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]]:
@@ -96,6 +99,21 @@ class Batches:
         """How it is away, where nobody is to ask it yet."""
         return self._away if self._clock.now() < self.tries_again_at else None
 
+    def held_back(self, *, tried: bool) -> AwayTarget | None:
+        """What becomes of streams that have come to a message for this target; None while it is there.
+
+        `tried` says that one is in hand already.
+        """
+        if self._away is None:
+            return None
+        now = self._clock.now()
+        until = None
+        if now < self.tries_again_at:
+            until = self.tries_again_at
+        elif tried or self._worker is not None:
+            until = now + _TRY_PAUSE
+        return AwayTarget(str(self._away), until)
+
     async def close(self) -> None:
         """End what is under way; whoever waits for it is told that nothing is known."""
         worker = self._worker
@@ -146,6 +164,7 @@ class Batches:
             told = f"it took longer than {self._seconds:g} s" if limit.expired() else describe_error(error, self._mask)
             self._is_away(batch, TargetAwayError(repr(self.target), told))
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            self._is_back()  # who refuses is there
             if len(batch) == 1:
                 _fail(batch[0], error)
                 return

@@ -65,13 +65,20 @@ class Commands:
                 right = "must be the name of a program or an absolute path"
                 raise ScheduleInvalidError("commands", program, right)
 
+    def allow(self, action: Mapping[str, Any]) -> bool:
+        try:
+            self.require(action)
+        except CommandsOffError:
+            return False
+        return True
+
     def require(self, action: Mapping[str, Any]) -> None:
         """Raise CommandsOffError where this command must not run."""
         program = _program(action)
         if self._all:
             return
         if not self._programs:
-            reason = "commands are off; enable them with Schedules(..., commands=True) or commands=[programs]"
+            reason = "commands are off here; --command PROGRAM, or Schedules(..., commands=[programs]), allows them"
             raise CommandsOffError(program, reason)
         if program not in self._programs:
             raise CommandsOffError(program, f"the operator allows {', '.join(sorted(self._programs))}")

@@ -11,13 +11,14 @@ stream waits. After `max_attempts` the message becomes a dead letter, with an au
 goes on. One that was under way each time the process died counts as tried, so it cannot bring the process down forever.
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
-tried again within half a minute of its coming back.
+tried again within half a minute of its coming back. Nor does one die of a target that only another engine of the lane
+knows (see `restraint`).
 
 At least once: a message is dropped from the outbox after it has arrived, so a crash in between delivers it again, and
 so does a delivery that was given up as too slow and arrives all the same. Its CloudEvent has the same `id` then.
 
-`run` needs the lane's name to be held: the streams of a dead engine are freed by `take_over`. A stop lets what is under
-way end, for a bounded time, and frees every stream.
+`run` needs an engine that is alive: a stream belongs to the engine that has claimed it, and those of a dead one are
+freed by `take_over`. A stop lets what is under way end, for a bounded time, and frees every stream.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from noonbell.actions.batches import Batches, Numbered, in_parts
-from noonbell.actions.callback import schedule_of
+from noonbell.actions.restraint import LEAST_ROOM, Restraint
+from noonbell.actions.served import Served, log_failures, told_of_dead
 from noonbell.actions.targets import BatchTarget, Target
-from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
-from noonbell.core.turns import ENGINE
+from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.core.records import Delivery, OutboxMessage, Stream
 from noonbell.errors import DeliveryError, HoldLostError, StoreError, TargetAwayError, describe_error
-from noonbell.ports import Clock, ScheduleStore, StreamClaim
+from noonbell.ports import Clock, ScheduleStore, StreamBounds, StreamClaim
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.delivery")
@@ -50,9 +52,10 @@ _LONGEST_WAIT: Final = 5 * _SECOND
 # After so long a stream lets others have their turn.
 _LONGEST_TURN: Final = 5 * _SECOND
 _STORE_PAUSE: Final = _SECOND // 2
+# How soon to look again where a claim has left something alone: a try may have ended by then, or a target be known.
+_SOON: Final = _SECOND // 10
+_LEFT_PAUSE: Final = _SECOND
 _LAST_CHANCES: Final = 3
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Delivering(msgspec.Struct, frozen=True):
@@ -69,35 +72,6 @@ class Delivering(msgspec.Struct, frozen=True):
         """How long to wait after a failed attempt, counted from 1."""
         # a shift far beyond the cap is cut off, so that the number stays small
         return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
-
-
-class ChannelTarget(Target, Protocol):
-    """A target that counts what it is given."""
-
-    async def turn_over(self) -> None:
-        """Write down what must not be lost; called when a stream ends its turn, before its messages are dropped."""
-        ...
-
-
-class ChannelDesk(Protocol):
-    """Where the targets of channels are found, which come and go while the program runs (see `noonbell.notify`)."""
-
-    def target(self, name: str) -> ChannelTarget | None: ...
-
-    async def close(self) -> None: ...
-
-
-class _Served:
-    """A stream in hand, and how far it has come."""
-
-    __slots__ = ("away", "delivery", "failed", "stream", "task")
-
-    def __init__(self, stream: Stream, owner: str, now: int) -> None:
-        self.stream = stream
-        self.delivery = Delivery(stream.sid, owner, now, None)
-        self.failed: OutboxMessage | None = None
-        self.away = False  # the target as a whole, which is told elsewhere
-        self.task: asyncio.Task[None] | None = None
 
 
 class Deliverer:
@@ -127,13 +101,14 @@ class Deliverer:
         self._mask = mask  # takes secrets out of what targets say
         self._desk = desk
         self._batches: dict[str, Batches] = {}
+        self._restraint = Restraint(clock, self._batches, self._target_of)
         self._outage = outage_of(store)
         self._wakeup = asyncio.Event()
         self._stopping = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._slots = asyncio.Semaphore(self._how.streams)
-        self._in_hand: dict[int, _Served] = {}
-        self._ended: list[_Served] = []
+        self._in_hand: dict[int, Served] = {}
+        self._ended: list[Served] = []
         self._settling: asyncio.Task[None] | None = None
         # A settle that failed may have been committed: it is repeated only when no claim is under way, and not for a
         # stream that was claimed again since.
@@ -168,11 +143,12 @@ class Deliverer:
         """Claim what is due, as far as there is room; returns when to look again."""
         now = self._clock.now()
         room = self._how.streams * _AHEAD - len(self._in_hand)
-        if room < self._how.streams:
+        bounds = self._restraint.bounds(self._in_hand.values())
+        if room < self._how.streams or bounds.most_bytes < LEAST_ROOM:
             return now + _LONGEST_WAIT  # those that end wake us
         try:
             async with self._claiming:
-                claim = await self._claim(now, room)
+                claim = await self._claim(now, room, bounds)
         except HoldLostError:
             return now + _LONGEST_WAIT  # the engine that we deliver for notices as well, and ends us
         except StoreError as error:
@@ -181,17 +157,19 @@ class Deliverer:
             self._outage.failed("delivery", error, self._clock.elapsed())
             return now + _STORE_PAUSE
         self._outage.worked("delivery", self._clock.elapsed())
+        leaves = any(away.until is None for away in bounds.away.values())
         if claim.full:
-            return now
-        return min(now + _LONGEST_WAIT, claim.next_wake_at or now + _LONGEST_WAIT)
+            return now + _SOON if leaves else now
+        longest = now + (_LEFT_PAUSE if leaves else _LONGEST_WAIT)
+        return min(longest, claim.next_wake_at or longest)
 
-    async def _claim(self, now: int, room: int) -> StreamClaim:
+    async def _claim(self, now: int, room: int, bounds: StreamBounds) -> StreamClaim:
         if self._doubtful:
             await self._account_for_claims(now)
             self._doubtful = False
-        claim = await self._store.claim_streams(self._lane, self._owner, now, room)
+        claim = await self._store.claim_streams(self._lane, self._owner, now, room, bounds)
         for stream in claim.streams:
-            served = self._in_hand[stream.sid] = _Served(stream, self._owner, now)
+            served = self._in_hand[stream.sid] = Served(stream, self._owner, now)
             served.task = asyncio.ensure_future(self._serve(served))
         return claim
 
@@ -204,7 +182,7 @@ class Deliverer:
 
     # --- delivering -----------------------------------------------------------------------------------------------
 
-    async def _serve(self, served: _Served) -> None:
+    async def _serve(self, served: Served) -> None:
         try:
             if self._goes_together(served.stream):
                 await self._deliver(served)  # what is under way there is one batch, whatever has gathered behind it
@@ -220,7 +198,7 @@ class Deliverer:
                 if self._settling is None:
                     self._settling = asyncio.ensure_future(self._settle())
 
-    async def _deliver(self, served: _Served) -> None:
+    async def _deliver(self, served: Served) -> None:
         """Deliver in order, up to the first that fails."""
         began = self._clock.now()
         for name, group in groupby(served.stream.messages, lambda one: one[1].target):
@@ -235,8 +213,11 @@ class Deliverer:
                 if served.failed is not None:
                     return
 
-    async def _one_by_one(self, served: _Served, part: Sequence[Numbered]) -> None:
+    async def _one_by_one(self, served: Served, part: Sequence[Numbered]) -> None:
         for number, message in part:
+            if self._restraint.leaves_to_others(message):
+                served.failed, served.away, served.delivery.error = message, True, "it is not known here"
+                return
             attempt = self._tried(served)
             error = await self._try(message, attempt)
             if error is not None:
@@ -245,7 +226,7 @@ class Deliverer:
                 return
             self._has_arrived(served, [(number, message)])
 
-    async def _together(self, served: _Served, part: Sequence[Numbered], batches: Batches) -> None:
+    async def _together(self, served: Served, part: Sequence[Numbered], batches: Batches) -> None:
         """All at once, with those of other streams; where one is refused, those of this stream one by one."""
         try:
             await batches.send([message.body for _, message in part])
@@ -264,17 +245,21 @@ class Deliverer:
         else:
             self._has_arrived(served, part)
 
-    def _has_arrived(self, served: _Served, part: Sequence[Numbered]) -> None:
+    def _has_arrived(self, served: Served, part: Sequence[Numbered]) -> None:
         if part:
             self.delivered += len(part)
             served.delivery.delivered = part[-1][0]
 
-    def _tried(self, served: _Served) -> int:
+    def _tried(self, served: Served) -> int:
         """How often the message that is next in a stream has been tried before."""
         return served.stream.attempt if served.delivery.delivered is None else 0
 
     def _goes_together(self, stream: Stream) -> bool:
         return all(self._batches_of(name) is not None for name in {message.target for _, message in stream.messages})
+
+    def _target_of(self, name: str) -> Target | None:
+        target = self._targets.get(name)
+        return self._desk.target(name) if target is None and self._desk is not None else target
 
     def _batches_of(self, name: str) -> Batches | None:
         """What gathers messages for this target; None where it takes one at a time."""
@@ -299,20 +284,19 @@ class Deliverer:
             else:
                 self._outage.worked("counts", self._clock.elapsed())
 
-    def _is_in_hand(self, served: _Served) -> bool:
+    def _is_in_hand(self, served: Served) -> bool:
         return self._in_hand.get(served.stream.sid) is served
 
     async def _try(self, message: OutboxMessage, attempt: int) -> str | None:
         """One attempt; returns what went wrong."""
-        target = self._targets.get(message.target)
+        target = self._target_of(message.target)
         # whatever takes many at once calls no code of the program, and tries that met it away count as well
         if attempt >= self._how.max_attempts and not isinstance(target, BatchTarget):
             return f"it was under way {attempt} times when the process ended; it is not tried again"
-        if target is None and self._desk is not None:
-            target = self._desk.target(message.target)
         if target is None:
             known = ", ".join(sorted(self._targets)) or "none"
-            return f'No target named "{message.target}" is registered; registered: {known}'
+            told = f'No target named "{message.target}" is registered'
+            return f"{told} with any engine of the lane that has tried; registered here: {known}"
         seconds = self._how.longest_delivery_seconds
         try:
             async with asyncio.timeout(seconds) as limit:
@@ -366,15 +350,15 @@ class Deliverer:
             for served in ended:
                 if self._is_in_hand(served):
                     del self._in_hand[served.stream.sid]
-            _log(ended)
+            log_failures(ended)
             # there may be room now, and messages that came behind those that were claimed
             self._wakeup.set()
         self._settling = None
 
-    async def _write(self, ended: list[_Served]) -> None:
+    async def _write(self, ended: list[Served]) -> None:
         mine = [served for served in ended if self._is_in_hand(served)]
         for served in mine:
-            served.delivery.audit = _audit(served)
+            served.delivery.audit = told_of_dead(served)
         await self._store.settle_streams([served.delivery for served in mine])
 
     # --- stopping -------------------------------------------------------------------------------------------------
@@ -415,45 +399,6 @@ class Deliverer:
                 await self._desk.close()
             except Exception:
                 logger.exception("The channels could not be closed")
-
-
-def _audit(served: _Served) -> AuditEvent | None:
-    """What is told of a dead letter, in the transaction that makes it one."""
-    delivery, message = served.delivery, served.failed
-    if message is None or delivery.dead is None:
-        return None
-    detail = {
-        "number": delivery.dead,
-        "message_id": message.message_id,
-        "target": message.target,
-        "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
-        "error": delivery.error,
-    }
-    subject = schedule_of(message.message_id)
-    return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode(), message.team)
-
-
-def _log(ended: list[_Served]) -> None:
-    for served in ended:
-        delivery, message = served.delivery, served.failed
-        if message is None:
-            continue
-        what, target, error = _named(message), message.target, delivery.error
-        extra = {"noonbell": {"message_id": message.message_id, "target": target}}
-        if served.away:
-            logger.debug('%s waits for "%s": %s', what, target, error, extra=extra)
-        elif delivery.dead is None:
-            pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / _SECOND
-            logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
-        else:
-            logger.error('%s did not reach "%s" and is a dead letter now: %s', what, target, error, extra=extra)
-
-
-def _named(message: OutboxMessage) -> str:
-    """The message of a run has the run's id, and streams that are no schedule's have negative numbers."""
-    if message.sid < 0:
-        return f"The notice {message.message_id}"
-    return f'The message of the run {message.message_id} (schedule "{schedule_of(message.message_id)}")'
 
 
 def _heed_cancelling() -> None:

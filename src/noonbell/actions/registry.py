@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.actions.callback import EXAMPLE, Call, check_callback, is_async, prepare_callback
 from noonbell.actions.command import Commands, check_command, prepare_command
-from noonbell.actions.delivery import ChannelDesk, Deliverer
+from noonbell.actions.delivery import Deliverer
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.definition import check_http
 from noonbell.actions.http.jobs import HttpJobs
@@ -17,6 +17,7 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.targets import Target, TargetLike, as_target
+from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import NoonbellError, ScheduleInvalidError
@@ -122,6 +123,14 @@ class Actions:
             return False
         callback = self.callbacks.get(action.get("name", ""))
         return callback is not None and not is_async(callback)
+
+    def knows(self, stored: StoredSchedule) -> bool:
+        """Whether its action can be called here: its function is known, its command is allowed."""
+        action = definition_of(stored.columns.definition).action
+        kind = action.get("kind")
+        if kind == "callback":
+            return action.get("name") in self.callbacks
+        return kind != "command" or self._commands.allow(action)
 
     def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
         """What is to be called for a start."""

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 import time
+import zoneinfo
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -138,14 +139,15 @@ def _versioned(module: str) -> str:
 
 
 def _zones() -> Iterator[Finding]:
-    try:
-        data = f"tzdata {version('tzdata')}"
-    except PackageNotFoundError:
-        data = "the host's own"
+    from noonbell.schedules.zone_rules import zone_data_version  # noqa: PLC0415 - a part of the engine
+
+    own = any(Path(folder).is_dir() for folder in zoneinfo.TZPATH)  # before the package, which is for hosts without
+    data = f"{zone_data_version()}, {'as the host has it' if own else 'of the package tzdata'}"
+    renew = "Bring the zone data of the host up to date" if own else "pip install --upgrade tzdata"
     try:
         summer = ZoneInfo("Europe/Kyiv").utcoffset(datetime(2026, 7, 1, 12))  # noqa: DTZ001 - a civil time is asked about
     except (KeyError, OSError, ValueError) as error:
-        yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", "pip install --upgrade tzdata")
+        yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", renew)
         return
     from noonbell.cli.instants import find_zone  # noqa: PLC0415 - it may complain, which is told here
 
@@ -156,7 +158,7 @@ def _zones() -> Iterator[Finding]:
         return
     told = f"{data}; the host is in {here}"
     if summer is None or summer.total_seconds() != 3 * 3600:
-        yield Finding("time zones", "warning", f"{told}; the rules look odd", "pip install --upgrade tzdata")
+        yield Finding("time zones", "warning", f"{told}; the rules look odd", renew)
     elif here == "local":
         do = "Set TZ to an IANA name, or give --tz when you add schedules"
         yield Finding("time zones", "warning", f"{data}; the host's zone has no name", do)
@@ -226,17 +228,26 @@ def _told_lanes(engines: list[EngineUp], place: Place) -> Iterator[Finding]:
     for lane in sorted({one.lane for one in engines}):
         share = [one for one in engines if one.lane == lane]
         age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
-        where = "; ".join(one.where for one in share if one.where)
-        by = f", by {'an engine' if len(share) == 1 else f'{len(share)} engines'}{f' ({where})' if where else ''}"
-        yield Finding("lanes", "ok", f"{lane} has been up for {age}{by}")
+        by = "an engine" if len(share) == 1 else f"{len(share)} engines"
+        yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
     if len(data := sorted({one.zone_data for one in engines})) > 1:
         told = f"the engines go by different time zone data ({', '.join(data)})"
-        yield Finding("lanes", "warning", told, "Bring tzdata up to date where it is older")
+        yield Finding("lanes", "warning", told, "Bring the zone data up to date where it is older")
     if len(versions := sorted({one.version for one in engines})) > 1:
         yield Finding("lanes", "note", f"the engines are of different versions ({', '.join(versions)})")
     if not engines:
         do = "noonbell serve, or noonbell worker, runs what is due"
         yield Finding("lanes", "warning", "no engine is up: nothing that is due runs", do)
+
+
+def _hosts(engines: list[EngineUp]) -> str:
+    """Where engines run, as far as it is told: each host with its processes."""
+    found: dict[str, list[str]] = {}
+    for one in engines:
+        if one.host is not None:
+            found.setdefault(one.host, []).append(str(one.pid))
+    told = (f"{host}, {'process' if len(pids) == 1 else 'processes'} {', '.join(pids)}" for host, pids in found.items())
+    return f" ({'; '.join(told)})" if found else ""
 
 
 def _timeline(store: str, settings: Settings) -> Iterator[Finding]:

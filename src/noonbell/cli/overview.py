@@ -113,7 +113,8 @@ async def look(backend: Backend, team: str | None, at: datetime) -> Look:
 
 def drawn(seen: Look, where: str, width: int, height: int, *, note: str = "") -> RenderableType:
     """The whole view, for a terminal of this size."""
-    room = max(2, (height - 12 - min(5, len(seen.running))) // 3)
+    taken = 12 + min(5, len(seen.running)) + (min(_ENGINES, len(seen.engines)) + 2 if len(seen.engines) > 1 else 0)
+    room = max(2, (height - taken) // 3)
     parts: list[RenderableType] = [_head(seen, where), _figures(seen), Text()]
     if len(seen.engines) > 1:
         parts += [Text("Engines", "bold"), _engines(seen, width), Text()]
@@ -133,7 +134,9 @@ def _head(seen: Look, where: str) -> Text:
         for lane, since, many in seen.lanes
     )
     engine = Text(lanes, "green") if seen.lanes else Text("no engine is up", "bold red")
-    return Text.assemble(("noonbell", "bold"), f"  {where}  {seen.at:%H:%M:%S} UTC  ", engine, overflow="ellipsis")
+    # what matters first: where it is looked at is cut off where the line is too long
+    parts = (("noonbell", "bold"), f"  {seen.at:%H:%M:%S} UTC  ", engine, f"  {where}")
+    return Text.assemble(*parts, overflow="ellipsis", no_wrap=True)
 
 
 def _figures(seen: Look) -> Text:
@@ -159,16 +162,17 @@ def _named(width: int) -> int:
 
 
 def _engines(seen: Look, width: int) -> Table:
-    table = _grid(_named(width), 10, 12, 14, None)
+    table = _grid(_named(width), 8, 20, None)
     for one in seen.engines[:_ENGINES]:
-        where = one.where or one.lane
         late = one.load.get("late_p99_seconds")
-        told = "" if late is None else f"late p99 {seconds_text(late)}  "
+        told = "" if late is None else f"  late p99 {seconds_text(late)}"
         table.add_row(
-            Text(printable(where)), Text(one.state, "green" if one.state == "up" else "yellow"),
-            Text(f"{one.load.get('running', 0)} in hand"), Text(f"{one.load.get('started_per_minute', 0)} a minute"),
-            Text(f"{told}seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}", "dim"),
+            Text(printable(one.where or one.lane)), Text(one.state, "green" if one.state == "up" else "yellow"),
+            Text(f"{one.load.get('running', 0)} in hand, {one.load.get('started_per_minute', 0)}/min"),
+            Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{told}", "dim"),
         )  # fmt: skip
+    if len(seen.engines) > _ENGINES:
+        table.add_row(Text(f"and {len(seen.engines) - _ENGINES} more", "dim"), "", "", "")
     return table
 
 

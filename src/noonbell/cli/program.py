@@ -48,7 +48,7 @@ _GROUPS: Final = {
     },
     "Service": {
         "serve": "Run the service: REST API, login and engine.",
-        "worker": "Run the engine alone, without the API.",
+        "worker": "Run an engine alone, without the API.",
         "config": "Show the settings of the service, and where each came from.",
         "doctor": "Check the installation, and say what to do.",
         "completion": "Print the shell completion for bash, zsh or fish.",

@@ -48,7 +48,9 @@ noonbell serve --tasks myapp.tasks
 @click.option("--log-level", type=click.Choice(LOG_LEVELS))
 @click.option("--json", "as_json", is_flag=True, help="Print where it listens as one line of JSON.")
 def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
-    """Run the service: the REST API, the login, and the engine that runs schedules.
+    """Run the service: the REST API, the login, and an engine that runs schedules.
+
+    Any number of services and workers may share a database, on PostgreSQL from any number of machines.
 
     Settings come from these flags, from variables such as NOONBELL_STORE, and from noonbell.toml, in this order; see
     "noonbell config show".

@@ -42,6 +42,7 @@ class Announcement(NamedTuple):
     store: str
     admin_link: str | None
     key: str | None
+    timeline: str | None = None
 
     def facts(self) -> dict[str, Any]:
         return {"version": __version__, **self._asdict()}
@@ -50,13 +51,15 @@ class Announcement(NamedTuple):
         lines = [
             f"Noonbell {__version__} is up at {self.address}",
             f"  database  {self.store}",
-            f"  login     {self.address}/login",
         ]
+        if self.timeline is not None:
+            lines += [f"  timeline  {self.timeline}"]
+        lines += [f"  login     {self.address}/login"]
         if self.admin_link is not None:
-            lines += ["  There is no admin yet. Make one with this link, which works once, for a day:"]
+            lines += ["  There is no admin yet. Make one with this link (once, for a day, until the next start):"]
             lines += [f"    {self.admin_link}"]
         if self.key is not None:
-            lines += ["  Look at the schedules (the key works for a day):"]
+            lines += ["  Look at the schedules (the key works for a day, until the next start):"]
             lines += [f'    curl -H "Authorization: Bearer {self.key}" {self.address}{PREFIX}/schedules']
         else:
             lines += ['  Make an API key: noonbell api-keys create NAME --scope write --store "…"']
@@ -249,6 +252,7 @@ def _with_demo_keys(settings: Settings) -> Settings:
 async def _announcement(service: Service) -> Announcement:
     settings = service.settings
     token = await service.access.new_first_admin_token()
-    store = next(str(value) for name, value, _ in shown(settings) if name == "store")
+    told = {name: None if value is None else str(value) for name, value, _ in shown(settings)}
     link = None if token is None else f"{settings.address}/setup/{token}"
-    return Announcement(settings.address, store, link, await demo_key(service) if settings.demo else None)
+    key = await demo_key(service) if settings.demo else None
+    return Announcement(settings.address, str(told["store"]), link, key, told["timeline"])

@@ -89,7 +89,7 @@ async def _life(settings: Settings, *, as_json: bool) -> None:
     service = build(settings)
     await service.start()
     facts = {"lane": settings.lane, "store": shown_address(settings.store), "pid": os.getpid()}
-    told = f"The lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
+    told = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
     click.echo(json.dumps(facts) if as_json else told)
     sys.stdout.flush()
     await asked.wait()
@@ -106,7 +106,7 @@ async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> N
         await service.close()
         logger.info("Stopped")
         return
-    # what is still in hand is left as by a crash: the next start of the lane takes it up again
+    # what is still in hand is left as by a crash: another engine of the lane, or the next, takes it up
     service.store.kill()
     logging.shutdown()
     others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-MOST_SHARDS: Final = 65_536
+MOST_SHARDS: Final = 32_768  # 15 bits: what the top of a number has room for, below its sign
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757  # of a linear congruential generator with the full period of 2^64
 _MASK: Final = (1 << 64) - 1

@@ -76,6 +76,12 @@ def definition_of(text: str) -> Definition:
     return msgspec.json.decode(text, type=Definition)
 
 
+def executes_alone(stored: StoredSchedule) -> bool:
+    """Whether a look can start nothing: it goes on when its run has ended, and does not stay due until then."""
+    alone = definition_of(stored.columns.definition).overlap != "allow"
+    return alone and any(live.state == "running" for live in stored.lives)
+
+
 @lru_cache(maxsize=4_096)
 def quiet_hours_of(document: str | None) -> QuietHours:
     return _NEVER_QUIET if document is None else QuietHours.from_json(msgspec.json.decode(document))

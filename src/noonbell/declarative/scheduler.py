@@ -33,7 +33,7 @@ from noonbell.declarative.override import Plan, plan
 from noonbell.declarative.registrations import Registration, validate
 from noonbell.declarative.state import read_stored
 from noonbell.declarative.telling import TaskTeller, moment, tell_moved
-from noonbell.engine import DeclaredWork, Engine, SystemClock, Task
+from noonbell.engine import DeclaredWork, Engine, Task, clock_for
 from noonbell.errors import (
     InitializationError,
     NoonbellError,
@@ -80,7 +80,7 @@ class Scheduler:
         self._owns_store = isinstance(store, str)
         self._poll_interval = poll_interval
         self._on_drift = on_drift
-        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._clock: Clock = clock if clock is not None else clock_for(self._store)
         self._sink = EventSink(on_event, logger)
         self._host = HostZone() if time_zone is None else None
         self._zone, self._zone_name = (

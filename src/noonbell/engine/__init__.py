@@ -1,7 +1,7 @@
 """The loop that makes schedules happen: look, claim, start, settle. One for all the faces."""
 
-from noonbell.engine.clock import SystemClock
+from noonbell.engine.clock import SystemClock, clock_for
 from noonbell.engine.declared import DeclaredWork, Observer, Task
 from noonbell.engine.engine import Engine
 
-__all__ = ["DeclaredWork", "Engine", "Observer", "SystemClock", "Task"]
+__all__ = ["DeclaredWork", "Engine", "Observer", "SystemClock", "Task", "clock_for"]

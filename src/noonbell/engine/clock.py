@@ -2,6 +2,9 @@
 
 `elapsed` runs on through suspend where the system has such a clock, so that a machine that slept is not mistaken for
 one whose clock was set. `slept` is what it runs ahead of the clock that stands still meanwhile.
+
+Where several machines share a database, they go by its clock: each corrects its own by the difference that the store
+has measured last. So a machine whose clock is an hour ahead does not run the next hour of everybody.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, cast
 
-from noonbell.ports import Clock
+from noonbell.ports import Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -48,6 +52,33 @@ class SystemClock:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(remaining):
                 await wakeup.wait()
+
+
+class SharedClock:
+    """Wall time as a database has it: the clock of the host, corrected by how far the other one is ahead of it."""
+
+    def __init__(self, offset_us: Callable[[], int], clock: Clock | None = None) -> None:
+        self._offset_us = offset_us
+        self._clock = SystemClock() if clock is None else clock
+
+    def now(self) -> int:
+        return self._clock.now() + self._offset_us()
+
+    def elapsed(self) -> float:
+        return self._clock.elapsed()
+
+    def slept(self) -> float:
+        return self._clock.slept()
+
+    async def wait(self, until: int, wakeup: asyncio.Event) -> None:
+        await self._clock.wait(until - self._offset_us(), wakeup)
+
+
+def clock_for(store: Store) -> Clock:
+    """What to go by where no clock is given: the host's own, corrected where the store knows of one that is shared."""
+    if not hasattr(store, "clock_offset_us"):
+        return SystemClock()
+    return SharedClock(lambda: cast("int", getattr(store, "clock_offset_us", 0)))
 
 
 class ClockWatch:

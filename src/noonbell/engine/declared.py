@@ -8,15 +8,15 @@ before its task went away ends as any other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from noonbell.core.decide import decide
-from noonbell.core.records import AT_ONCE, Decision, Due, Settlement, Start
+from noonbell.core.records import Decision, Due, Settlement, Start
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import BATCH, NEVER, Batch, Job, Room
+from noonbell.engine.work import BATCH, Batch, Job, Room
 from noonbell.ports import Claimed, Store
 from noonbell.timing import CronTiming
 
@@ -53,6 +53,7 @@ class DeclaredWork:
         self.tasks: dict[int, Task] = {}
         self.owner = owner
         self.metrics = Metrics()
+        self.left_due = False
         self._store = store
         self._managed_by = managed_by
         self._observer = observer
@@ -105,15 +106,3 @@ class DeclaredWork:
 
     def tell(self, job: Job[Task], settlement: Settlement) -> None:
         pass
-
-    def wakes_at(self, settlements: Sequence[Settlement]) -> int:
-        earliest = NEVER
-        for settlement in settlements:
-            start = settlement.start
-            if start.kind == "manual":  # a retry that waited beside it may be due by now
-                return AT_ONCE
-            if start.following is not None and start.following < earliest:
-                earliest = start.following
-            if settlement.wake_at is not None and settlement.wake_at < earliest:
-                earliest = settlement.wake_at
-        return earliest

@@ -2,14 +2,16 @@
 
 A look is one transaction. It claims what is due by now and commits; only then are the actions called. The loop then
 sleeps until the earliest thing that is not due yet, or until an ended run brings an earlier one, but never longer than
-the longest wait: so a lost wake-up or a clock that was set costs at most that.
+the longest wait: so a lost wake-up or a clock that was set costs at most that. Most ends bring nothing, and no look: as
+it records them the ledger says which schedules they have woken.
 
 `up_since` is since when this engine is up, or another that does the same work. A machine that slept for longer than the
 grace was not up. A loop that was blocked was up all the time, and so was one whose store failed or whose clock was set:
 what came due meanwhile was kept waiting, not missed.
 
 What is claimed counts as running, so no more is claimed than can run: a few plain functions more than there are free
-threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end.
+threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end: until then any end brings
+a look.
 
 Stopping: no further look is begun, a claim that was under way is handed back unstarted, running actions are waited
 for, and their ends are recorded. Who does not want to wait that long cuts them off (`cut_off`): what can be cancelled
@@ -33,7 +35,7 @@ from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
 from noonbell.engine.work import NEVER, Job, Room, Work
 from noonbell.errors import ActionError, HoldLostError, NotStartedError, StoreError, describe_error
-from noonbell.ports import LEDGER_TABLES, Claimed, Clock, Store
+from noonbell.ports import LEDGER_TABLES, Claimed, Clock, Settled, Store
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
@@ -49,6 +51,7 @@ _LONG_ENOUGH: Final = 4_000_000  # a run that is shorter ends before it is worth
 _TOLD_FIRST: Final = 5_000_000
 _TOLD_AGAIN: Final = 60_000_000
 _MOST_NAMED: Final = 10
+_MOST_ASKED: Final = 100
 # Runs that are cut off have so long to tidy up behind themselves, and then so long again without any more patience.
 _TIDY_SECONDS: Final = 2.0
 _LAST_SECONDS: Final = 1.0
@@ -83,7 +86,9 @@ class Engine(Generic[W]):
         self._on_messages = on_messages
         self._on_lost = on_lost
         self._watch = ClockWatch(clock)
-        self._settler = Settler(store, clock, self.metrics, self._on_written, self._on_stale)
+        self._settler = Settler(
+            store, clock, self.metrics, written=self._on_written, stale=self._on_stale, lost=self.lose
+        )
         self._outage = outage_of(store)
         self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS, self._end)
         self._running: dict[int, Job[Any]] = {}  # by sid: claimed and not yet recorded as ended, the latest first
@@ -102,9 +107,12 @@ class Engine(Generic[W]):
         self._began = self.up_since
         self._planned = 0
         self._poked = NEVER
+        self._crowded = False  # the last look has left something due, for want of room or because it was locked
+        self._made_room = False  # a run has ended since the last look began
         self._stopping = False
         self._cutting = False  # what runs is being cut off: an error is no failure of its own any more
         self._over = False  # whatever still ends here was handed back
+        self._lost = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._loop: asyncio.Task[None] | None = None
 
@@ -252,30 +260,37 @@ class Engine(Generic[W]):
         if not in_hand:
             return
         owned = {(live.sid, live.kind, live.run_for) for live in await self._store.owned(self.work.owner)}
-        for start in in_hand:
-            if (start.sid, start.kind, start.run_for) not in owned and await self._is_removed(start.sid):
+        gone = [start for start in in_hand if (start.sid, start.kind, start.run_for) not in owned]
+        for start in gone[:_MOST_ASKED]:  # of most the end is on its way; what is left is asked about the next time
+            if await self._is_removed(start.sid):
                 self.deleted(start.sid)
 
-    def _on_stale(self, settlement: Settlement) -> None:
-        """An end that the ledger knows nothing of: somebody has deleted the schedule, or taken the run over."""
-        job = self._running.get(settlement.start.sid)
-        name = f"with sid {settlement.start.sid}" if job is None else f'"{job.name}"'
-        task = asyncio.get_running_loop().create_task(self._tell_stale(settlement.start, name), name="noonbell-stale")
+    def _on_stale(self, stale: Sequence[Settlement]) -> None:
+        """Ends that the ledger does not take: somebody has deleted the schedule, or taken the run over."""
+        named = []
+        for settlement in stale[:_MOST_NAMED]:
+            job = self._running.get(settlement.start.sid)
+            named.append((settlement.start, f"with sid {settlement.start.sid}" if job is None else f'"{job.name}"'))
+        telling = self._tell_stale(named, len(stale) - len(named))
+        task = asyncio.get_running_loop().create_task(telling, name="noonbell-stale")
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell_stale(self, start: Start, name: str) -> None:
-        try:
-            removed = await self._is_removed(start.sid)
-        except StoreError:
-            removed = False
-        if removed:
-            logger.info("The schedule %s was deleted; how its run ended is not recorded", name)
-        else:
-            told = (
-                "The end of a run of the schedule %s was not recorded: it has been taken over since (for %d, fence %d)"
-            )
-            logger.error(told, name, start.run_for, start.fence)
+    async def _tell_stale(self, named: Sequence[tuple[Start, str]], more: int) -> None:
+        for start, name in named:
+            try:
+                removed = await self._is_removed(start.sid)
+            except StoreError:
+                removed = False
+            if removed:
+                logger.info("The schedule %s was deleted; how its run ended is not recorded", name)
+            else:
+                logger.error(
+                    "The end of a run of the schedule %s was not recorded: it is on record already, or another has "
+                    "taken it over since (for %d, fence %d)", name, start.run_for, start.fence,
+                )  # fmt: skip
+        if more:
+            logger.error("%d more ends were not recorded for the same reasons", more)
 
     async def _is_removed(self, sid: int) -> bool:
         place = LEDGER_TABLES["schedules"].columns.index("removed_at")
@@ -287,6 +302,15 @@ class Engine(Generic[W]):
         self._poked = min(self._poked, at)
         if at < self._planned:
             self._wakeup.set()
+
+    def lose(self) -> None:
+        """Its name is another's now: whoever finds that out says so, and all that was claimed is left to him."""
+        if self._on_lost is None or self._lost:
+            return
+        self._lost = True
+        self._doubtful = False  # whatever was claimed, another has freed it
+        self.request_stop()
+        self._on_lost()
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
@@ -301,9 +325,7 @@ class Engine(Generic[W]):
             except StoreError as error:
                 self.metrics.store_errors += 1
                 if self._on_lost is not None and isinstance(error, HoldLostError):
-                    self._doubtful = False  # whatever was claimed, another has freed it
-                    self.request_stop()
-                    self._on_lost()
+                    self.lose()
                     return
                 self._doubtful = True
                 self._outage.failed("looking", error, self._clock.elapsed())
@@ -316,8 +338,18 @@ class Engine(Generic[W]):
                 self._outage.worked("looking", self._clock.elapsed())
             # counted from here: the clock may have been set back during the look
             self._planned = min(wake_at, self._poked, self._clock.now() + self._longest_wait)
-            if not self._stopping:
-                await self._clock.wait(self._planned, self._wakeup)
+            await self._wait_for_look()
+
+    async def _wait_for_look(self) -> None:
+        """Until the planned one is due. Who wakes the loop for a later instant changes the plan, and brings no look."""
+        while not self._stopping:
+            await self._clock.wait(self._planned, self._wakeup)
+            now = self._clock.now()
+            if not self._wakeup.is_set() or self._poked <= now:
+                return
+            self._wakeup.clear()
+            # counted from here again, and for the same reason
+            self._planned = min(self._planned, self._poked, now + self._longest_wait)
 
     async def _look(self) -> int:
         """One look; returns when the next one is needed."""
@@ -330,16 +362,19 @@ class Engine(Generic[W]):
         if self._doubtful:
             await self._account_for_claims()
             self._doubtful = False
+        self._made_room = False
         room = self._room()
         if not room.runs:
-            return now + _FULL_PAUSE  # the end of a run brings a look at once
+            self._crowded = True
+            return now + _FULL_PAUSE
         jobs, claimed = await self.work.claim(now, self.up_since, room)
         self._tell(claimed)
         if self._stopping:
             await self._hand_back(claimed.starts)
         else:
             self._launch(jobs)
-        if claimed.full:
+        self._crowded = self.work.left_due or claimed.locked  # the lock may be that of an end of ours
+        if claimed.full or (self._crowded and self._made_room):
             return now
         return claimed.next_wake_at or NEVER
 
@@ -509,7 +544,7 @@ class Engine(Generic[W]):
         finally:  # a listener or log handler that raises must not keep the end from being recorded
             self._settler.add(settlement)
 
-    def _on_written(self, settlements: Sequence[Settlement]) -> None:
+    def _on_written(self, settlements: Sequence[Settlement], settled: Settled) -> None:
         sent = False
         for settlement in settlements:
             self._forget(settlement.start)
@@ -518,7 +553,12 @@ class Engine(Generic[W]):
             self._idle.set()
         if sent and self._on_messages is not None:
             self._on_messages()
-        self.wake(self.work.wakes_at(settlements))
+        self._made_room = True
+        if self._crowded or settled.stale:
+            # a stale end may have been recorded by a try that seemed to fail, and what it has woken nobody was told
+            self.wake(AT_ONCE)
+        elif settled.woken:
+            self.wake(min(settled.woken.values()))
 
 
 def _detail_of(error: BaseException) -> bytes | None:

@@ -7,7 +7,7 @@ Plain functions are claimed only as far as there are threads for them. Those tha
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
 
 A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing when an
-engine died start again by and by (`suspects`).
+engine died start again by and by (`suspects`). What this engine could not carry out it leaves to others (`strangers`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from msgspec.structs import replace
 
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
-from noonbell.core.records import AT_ONCE, Kind, LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
-from noonbell.core.turns import definition_of, finish, look, quiet_zones
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
+from noonbell.engine.strangers import Strangers
 from noonbell.engine.suspects import Lineup, Suspects, without
 from noonbell.engine.work import BATCH, Batch, Job, Room
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES, Claimed, ScheduleStore
+from noonbell.ports import Claimed, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
 
 logger = logging.getLogger("noonbell.engine")
@@ -37,7 +38,7 @@ _SMALLEST_BATCH: Final = 32
 _MUCH_TOLD: Final = 20_000
 _OUTDATED_PAUSE: Final = 60_000_000
 _PAST_PLAIN: Final = 512
-# While there is no room: the end of a run is looked at in any case, so this is only for what came due meanwhile.
+# While there is no room: any end brings a look then, so this is only for what came due meanwhile.
 _FULL_PAUSE: Final = 100_000
 _FULL_PAUSE_EACH: Final = 500
 
@@ -76,9 +77,12 @@ class LaneWork:
         outdated: Callable[[], Collection[str]] = tuple,
         notices: Notices | None = None,
         needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
+        knows: Callable[[StoredSchedule], bool] = lambda _: True,
+        others: Callable[[], bool] = lambda: False,
     ) -> None:
         self.owner = owner
         self.metrics = Metrics()
+        self.left_due = False
         self._store = store
         self._lane = lane
         self._prepare = prepare
@@ -89,6 +93,7 @@ class LaneWork:
         self._needs_thread = needs_thread
         self._met_plain = False  # the last claim came upon plain functions
         self._suspects = Suspects()
+        self._strangers = Strangers(knows, others)
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self._up_since: int | None = None
         self._batch = FIRST_BATCH
@@ -98,7 +103,9 @@ class LaneWork:
         if up_since != self._up_since:
             self._up_since, self._batch = up_since, FIRST_BATCH
         told, noticed = 0, False
-        lineup = Lineup(self._suspects, now)
+        lineup, strangers = Lineup(self._suspects, now), self._strangers
+        strangers.begin(now)
+        parts = (threads, strangers, lineup)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         outdated = self._outdated()
@@ -106,7 +113,7 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if threads.missing_for(stored):
+            if any(part.leaves(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
@@ -124,7 +131,7 @@ class LaneWork:
             return turn
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
-        self._met_plain = threads.met
+        self._met_plain, self.left_due = threads.met, threads.kept > 0
         if sent:
             self._count(sent.values(), now, up_since)
         if (sent or noticed) and self._on_messages is not None:
@@ -133,7 +140,7 @@ class LaneWork:
         if lineup.chosen:
             self._watch(lineup.chosen, claimed.starts, now)
         self._fit_batch(told, full=claimed.full)
-        claimed = threads.told_in(claimed, now)
+        claimed = _with_pause(claimed, sum(part.kept for part in parts), now)
         for sid, error in claimed.quarantined:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
@@ -160,12 +167,16 @@ class LaneWork:
         """After a restart between two attempts: ask how the run before these ended."""
         if self._notices is None:
             return
-        for start in starts:
-            if start.attempt > 1 and self._notices.unsure(stored[start.sid], start):
-                try:
-                    self._notices.learn(start, failing=await _had_failed(self._store, start.sid))
-                except StoreError as error:  # the run goes on; at worst nobody is told that it recovered
-                    logger.error("How the run before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
+        unsure = [start for start in starts if start.attempt > 1 and self._notices.unsure(stored[start.sid], start)]
+        if not unsure:
+            return
+        try:
+            ended = await self._store.last_outcomes([start.sid for start in unsure])
+        except StoreError as error:  # the runs go on; at worst nobody is told that they recovered
+            logger.error("How the runs before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
+            return
+        for start in unsure:
+            self._notices.learn(start, failing=ended.get(start.sid, "succeeded") != "succeeded")
 
     def _watch(self, chosen: Sequence[LiveRun], starts: Sequence[Start], now: int) -> None:
         begun = {(start.sid, start.kind, start.run_for) for start in starts}
@@ -217,11 +228,6 @@ class LaneWork:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
         _log_end(job, settlement)
 
-    def wakes_at(self, settlements: Sequence[Settlement]) -> int:
-        # an end may free a run that was queued behind it, whenever the schedule itself comes next
-        del settlements
-        return AT_ONCE
-
 
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
     """Whether its occurrences or its quiet hours hang on rules that this host does not have."""
@@ -236,13 +242,13 @@ class _Threads:
         self.met = False
         self._left = left
         self._needed_by = needed_by
-        self._kept = 0
+        self.kept = 0
 
-    def missing_for(self, stored: StoredSchedule) -> bool:
-        if self._left > 0 or not self._needed_by(stored) or _executes_alone(stored):
+    def leaves(self, stored: StoredSchedule) -> bool:
+        if self._left > 0 or not self._needed_by(stored) or executes_alone(stored):
             return False
         self.met = True
-        self._kept += 1
+        self.kept += 1
         return True
 
     def take(self, stored: StoredSchedule, starts: Sequence[Start]) -> None:
@@ -250,17 +256,12 @@ class _Threads:
             self.met = True
             self._left -= len(starts)
 
-    def told_in(self, claimed: Claimed, now: int) -> Claimed:
-        """What was left due would be looked at again at once, and in vain."""
-        if not self._kept:
-            return claimed
-        return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, self._kept * _FULL_PAUSE_EACH))
 
-
-def _executes_alone(stored: StoredSchedule) -> bool:
-    """Whether a look can start nothing: it goes on when its run has ended, and does not stay due until then."""
-    alone = definition_of(stored.columns.definition).overlap != "allow"
-    return alone and any(live.state == "running" for live in stored.lives)
+def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:
+    """What was left due would be looked at again at once, and in vain."""
+    if not kept:
+        return claimed
+    return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, kept * _FULL_PAUSE_EACH))
 
 
 def _as_it_stands(stored: StoredSchedule) -> Turn:
@@ -303,18 +304,6 @@ def _notice(notices: Notices, stored: StoredSchedule, turn: Turn, starts: Sequen
         return False
     turn.messages = [*turn.messages, *messages]
     return True
-
-
-async def _had_failed(store: ScheduleStore, sid: int) -> bool:
-    """Whether the run of a schedule that ended last had failed."""
-    columns = LEDGER_TABLES["schedules"].columns
-    for row in await store.read_ledger("schedules", (sid - 1,), 1, above_sid=sid - 1, upto_sid=sid):
-        facts = dict(zip(columns, row, strict=True))
-        ended_for = facts["last_ended_for"]
-        if ended_for is not None:
-            kind: Kind = "manual" if facts["last_ended_manual"] else "scheduled"
-            return any(run.outcome != "succeeded" for run in await store.runs(sid, ended_for, ended_for, kind))
-    return False
 
 
 def _at(

@@ -5,8 +5,9 @@
 - *Signs of life*: the name is kept by the store itself. What the engine tells beside it (its state, its load) is for
   people, and for those who join.
 - *Rescue*: every engine looks for those that died without leaving, every second or two; what they had in hand is queued
-  again at once, and whoever is free starts it. Once a minute it looks without a reason, for what a failed stop may have
-  left behind. An engine that is alive is never touched.
+  again at once, and whoever is free starts it. What another had locked at that moment is freed at the next look. Once
+  a minute it looks without a reason, for what a failed stop may have left behind. An engine that is alive is never
+  touched.
 - *Leave*: the name is let go when nothing of the engine runs any more.
 
 An engine that stood still for so long that another has rescued its runs finds its name gone (HoldLostError). It has to
@@ -50,6 +51,7 @@ class Membership:
         self.instance = f"{self.host}-{self.pid}-{uuid.uuid4().hex[:8]}"
         self.up_since = 0
         self.state: EngineState = "starting"
+        self.others_up = False  # whether other engines of the lane are, as last seen
         self._store = store
         self._clock = clock
         self._lane = lane
@@ -58,6 +60,7 @@ class Membership:
         self._known_data: set[str] = set()
         self._hold: Hold | None = None
         self._swept = 0.0
+        self._left = 0  # what the last rescue has left to the next
         self._beaten = 0.0
 
     # --- coming and going -----------------------------------------------------------------------------------------
@@ -73,6 +76,7 @@ class Membership:
         data = self._zone_data()
         record = EngineRecord(self.instance, self._lane, self.host, self.pid, self._version, data, now, now, self.state)
         self.up_since = await self._store.join(record)
+        await self._look_around()
 
     async def record(self, event: Any, detail: str = "") -> None:
         """Write into the lifecycle of the lane."""
@@ -100,7 +104,9 @@ class Membership:
     async def rescue(self, tell: TellCut | None = None) -> Rescue:
         """Free what dead engines have left."""
         self._swept = self._clock.elapsed()
-        return await self._store.take_over(self._lane, self.instance, self._clock.now(), tell)
+        rescued = await self._store.take_over(self._lane, self.instance, self._clock.now(), tell)
+        self._left = rescued.left
+        return rescued
 
     async def hand_over(self, tell: TellCut | None = None) -> Rescue:
         """Free what this engine itself has cut off."""
@@ -120,19 +126,23 @@ class Membership:
         look, beat = self._paces()
         while not stop.is_set():
             now = self._clock.elapsed()
-            due = now - self._swept >= _SWEEP / _SECOND
+            due = self._left > 0 or now - self._swept >= _SWEEP / _SECOND
             if due or await self._store.dead_engines(self._lane):
                 await rescue()
             if now - self._beaten >= beat / _SECOND:
                 self.up_since, load = told()
                 await self.beat(self.state, load)
-                if await self._is_news_of_zones():
+                if await self._look_around():
                     await compare_zones()
             await self._clock.wait(self._clock.now() + look, stop)
 
-    async def _is_news_of_zones(self) -> bool:
-        """Whether somebody goes by zone data that nobody was seen with before, and this host does not have."""
-        seen = {one.zone_data for one in await self._store.engines(self._clock.now())} - {self._zone_data()}
+    async def _look_around(self) -> bool:
+        """See who else is up. True: somebody goes by zone data that nobody had before, and this host does not have."""
+        engines = await self._store.engines(self._clock.now())
+        self.others_up = any(
+            one.lane == self._lane and one.state == "up" and one.instance != self.instance for one in engines
+        )
+        seen = {one.zone_data for one in engines} - {self._zone_data()}
         news = seen - self._known_data
         self._known_data = seen
         return bool(news)

@@ -1,8 +1,8 @@
 """Duties beside the loop, which live as long as the engine does: delivery, pruning, the watch over zone rules.
 
 A duty runs until it is told to stop. One that raises is logged and begun again after a pause, which grows while it
-keeps raising; it never takes the loop or another duty with it. Where the engine's name was taken by another it just
-ends, as the engine will.
+keeps raising; it never takes the loop or another duty with it. Where the engine's name was taken by another it ends and
+says so: the engine may have its hands full, or be stopping, and not find out by itself.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ Duty = Callable[[asyncio.Event], Awaitable[None]]
 class Services:
     """The duties of one engine, by name."""
 
-    def __init__(self, clock: Clock, duties: Mapping[str, Duty], outage: Outage | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        duties: Mapping[str, Duty],
+        outage: Outage | None = None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clock = clock
         self._outage = outage  # of the store that they work on: what is told of it already is not told by each of them
+        self._on_lost = on_lost
         self._duties = dict(duties)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -63,6 +70,7 @@ class Services:
             try:
                 await duty(self._stop)
             except HoldLostError:
+                self._on_lost()
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the duty begins again
                 if self._clock.now() - began > _LONGEST_PAUSE:

@@ -17,7 +17,7 @@ from typing import Final
 from noonbell.core.records import Settlement
 from noonbell.engine.metrics import Metrics
 from noonbell.errors import HoldLostError, StoreError, describe_error
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Settled, Store
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
@@ -36,14 +36,17 @@ class Settler:
         store: Store,
         clock: Clock,
         metrics: Metrics,
-        written: Callable[[Sequence[Settlement]], None],
-        stale: Callable[[Settlement], None],
+        *,
+        written: Callable[[Sequence[Settlement], Settled], None],
+        stale: Callable[[Sequence[Settlement]], None],
+        lost: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._written = written
-        self._stale = stale  # told of each end that was not recorded
+        self._stale = stale  # told of the ends that were not recorded
+        self._lost = lost  # told that the name is gone
         self._outage = outage_of(store)
         self._gathering: list[Settlement] = []
         self._task: asyncio.Task[None] | None = None
@@ -70,9 +73,10 @@ class Settler:
         while self._gathering:
             batch = self._gathering[:_LARGEST_BATCH]
             try:
-                stale = await self._store.settle(batch)
+                settled = await self._store.settle(batch)
             except HoldLostError:
                 self._give_up()
+                self._lost()
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the ends must not be lost
                 self._metrics.store_errors += 1
@@ -86,10 +90,10 @@ class Settler:
             pause = _FIRST_PAUSE
             self._outage.worked("recording", self._clock.elapsed())
             del self._gathering[: len(batch)]
-            for settlement in stale:
-                self._metrics.stale += 1
-                self._stale(settlement)
-            self._written(batch)
+            if settled.stale:
+                self._metrics.stale += len(settled.stale)
+                self._stale(settled.stale)
+            self._written(batch, settled)
         self._task = None
 
     def _tell(self, ended: int, error: Exception) -> None:
@@ -112,4 +116,4 @@ class Settler:
     def _give_up(self) -> None:
         lost, self._gathering, self._task = self._gathering, [], None
         logger.error("%d ended runs stay unrecorded; they start again at the next start", len(lost))
-        self._written(lost)
+        self._written(lost, Settled(lost, {}))

@@ -4,15 +4,17 @@ Nobody knows which of them brought the engine down. If they all started together
 neighbours with it, death after death, until all were given up (see `core.crashes`). So those that have died once begin
 in batches: one, then two, then four and so on, each when all of the batch before have ended or stayed up for a while
 (`PROBATION`); a death ends the growth, since the next engine begins with one again, and so does everybody who cleared
-up after the dead one. Whoever has died twice begins alone, and has to end before the next. So a poisonous run costs its
-neighbours one death more at most, and at its last it is alone.
+up after the dead one. Whoever has died twice begins alone. The next of his kind waits until he has ended; those that
+have died once wait for a minute at most, since a run may take a day. So a poisonous run costs its neighbours one death
+more at most, and at its last nobody is near who could be given up with it.
 
 Those in line are looked at a few at a time, a moment apart: a thousand of them cost no more at a look than one batch.
+An engine that has no place leaves those that have just come up to others for a moment, before it puts them off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,9 +23,12 @@ from noonbell.core.records import LiveRun, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 
 PROBATION: Final = 5_000_000
+LONG_PROBATION: Final = 60_000_000
 _STEP: Final = 20_000
 _PAUSE: Final = 1_000_000
-_NEVER: Final = 1 << 62
+_MOST_AGAIN: Final = 512  # while none may begin, so many are looked at again together, a pause apart
+_CHANCE: Final = 300_000
+_FORGOTTEN: Final = 10_000_000  # so long after the end of the line nobody waits in it
 _MOST_TOGETHER: Final = 4_096
 
 _Key = tuple[int, str, int]
@@ -35,11 +40,15 @@ class Suspects:
     def __init__(self) -> None:
         self.line_end = 0
         self.together = 1
+        self.together_again = 0  # how many wait for the end of the line, where that is a bunch of them
+        self.alone: set[_Key] = set()  # those that execute and have died twice
         self._in_hand: dict[_Key, int] = {}  # until when each stands in the way of others
 
     def places(self, now: int) -> int:
         """How many may begin now."""
         if not self._in_hand:
+            if now > self.line_end + _FORGOTTEN:
+                self.together = 1  # whoever comes next is of another death
             return self.together
         if any(until > now for until in self._in_hand.values()):
             return 0
@@ -48,10 +57,15 @@ class Suspects:
         return self.together
 
     def begin(self, live: LiveRun, now: int) -> None:
-        self._in_hand[(live.sid, live.kind, live.run_for)] = now + PROBATION if live.crashes == 1 else _NEVER
+        key = (live.sid, live.kind, live.run_for)
+        self._in_hand[key] = now + (PROBATION if live.crashes == 1 else LONG_PROBATION)
+        if live.crashes > 1:
+            self.alone.add(key)
 
     def ended(self, start: Start) -> None:
-        if self._in_hand.pop((start.sid, start.kind, start.run_for), None) is not None and not self._in_hand:
+        key = (start.sid, start.kind, start.run_for)
+        self.alone.discard(key)
+        if self._in_hand.pop(key, None) is not None and not self._in_hand:
             self._grow()
 
     def begin_again(self) -> None:
@@ -67,18 +81,28 @@ class Lineup:
 
     def __init__(self, suspects: Suspects, now: int) -> None:
         self.chosen: list[LiveRun] = []
+        self.kept = 0  # schedules that were left to other engines
         self._suspects = suspects
         self._places = suspects.places(now)
         self._now = now
 
+    def leaves(self, stored: StoredSchedule) -> bool:
+        """Whether it stays as it is for now: another engine may have a place for what has just come up."""
+        if self._places or all(self._now - (live.wake_at or 0) >= _CHANCE for live in self._due(stored)):
+            return False
+        self.kept += 1
+        return True
+
+    def _due(self, stored: StoredSchedule) -> Iterator[LiveRun]:
+        for live in stored.lives:
+            suspect = live.state == "queued" and live.cause == "orphan" and live.crashes
+            if suspect and live.wake_at is not None and live.wake_at <= self._now:
+                yield live
+
     def held_back(self, stored: StoredSchedule) -> list[LiveRun]:
         """Those of the schedule that have to wait, each with its new wake-up."""
         held = []
-        for live in stored.lives:
-            if live.state != "queued" or live.cause != "orphan" or not live.crashes:
-                continue
-            if live.wake_at is None or live.wake_at > self._now:
-                continue
+        for live in self._due(stored):
             if self._has_place(live):
                 self.chosen.append(live)
             else:
@@ -87,15 +111,21 @@ class Lineup:
 
     def _has_place(self, live: LiveRun) -> bool:
         if live.crashes > 1:
-            return self._places > 0 and not self.chosen
+            return self._places > 0 and not self.chosen and not self._suspects.alone
         return len(self.chosen) < self._places and all(other.crashes == 1 for other in self.chosen)
 
     def _next_place(self) -> int:
-        if not self._places:
-            return self._now + _PAUSE
-        step = max(_STEP // self._places, 1)
-        self._suspects.line_end = max(self._suspects.line_end, self._now) + step
-        return self._suspects.line_end
+        suspects = self._suspects
+        if self._places:
+            suspects.line_end = max(suspects.line_end, self._now) + max(_STEP // self._places, 1)
+        else:
+            soon = (self._now // _PAUSE + 2) * _PAUSE  # the same for many: those that come up together may begin so
+            if suspects.line_end < soon:
+                suspects.line_end, suspects.together_again = soon, 0
+            elif suspects.together_again >= _MOST_AGAIN:
+                suspects.line_end, suspects.together_again = suspects.line_end + _PAUSE, 0
+            suspects.together_again += 1
+        return suspects.line_end
 
 
 def without(stored: StoredSchedule, held: Sequence[LiveRun]) -> StoredSchedule | Turn:

@@ -53,6 +53,7 @@ class Work(Protocol):
 
     owner: str  # the instance that its runs are claimed for
     metrics: Metrics
+    left_due: bool  # the last claim has left something due that found no room
 
     async def claim(self, now: int, up_since: int, room: Room) -> Batch:
         """Claim what is due by `now` and finds room, when something has been up without a gap since `up_since`."""
@@ -72,8 +73,4 @@ class Work(Protocol):
 
     def tell(self, job: Job[Any], settlement: Settlement) -> None:
         """Add to an end that is about to be recorded what others are to be told of it."""
-        ...
-
-    def wakes_at(self, settlements: Sequence[Settlement]) -> int:
-        """The earliest look that these recorded ends ask for."""
         ...

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from noonbell.declarative.registrations import validate
-from noonbell.engine import SystemClock
+from noonbell.engine import clock_for
 from noonbell.errors import NoonbellError, RegistrationError, describe_error
 from noonbell.periodic.capabilities import Capabilities
 from noonbell.periodic.scheduler import PeriodicScheduler, make
@@ -52,7 +52,7 @@ async def start_application_tasks(
     store: Store, registrations: Sequence[Any], *, clock: Clock | None = None, time_zone: str | None = None
 ) -> PeriodicScheduler:
     """Run the tasks on this store and take out those that are declared no more, until what is returned is closed."""
-    given = Capabilities(store=store, clock=SystemClock() if clock is None else clock)
+    given = Capabilities(store=store, clock=clock_for(store) if clock is None else clock)
     scheduler = make(given, poll_interval=_POLL, name=NAME, time_zone=time_zone)
     await scheduler.schedule_many(registrations)
     declared = {name for name, *_ in registrations}

@@ -231,7 +231,7 @@ class Change:
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,
             rules_hash(ZoneInfo(columns.timezone)), written_terms(columns, anchor_at), enabled,
         )  # fmt: skip
-        wakes = [turn.next_run_at, *(live.wake_at for live in turn.queued), self.wake_at]
+        wakes = [turn.next_run_at, *(live.wake_at for live in (*turn.queued, *turn.put_off)), self.wake_at]
         self.wake_at = min((wake for wake in wakes if wake is not None), default=None)
         return Edit(at, turn, columns, epoch)
 

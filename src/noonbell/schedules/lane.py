@@ -92,6 +92,7 @@ class Lane:
         self._reached = asyncio.Event()  # set when it has come so far
         self._cut_off: int | None = None  # how many runs it did not wait for, where it was told not to wait
         self._returning: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[int] | None = None
         self._give_up = asyncio.Event()  # of the return that is under way
 
     @property
@@ -129,10 +130,10 @@ class Lane:
     async def _rescue(self, member: Membership) -> int:
         """Free what dead engines have left; returns how many runs start again."""
         reason = "the engine ended while it was executing, and it is not repeated"
-        queued, dead = await member.rescue(self._teller(self._clock.now(), reason))
+        queued, dead, _ = await member.rescue(self._teller(self._clock.now(), reason))
         if dead:
-            told = 'Of the lane "%s" %d engines are dead (%s); what they had in hand is free again'
-            logger.warning(told, self.name, len(dead), ", ".join(dead))
+            told = 'Dead engines of the lane "%s": %s; what they had in hand is free again'
+            logger.warning(told, self.name, ", ".join(dead))
         if queued:
             logger.warning("%d runs were cut off when their engine ended; they start again", queued)
         return queued
@@ -155,6 +156,8 @@ class Lane:
             on_messages=self.actions.wake,
             outdated=lambda: zones.outdated,
             needs_thread=self.actions.needs_thread,
+            knows=self.actions.knows,
+            others=lambda: member.others_up,
             notices=None if self.desk is None else self.desk.notifier,
         )
         if rescued_at is not None:
@@ -165,16 +168,17 @@ class Lane:
             work,
             longest_wait_us=self._longest_wait_us,
             on_messages=self.actions.wake,
-            on_lost=lambda: self._return_later(engine),
+            on_lost=lambda: self._on_lost(engine),
             mask=self.actions.mask,
         )
         self.engine = engine
-        self._services = Services(self._clock, self._duties(engine, member, zones), outage_of(self._store))
+        duties = self._duties(engine, member, zones)
+        self._services = Services(self._clock, duties, outage_of(self._store), engine.lose)
         engine.start(member.up_since)
         self._services.start()
         heed: Heed | None = getattr(self._store, "heed", None)  # not every store hears of what others do
         self._stop_heeding = _nothing if heed is None else heed(self.name, engine.wake)
-        logger.info('The lane "%s" is up (instance %s)', self.name, member.instance)
+        logger.info('An engine of the lane "%s" is up (instance %s)', self.name, member.instance)
 
     def _duties(self, engine: Engine[LaneWork], member: Membership, zones: ZoneWatch) -> dict[str, Duty]:
         async def watch_zones() -> None:
@@ -287,10 +291,10 @@ class Lane:
         """What was cut off is queued again, for whoever is free, or ends where it must not be repeated."""
         reason = "the engine was stopped while it was executing, and it is not repeated"
         try:
-            queued, _ = await member.hand_over(self._teller(self._clock.now(), reason))
+            queued = (await member.hand_over(self._teller(self._clock.now(), reason))).queued
         except Exception as error:
             expected = isinstance(error, StoreError)
-            told = "%d runs that were cut off could not be handed back; to the next start they are as after a crash: %s"
+            told = "%d runs that were cut off could not be handed back, and are taken up as after a crash: %s"
             logger.error(told, self._cut_off, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
         else:
             if self._cut_off:
@@ -308,13 +312,14 @@ class Lane:
 
     # --- being taken for dead -------------------------------------------------------------------------------------
 
-    def _return_later(self, engine: Engine[LaneWork]) -> None:
-        logger.error(
-            "The engine %s was taken for dead, and what it had in hand is another's; it leaves that, and comes back "
-            "under a new name",
-            engine.work.owner,
-        )
+    def _on_lost(self, engine: Engine[LaneWork]) -> None:
         self.lost += 1
+        told = "The engine %s was taken for dead, and what it had in hand is another's; it leaves that%s"
+        if self._ending is not None and self._ending[0] is engine:
+            logger.error(told, engine.work.owner, ", and stops")
+            self._leaving = _task(engine.cut_off(), "noonbell-leave")
+            return
+        logger.error(told, engine.work.owner, ", and comes back under a new name")
         self._give_up = asyncio.Event()
         self._returning = _task(self._return(engine, self._give_up), "noonbell-return")
 

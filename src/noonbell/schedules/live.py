@@ -101,6 +101,11 @@ class LiveChanges:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
+    async def here(self) -> str:
+        """An id to follow `after`: from now on nothing is missed, however long it takes until one does."""
+        await self._begin()
+        return f"{self._life}-{self._told}"
+
     async def follow(
         self, team: str | None, after: str | None = None, *, idle_seconds: float = 15.0
     ) -> AsyncIterator[LiveEvent | None]:

@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast, get_args
-
-import msgspec
 
 from noonbell.actions.callback import Call, moment
 from noonbell.actions.egress import Egress
@@ -35,9 +32,9 @@ from noonbell.actions.registry import Actions, check_action
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, Asked, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, Asked, DurableSchedule, Edit, StoredSchedule
 from noonbell.core.turns import definition_of
-from noonbell.engine import SystemClock
+from noonbell.engine import clock_for
 from noonbell.errors import (
     NoonbellError,
     ScheduleBusyError,
@@ -48,29 +45,16 @@ from noonbell.errors import (
     StoreError,
 )
 from noonbell.notify import Channels, Desk, NotifyStore, Rules
-from noonbell.notify.notifier import Notifier
-from noonbell.ports import AuditFilter, Clock, DocumentStore, MakeEdit, ScheduleStore, Store
-from noonbell.schedules import arguments, audits, changes
+from noonbell.ports import Clock, DocumentStore, MakeEdit, ScheduleStore, Store
+from noonbell.schedules import arguments, changes
 from noonbell.schedules.fields import Changes, Fields, check_team
-from noonbell.schedules.history import RunHistory
 from noonbell.schedules.lane import Lane
-from noonbell.schedules.occurrences import decided, upcoming
+from noonbell.schedules.letters import DeadLetters
 from noonbell.schedules.pace import batches
-from noonbell.schedules.records import (
-    Audited,
-    Occurrence,
-    Page,
-    QuietHoursRecord,
-    Schedule,
-    Undelivered,
-    Upcoming,
-    page_size,
-    quiet_hours_record,
-    schedule_record,
-    undelivered,
-)
+from noonbell.schedules.quiet_hours import QuietHoursEdits, no_quiet_hours
+from noonbell.schedules.reading import Reading
+from noonbell.schedules.records import Schedule, schedule_record
 from noonbell.store.opening import open_store
-from noonbell.timing import QuietHours
 
 if TYPE_CHECKING:
     from noonbell.timeline import FrontedStore, RedisTimeline
@@ -81,10 +65,9 @@ Progress = Callable[[int, int], None]
 
 _BREATH: Final = 500
 _MICROSECOND: Final = timedelta(microseconds=1)
-_encode = msgspec.json.Encoder().encode
 
 
-class Schedules(RunHistory):
+class Schedules(Reading, QuietHoursEdits, DeadLetters):
     """Durable schedules of one store, and an engine of one lane of them.
 
     With `team` it sees those of the team alone, and creates into it; without, it sees all of them, and creates into the
@@ -120,7 +103,7 @@ class Schedules(RunHistory):
         arguments.check_callbacks(callbacks)
         arguments.check_commands(commands)
         arguments.check_parts(clock, targets, secrets, egress, public_url)
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock_for(opened) if clock is None else clock
         self._timeline: FrontedStore | None = None
         if timeline is not None:
             from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
@@ -283,31 +266,6 @@ class Schedules(RunHistory):
         self._require_whole("stop()")
         return await self._lane.stop(None if timeout is None else max(timeout // timedelta(microseconds=1), 0))
 
-    def _wake(self, at: int | None) -> None:
-        if self._lane.engine is not None and at is not None:
-            self._lane.engine.wake(at)
-
-    def _wake_after(self, change: changes.Change) -> None:
-        self._wake(change.wake_at)
-        if change.sent:
-            self._actions.wake()
-
-    async def _notifier(self) -> Notifier | None:
-        """Whoever is to be told of what an edit decides; an engine that runs here keeps the rules at hand."""
-        desk = self._lane.desk
-        if desk is None:
-            return None
-        if self._lane.engine is None:
-            await desk.refresh()
-        return desk.notifier
-
-    async def _lanes_up(self) -> Mapping[str, int]:
-        """Since when which lanes are up, wherever their engines run."""
-        found = await self._store.lanes_up()
-        if self._lane.engine is not None:  # ours knows of the sleep of the machine, too
-            found[self._lane.name] = self._lane.engine.up_since
-        return found
-
     # --- creating -------------------------------------------------------------------------------------------------
 
     async def create(self, **fields: Unpack[Fields]) -> Schedule:
@@ -384,59 +342,7 @@ class Schedules(RunHistory):
         if wanted:
             known = {(policy.policy_id, policy.team) for policy in await self._store.quiet_hours()}
             for policy_id, _ in sorted(wanted - known):
-                raise _no_quiet_hours(policy_id)
-
-    # --- reading --------------------------------------------------------------------------------------------------
-
-    async def get(self, schedule_id: str) -> Schedule:
-        return schedule_record(await self._find(schedule_id))
-
-    async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
-        """A page of schedules, oldest first. Filters: enabled, type, tag, name_contains, managed_by, lane,
-        quiet_hours_policy_id, team.
-        """
-        size, chosen = page_size(limit), arguments.schedule_filter(wanted)
-        chosen = chosen._replace(team=self._only(chosen.team))
-        found = await self._store.list_schedules(chosen, arguments.after_cursor(cursor), size + 1)
-        items = [schedule_record(stored) for stored in found[:size]]
-        return Page(items, str(found[size - 1].sid) if len(found) > size else None)
-
-    async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
-        """The next occurrences, as the schedule stands."""
-        return upcoming(await self._find(schedule_id), self._clock.now(), page_size(count, "count"))
-
-    async def occurrences(
-        self,
-        schedule_id: str,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page[Occurrence]:
-        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise.
-
-        A deleted schedule keeps its own.
-        """
-        sid = (await self._history(schedule_id)).sid
-        existing = await self._store.find_schedules([schedule_id])
-        stored = existing[0] if existing else None
-        now, size = self._clock.now(), page_size(limit)
-        from_at, to_at = arguments.period(start, end)
-        upto = now if to_at is None else to_at
-        after = (upto - timedelta(days=1) // _MICROSECOND if from_at is None else from_at) - 1
-        if cursor is not None:
-            after = max(after, arguments.after_cursor(cursor))
-        found = await decided(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
-        items = [occurrence for _, occurrence in found[:size]]
-        return Page(items, str(found[size - 1][0]) if len(found) > size else None)
-
-    async def _find(self, schedule_id: str) -> StoredSchedule:
-        arguments.require_id("schedule", schedule_id)
-        found = await self._store.find_schedules([schedule_id])
-        if not found or self._team not in (None, found[0].team):
-            raise ScheduleNotFoundError("schedule", schedule_id)
-        return found[0]
+                raise no_quiet_hours(policy_id)
 
     # --- changing -------------------------------------------------------------------------------------------------
 
@@ -473,7 +379,7 @@ class Schedules(RunHistory):
         if isinstance(policy_id, str):
             policies = await self._store.quiet_hours(policy_id)
             if not policies:
-                raise _no_quiet_hours(policy_id)
+                raise no_quiet_hours(policy_id)
             of_team = policies[0].team
         up = await self._lanes_up()
         change = changes.Change(fields, self._clock.now(), up, self._actor, notifier=await self._notifier())
@@ -484,7 +390,7 @@ class Schedules(RunHistory):
 
         def edit(stored: StoredSchedule) -> Edit | None:
             if of_team not in (None, stored.team):
-                raise _no_quiet_hours(str(policy_id))
+                raise no_quiet_hours(str(policy_id))
             return change(stored)
 
         await self._store.edit_schedules(schedule_ids, self._seen(edit))
@@ -526,111 +432,6 @@ class Schedules(RunHistory):
         self._wake(AT_ONCE)
         return f"{schedule_id}:manual:{run_for}"
 
-    # --- quiet hours ----------------------------------------------------------------------------------------------
-
-    async def create_quiet_hours(
-        self,
-        name: str,
-        windows: Sequence[Mapping[str, Any]],
-        *,
-        policy_id: str | None = None,
-        team: str | None = None,
-    ) -> QuietHoursRecord:
-        """Quiet hours that schedules of the team may refer to; the windows are those of `QuietHours.from_json`."""
-        chosen = uuid.uuid4().hex if policy_id is None else policy_id
-        arguments.check_quiet_hours(chosen, name, windows)
-        arguments.check_new_policy_id(chosen)
-        if await self._store.quiet_hours(chosen):
-            raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
-        owner = self._only(None if team is None else check_team(team)) or DEFAULT_TEAM
-        return await self._put_quiet_hours(chosen, name, windows, owner)
-
-    async def update_quiet_hours(
-        self,
-        policy_id: str,
-        *,
-        name: str | None = None,
-        windows: Sequence[Mapping[str, Any]] | None = None,
-        seen: QuietHoursRecord | None = None,
-    ) -> QuietHoursRecord:
-        """Change quiet hours; every schedule that refers to them goes on in a new epoch.
-
-        With `seen`, only as they were seen: raises ScheduleChangedError where somebody has changed them since.
-        """
-        before = await self._quiet_hours(policy_id)
-        seen_at = _seen_at(before, seen)
-        kept = quiet_hours_record(before)
-        arguments.check_quiet_hours(
-            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows
-        )
-        return await self._put_quiet_hours(
-            policy_id, kept.name if name is None else name, kept.windows if windows is None else windows, before.team,
-            before, seen_at=seen_at,
-        )  # fmt: skip
-
-    async def get_quiet_hours(self, policy_id: str) -> QuietHoursRecord:
-        return quiet_hours_record(await self._quiet_hours(policy_id))
-
-    async def _quiet_hours(self, policy_id: str) -> QuietHoursPolicy:
-        arguments.require_id("quiet-hours policy", policy_id)
-        found = await self._store.quiet_hours(policy_id)
-        if not found or self._team not in (None, found[0].team):
-            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
-        return found[0]
-
-    async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
-        found = await self._store.quiet_hours()
-        return [quiet_hours_record(policy) for policy in found if self._team in (None, policy.team)]
-
-    async def delete_quiet_hours(self, policy_id: str, *, seen: QuietHoursRecord | None = None) -> None:
-        """Delete quiet hours that no schedule refers to; with `seen`, only as they were seen."""
-        before = await self._quiet_hours(policy_id)
-        seen_at = _seen_at(before, seen)
-        audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
-        if not await self._store.drop_quiet_hours(policy_id, audit, seen_at=seen_at):
-            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
-
-    async def _put_quiet_hours(
-        self,
-        policy_id: str,
-        name: str,
-        windows: Sequence[Mapping[str, Any]],
-        team: str,
-        before: QuietHoursPolicy | None = None,
-        *,
-        seen_at: int | None = None,
-    ) -> QuietHoursRecord:
-        document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
-        up, now = await self._lanes_up(), self._clock.now()
-        policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
-        change = changes.Change({}, now, up, self._actor, notifier=await self._notifier())
-        audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
-        await self._store.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
-        self._wake_after(change)
-        return await self.get_quiet_hours(policy_id)
-
-    # --- audit ----------------------------------------------------------------------------------------------------
-
-    async def audit(
-        self,
-        *,
-        subject: str | None = None,
-        event: str | None = None,
-        actor: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        team: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page[Audited]:
-        """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
-        from_at, to_at = arguments.period(start, end)
-        arguments.check_texts(subject=subject, event=event, actor=actor, team=team)
-        size = page_size(limit)
-        wanted = AuditFilter(subject, event, actor, from_at, to_at, self._only(team))
-        after = audits.Place.of(cursor)
-        return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)
-
     # --- messages -------------------------------------------------------------------------------------------------
 
     def deliver_to(self, name: str, target: TargetLike) -> None:
@@ -638,63 +439,7 @@ class Schedules(RunHistory):
         self._require_whole("deliver_to()")
         self._actions.deliver_to(name, target)
 
-    async def dead_letters(
-        self,
-        schedule_id: str | None = None,
-        *,
-        team: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page[Undelivered]:
-        """A page of the messages that could not be delivered, oldest first; those of a deleted schedule, too."""
-        sid = None if schedule_id is None else (await self._history(schedule_id)).sid
-        size = page_size(limit)
-        found = await self._store.dead_letters(sid, arguments.after_cursor(cursor), size + 1, self._only(team))
-        items = [undelivered(letter) for letter in found[:size]]
-        return Page(items, str(found[size - 1].number) if len(found) > size else None)
-
-    async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
-        """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
-        now = self._clock.now()
-        tell = changes.letters_told(now, self._actor, "message.revived", self._team)
-        revived = await self._store.revive_dead_letters(await self._own_letters(numbers), now, tell)
-        self._actions.wake()
-        return revived
-
-    async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
-        """Forget them; returns how many there were."""
-        tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
-        return await self._store.drop_dead_letters(await self._own_letters(numbers), tell)
-
-    async def _own_letters(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Those of the numbers that are seen; a letter stays with its team, so this holds later, too."""
-        wanted = set(arguments.letter_numbers(numbers))
-        if self._team is None or not wanted:
-            return sorted(wanted)
-        own: list[int] = []
-        after = min(wanted) - 1
-        while page := await self._store.dead_letters(None, after, _BREATH, self._team):
-            own += [letter.number for letter in page if letter.number in wanted]
-            after = page[-1].number
-            if after >= max(wanted):
-                break
-        return own
-
 
 def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
     """The secrets of the store; without a master key they can be listed, and that is all."""
     return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
-
-
-def _seen_at(policy: QuietHoursPolicy, seen: QuietHoursRecord | None) -> int | None:
-    """When a policy was last changed before somebody saw it; the store holds that nobody changes it until the write."""
-    if seen is None:
-        return None
-    if moment(policy.updated_at) != seen.updated_at:
-        raise ScheduleChangedError(policy.policy_id, "quiet-hours policy")
-    return policy.updated_at
-
-
-def _no_quiet_hours(policy_id: str) -> ScheduleInvalidError:
-    reason = "names no quiet hours of this team; create them first with create_quiet_hours"
-    return ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)

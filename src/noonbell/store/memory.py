@@ -34,7 +34,7 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
 from noonbell.store import memory_asking, memory_outbox
 from noonbell.store.backlog import BacklogInMemory
 from noonbell.store.coming import ComingInMemory
@@ -290,13 +290,27 @@ class MemoryStore(
 
     # --- settling -------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        woken: dict[int, int] = {}
         with self._transaction() as tx:
             lives = [self._mine(settlement.start, settlement.owner) for settlement in settlements]
             for settlement, live in zip(settlements, lives, strict=True):
                 if live is not None:
+                    before = self.data.schedules.get(live.sid)
                     self._settle(tx, settlement, live)
-        return [settlement for settlement, live in zip(settlements, lives, strict=True) if live is None]
+                    if (at := self._woken(before, settlement.start)) is not None:
+                        woken[live.sid] = at
+        return Settled([s for s, live in zip(settlements, lives, strict=True) if live is None], woken)
+
+    def _woken(self, before: Row | None, start: Start) -> int | None:
+        """When a schedule wakes because a run of it has ended, told by its row before that."""
+        behind = [live.wake_at for live in self.data.live[start.sid].values() if live.state != "running"]
+        changed = before is not None and (before["next_run_at"] is None or before["epoch"] != start.epoch)
+        if not behind and not changed:
+            return None
+        row = self.data.schedules.get(start.sid)
+        own = row["next_run_at"] if row is not None and row["enabled"] == 1 else None
+        return min((at for at in (own, *behind) if isinstance(at, int)), default=None)
 
     def _settle(self, tx: Transaction, settlement: Settlement, live: LiveRun) -> None:
         start, outcome, ended_at, sid = settlement.start, settlement.outcome, settlement.ended_at, live.sid

@@ -26,6 +26,10 @@ class HistoryInMemory:
                 return History(**{name: row[name] for name in History.__struct_fields__})
         return None
 
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        data = self._tables()
+        return {sid: run.outcome for sid in sids for run in chain(data, sid, None, 1)}
+
     async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
         return [copy(run) for run in chain(self._tables(), sid, before, limit)]
 

@@ -7,17 +7,16 @@ the take-over from dead engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import islice
-from typing import Final
 
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
 from noonbell.store.memory_tables import MemoryData, Row, Transaction, lane_key
+from noonbell.store.portions import DueStream, choose, looked_at
 
-# How many messages of one stream are claimed together; the rest comes with the next claim.
-MOST_TOGETHER: Final = 100
+Numbered = tuple[int, OutboxMessage]
 
 
 def append(tx: Transaction, data: MemoryData, messages: Sequence[OutboxMessage], now: int) -> None:
@@ -43,6 +42,20 @@ def _put(tx: Transaction, data: MemoryData, sid: int, stream: Row) -> None:
     tx.touch([sid])
 
 
+def _fitting(oldest: Mapping[int, Sequence[Numbered]], most_bytes: int) -> dict[int, int]:
+    """How many messages of each stream fit, counted in turns; streams of which none does are left out."""
+    fit: dict[int, int] = {}
+    total = 0
+    for nth in range(max(map(len, oldest.values()), default=0)):
+        for sid, messages in oldest.items():
+            if nth < len(messages):
+                total += len(messages[nth][1].body.encode("utf-8", "surrogatepass"))
+                if total > most_bytes and fit:
+                    return fit
+                fit[sid] = nth + 1
+    return fit
+
+
 class OutboxInMemory:
     """The verbs of ScheduleStore for messages."""
 
@@ -54,18 +67,32 @@ class OutboxInMemory:
         with self._transaction() as tx:
             append(tx, self.data, messages, at)
 
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-        waiting = self._tables().sending[lane_key(lane)]
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        waiting, most = self._tables().sending[lane_key(lane)], looked_at(limit, bounds)
         with self._transaction() as tx:
-            tx.touch(due := waiting.take(now, limit))
-            claimed = [self._claim(tx, sid, owner) for sid in due]
-        return StreamClaim(claimed, len(due) >= limit, waiting.following(now))
+            tx.touch(due := waiting.take(now, most))
+            chosen = choose([self._due(sid) for sid in due], limit, bounds)
+            oldest = {sid: self._oldest(sid, together) for sid, together in chosen.brought.items()}
+            fit = _fitting(oldest, bounds.most_bytes)
+            claimed = [self._claim(tx, sid, owner, oldest[sid][:count]) for sid, count in fit.items()]
+            for sid, until, error in chosen.put_off:
+                _put(tx, self.data, sid, self.data.streams[sid] | {"wake_at": until, "error": error})
+        full = len(due) >= most or chosen.crowded or len(fit) < len(chosen.brought)
+        return StreamClaim(claimed, full, waiting.following(now))
 
-    def _claim(self, tx: Transaction, sid: int, owner: str) -> Stream:
+    def _due(self, sid: int) -> DueStream:
+        messages = self.data.outbox[sid]
+        return DueStream(sid, self.data.streams[sid]["attempt"], messages[min(messages)].target)
+
+    def _oldest(self, sid: int, most: int) -> list[Numbered]:
+        return list(islice(sorted(self.data.outbox[sid].items()), most))
+
+    def _claim(self, tx: Transaction, sid: int, owner: str, messages: Sequence[Numbered]) -> Stream:
         stream = self.data.streams[sid]
         _put(tx, self.data, sid, stream | {"owner": owner})
-        oldest = islice(sorted(self.data.outbox[sid].items()), MOST_TOGETHER)
-        return Stream(sid, stream["attempt"], [(number, copy(message)) for number, message in oldest])
+        return Stream(sid, stream["attempt"], [(number, copy(message)) for number, message in messages])
 
     async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
         with self._transaction() as tx:

@@ -33,7 +33,7 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Claimed, Decide, Declared, Hold, LedgerTable, Store
+from noonbell.ports import Claimed, Decide, Declared, Hold, LedgerTable, Settled, Store
 from noonbell.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class FaultyStore:
             self.faults.rollbacks -= 1
             self.faults.fail("rollback")
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._write("settle", settlements, lambda: self.inner.settle(settlements))
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:

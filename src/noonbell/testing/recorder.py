@@ -119,7 +119,7 @@ class TraceRecorder:
         elif verb == "trigger" and answer is not None:
             self._claims[self._names[asked]] = answer.started_at
         elif verb == "settle":
-            self._settled(asked, answer)
+            self._settled(asked, answer.stale)
 
     def _declared(self, declaration: Declaration, sids: Sequence[int]) -> None:
         self._names.update((sid, new.name) for new, sid in zip(declaration.created, sids, strict=True))

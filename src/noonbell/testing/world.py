@@ -276,9 +276,9 @@ class World:
             return
         start, owner = self.dead_claims[which % len(self.dead_claims)]
         late = Settlement(start, owner, "succeeded", self.clock.now())
-        stale = self.run(process.store.inner.settle([late]))
+        settled = self.run(process.store.inner.settle([late]))
         self.counts["echo"] += 1
-        if not stale:
+        if settled is None or not settled.stale:
             self.complain(f"the end of a run of a dead instance was accepted (sid {start.sid}, fence {start.fence})")
 
 

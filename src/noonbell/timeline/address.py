@@ -3,8 +3,10 @@
     redis://HOST:6379/0      rediss:// for TLS, unix:// for a socket; user and password as in every Redis address
     ?shards=4                over how many sorted sets a lane is spread; 1 unless told otherwise
     ?namespace=NAME          whose set it is; without it every database has a name of its own
+    ?max_connections=64      how many connections there are at most; who comes when all are busy waits
 
-What is left of the query goes to the client. Errors never repeat the address: it may hold a password.
+What is left of the query goes to the client, but for options that would change its answers. Errors never repeat the
+address: it may hold a password.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from noonbell.errors import TimelineError
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
-_MOST_SHARDS: Final = 1024
+_MOST: Final = 1024
+# Answers have to be bytes, as they were sent.
+_NOT_OURS: Final = ("decode_responses", "encoding", "encoding_errors")
 _RIGHT: Final = "right is redis://HOST:6379/0, rediss:// for TLS, or unix:///PATH for a socket"
 
 
@@ -26,6 +30,7 @@ class Address(NamedTuple):
     url: str
     shards: int
     namespace: str | None
+    connections: int
 
 
 def read_address(url: str) -> Address:
@@ -39,18 +44,29 @@ def read_address(url: str) -> Address:
         told = f'"{parts.scheme}:"' if re.fullmatch(r"[a-z][a-z0-9+.-]*", parts.scheme) else "it"
         raise TimelineError(f"The address of the timeline: {told} is no scheme of Redis; {_RIGHT}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    shards = _shards(options.pop("shards", "1"))
+    shards = _number("shards", options.pop("shards", "1"))
+    connections = _number("max_connections", options.pop("max_connections", "64"))
     namespace = options.pop("namespace", None)
     if namespace is not None and not namespace.strip():
         raise TimelineError("The address of the timeline: namespace is blank; give it a name, or leave it out")
-    return Address(urlunsplit(parts._replace(query=urlencode(options))), shards, namespace)
+    for name in _NOT_OURS:
+        if name in options:
+            raise TimelineError(f"The address of the timeline: {name} cannot be chosen; leave it out")
+    return Address(urlunsplit(parts._replace(query=urlencode(options))), shards, namespace, connections)
 
 
-def _shards(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MOST_SHARDS:
-        right = f"must be a whole number from 1 to {_MOST_SHARDS}"
-        raise TimelineError(f"The address of the timeline: shards {text!r:.20} {right}")
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MOST:
+        right = f"must be a whole number from 1 to {_MOST}"
+        raise TimelineError(f"The address of the timeline: {name} {text!r:.20} {right}")
     return int(text)
+
+
+def at_node(url: str, host: str, port: int) -> str:
+    """The same address at another node of its cluster."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{f'[{host}]' if ':' in host else host}:{port}"))
 
 
 def shown(url: str) -> str:

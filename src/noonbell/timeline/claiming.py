@@ -176,5 +176,6 @@ def _merged(made: Sequence[LaneClaim], *, full: bool, next_wake_at: int) -> Lane
         full=full,
         next_wake_at=next_wake_at,
         quarantined=[pair for one in made for pair in one.claimed.quarantined],
+        locked=any(one.claimed.locked for one in made),
     )
     return LaneClaim(claimed, stored)

@@ -37,7 +37,7 @@ from noonbell.core.records import (
     StoredSchedule,
 )
 from noonbell.errors import DocumentConflictError, StoreError, TimelineAwayError, TimelineError
-from noonbell.ports import Clock, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, TakeTurn
+from noonbell.ports import Clock, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, Settled, TakeTurn
 from noonbell.store.outage import Outage
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking
 from noonbell.timeline.link import WrongTypeError
@@ -69,7 +69,7 @@ class FrontedStore:
         self._retry_at = 0.0
         self._pause = _FIRST_PAUSE
         self._down = False
-        self._kept = False  # somebody here looks after the connection: others need not try whether it is back
+        self.keepers = 0  # who looks after the connection: others need not try whether it is back
         self._dead = False
         self._closing: set[asyncio.Task[None]] = set()
         self._strange = Seldom(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
@@ -90,9 +90,10 @@ class FrontedStore:
         try:
             if self.timeline.namespace is None:
                 self.timeline.namespace = await _namespace(self._store, self._clock)
-            await self.reach(None, self.timeline.link.check_policy)
-        except TimelineAwayError:
-            pass  # told already
+            await self.timeline.link.check_policy()
+            self._worked()
+        except TimelineAwayError as error:
+            self.failed(error)
         except BaseException:
             await self._store.close()
             raise
@@ -118,7 +119,7 @@ class FrontedStore:
         """Whether Redis is worth asking: it answered last, or it is time to try again and nobody else does."""
         if self._dead:
             return False
-        return not self._down or (not self._kept and self._clock.elapsed() >= self._retry_at)
+        return not self._down or (not self.keepers and self._clock.elapsed() >= self._retry_at)
 
     def worth_a_try(self) -> bool:
         """As `usable`, for the one who looks after the connection."""
@@ -128,7 +129,6 @@ class FrontedStore:
         """What an engine of the lane has to do beside its loop; `wake` is called with the instants of hints."""
         from noonbell.timeline.keeping import Keeper  # noqa: PLC0415 - it is made of this
 
-        self._kept = True
         keeper = Keeper(self, self._store, self._clock, lane, wake)
         return {"timeline": keeper.run, "timeline-hints": keeper.listen}
 
@@ -146,9 +146,9 @@ class FrontedStore:
                 self.lane(lane).lose(self._clock.now())
                 await self.reach(None, lambda: self.timeline.forget(lane))
             raise TimelineAwayError(str(error)) from None
-        except TimelineAwayError as error:
+        except TimelineError as error:  # also where it could be reached, and must not be used: no verb fails for that
             self.failed(error)
-            raise
+            raise TimelineAwayError(str(error)) from None
         self._worked()
         return answer
 
@@ -157,8 +157,8 @@ class FrontedStore:
         self.counters.errors += 1
         self.counters.up = False
         now = self._clock.elapsed()
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._outage.lasts else _FIRST_PAUSE
         self._outage.failed("timeline", error, now)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._down else _FIRST_PAUSE
         self._down = True
         self._retry_at = now + self._pause
         for state in self._lanes.values():
@@ -166,6 +166,15 @@ class FrontedStore:
 
     def _worked(self) -> None:
         self._down = False
+        if not self.keepers or not self._outage.lasts:
+            self._recovered()
+
+    def _recovered(self) -> None:
+        """An outage is over.
+
+        Where there is an engine, one answer is no proof: a server whose memory is full answers questions, and so do the
+        nodes of a cluster that has lost another or is moving a slot. A pop from a set that is whole again is one.
+        """
         self.counters.up = True
         self._outage.worked("timeline", self._clock.elapsed())
 
@@ -219,15 +228,16 @@ class FrontedStore:
                 logger.debug("What was asked for is not in the timeline: %s", error)
         return run_for
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        stale = await self._store.settle(settlements)
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await self._store.settle(settlements)
+        changed = settled.woken.keys() | {settlement.start.sid for settlement in settled.stale}
         lanes: dict[str, set[int]] = {}
-        for settlement in settlements:
-            lane = self._lane_of.get(settlement.owner)
-            if lane is not None:  # else it is a declared task's, which no timeline knows
-                lanes.setdefault(lane, set()).add(settlement.start.sid)
+        for settlement in settlements if changed else ():  # of the others the set knows since their claim
+            lane, sid = self._lane_of.get(settlement.owner), settlement.start.sid
+            if lane is not None and sid in changed:  # without a lane it is a declared task's, which no timeline knows
+                lanes.setdefault(lane, set()).add(sid)
         await self._follow_all(lanes)
-        return stale
+        return settled
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
         await self._store.hand_back(starts, owner, now)
@@ -292,6 +302,7 @@ class FrontedStore:
             popped = await self.reach(lane, lambda: self.timeline.pop(lane, now, first, repair=asks))
         except TimelineAwayError:
             return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
+        self._recovered()
         self._note(popped)
         if popped.until is None or popped.until <= now:
             state.lose(now)  # it was emptied, or nobody has filled it for long

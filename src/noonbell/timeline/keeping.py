@@ -42,11 +42,17 @@ class Keeper:
         self._lane = lane
         self._wake = wake
         self._timeline = fronted.timeline
+        self._name = uuid.uuid4().hex
+        self._fills = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            await self.look()
-            await self._clock.wait(self._clock.now() + _LOOK_US, stop)
+        self._fronted.keepers += 1
+        try:
+            while not stop.is_set():
+                await self.look()
+                await self._clock.wait(self._clock.now() + _LOOK_US, stop)
+        finally:
+            self._fronted.keepers -= 1
 
     async def look(self) -> None:
         """See to it that the set is whole, and for long enough."""
@@ -59,13 +65,10 @@ class Keeper:
             await self._tend(now)
         except TimelineAwayError as error:
             logger.debug("The timeline is not whole yet: %s", error)
-        except TimelineError as error:  # it may drop keys, and cannot be trusted for as long as that is so
-            self._fronted.failed(error)
 
     async def _tend(self, now: int) -> None:
         fronted, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
-        if not state.whole:
-            await fronted.reach(None, timeline.link.check_policy)
+        await fronted.reach(None, timeline.link.check_policy)
         until, built = await fronted.reach(self._lane, lambda: timeline.whole_until(self._lane))
         if until is None or until <= now or (not state.whole and (built is None or built <= state.lost_at)):
             state.whole = False
@@ -78,7 +81,8 @@ class Keeper:
     async def _fill(self, now: int, after: tuple[int, int]) -> None:
         """From the database into the set: all of it, or what comes after."""
         fronted, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
-        token, until = uuid.uuid4().hex, now + HORIZON_US
+        self._fills += 1  # what an earlier fill of ours has left behind is no obstacle, and counts no more
+        token, until = f"{self._name}:{self._fills}", now + HORIZON_US
         whole = after == _BEFORE_ALL
         lost_at = state.lost_at
         if not await fronted.reach(lane, lambda: timeline.begin_feed(lane, token, now)):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -28,6 +29,7 @@ _FEED_LEASE_US: Final = 30_000_000
 _TIMEOUT: Final = 0.5
 _EXACT: Final = 1 << 53
 _CHUNK: Final = 5_000
+_AT_ONCE: Final = 32  # shards that are asked side by side
 
 
 class Popped(NamedTuple):
@@ -58,7 +60,8 @@ class RedisTimeline:
             raise TimelineError(f"timeout {timeout!r} must be a number of seconds above 0, and 1 at most")
         self.shards = address.shards if shards is None else shards
         self.namespace = address.namespace if namespace is None else namespace
-        self.link = Link(address.url, timeout=timeout)
+        self._first = 0
+        self.link = Link(address.url, timeout=timeout, connections=address.connections)
 
     def __repr__(self) -> str:
         return f"RedisTimeline({self.link!r})"
@@ -88,30 +91,38 @@ class RedisTimeline:
 
     async def put(self, lane: str, times: Mapping[int, int], *, hint: bool = True) -> None:
         channel = self.channel(lane) if hint else ""
-        for shard, arguments in self._apart((sid, at) for sid, at in times.items() if at < _EXACT).items():
-            due, _, _ = self.keys(lane, shard)
-            for part in _chunks(arguments):
-                await self.link.run(scripts.PUT, (due,), (channel, *part))
+        apart = self._apart((sid, at) for sid, at in times.items() if at < _EXACT)
+        await self._run_all(
+            (scripts.PUT, self.keys(lane, shard)[:1], (channel, *part))
+            for shard, arguments in apart.items()
+            for part in _chunks(arguments)
+        )
 
     async def pop(self, lane: str, now: int, limit: int, *, repair: bool = False, lease_us: int = LEASE_US) -> Popped:
-        """Take up to `limit` members that are due; over several shards, about as many from each."""
+        """Take up to `limit` members that are due; over several shards, about as many from each.
+
+        What is too much by then goes back as due now. Another shard comes first each time, so that none is forgotten.
+        """
         each = -(-limit // self.shards)
         arguments = (now, now + lease_us, each, int(repair), REPAIR_US)
-        told = await asyncio.gather(
-            *(self.link.run(scripts.POP, self.keys(lane, shard), arguments) for shard in range(self.shards))
-        )
+        told = await self._run_all((scripts.POP, self.keys(lane, shard), arguments) for shard in range(self.shards))
         sids: list[int] = []
         strange: list[bytes] = []
-        for shard, answer in enumerate(told):
+        self._first = (self._first + 1) % self.shards
+        for shard in (*range(self._first, self.shards), *range(self._first)):
+            answer = told[shard]
             wrong = [member for member in answer[0] if not self._is_id(member, shard)]
-            sids += [int(member) for member in answer[0] if member not in wrong]
+            sids += map(int, set(answer[0]).difference(wrong) if wrong else answer[0])
             if wrong:
-                await self._remove(lane, shard, wrong)
+                await self._remove(lane, {shard: wrong})
                 strange += wrong
+        left = [_instant(answer[1]) for answer in told]
+        if len(sids) > limit:
+            left.append(await self.ack(lane, dict.fromkeys(sids[limit:], now)))
         return Popped(
-            sids,
+            sids[:limit],
             strange,
-            min((at for at in (_instant(answer[1]) for answer in told) if at is not None), default=None),
+            min((at for at in left if at is not None), default=None),
             _least([_instant(answer[2]) for answer in told]),
             # the first shard speaks for all: the search of the database knows no shards
             bool(told[0][4]),
@@ -125,26 +136,38 @@ class RedisTimeline:
 
     async def ack(self, lane: str, times: Mapping[int, int | None]) -> int | None:
         """Give back what was popped; returns the smallest score of the shards that it touched."""
-        least: int | None = None
         exact = ((sid, None if at is None or at >= _EXACT else at) for sid, at in times.items())
-        for shard, arguments in self._apart(exact).items():
-            due, flight, _ = self.keys(lane, shard)
-            for part in _chunks(arguments):
-                at = _instant(await self.link.run(scripts.ACK, (due, flight), part))
-                least = at if least is None else min(least, at or least)
-        return least
+        told = await self._run_all(
+            (scripts.ACK, self.keys(lane, shard)[:2], part)
+            for shard, arguments in self._apart(exact).items()
+            for part in _chunks(arguments)
+        )
+        return min((at for at in map(_instant, told) if at is not None), default=None)
 
     async def drop(self, lane: str, sids: Iterable[int]) -> None:
         apart: dict[int, list[Any]] = {}
         for sid in sids:
             apart.setdefault(sid % self.shards, []).append(sid)
-        for shard, members in apart.items():
-            await self._remove(lane, shard, members)
+        await self._remove(lane, apart)
 
-    async def _remove(self, lane: str, shard: int, members: Sequence[Any]) -> None:
-        due, flight, _ = self.keys(lane, shard)
-        for part in _chunks(members):
-            await self.link.run(scripts.DROP, (due, flight), part)
+    async def _remove(self, lane: str, members: Mapping[int, Sequence[Any]]) -> None:
+        await self._run_all(
+            (scripts.DROP, self.keys(lane, shard)[:2], part)
+            for shard, some in members.items()
+            for part in _chunks(some)
+        )
+
+    async def _run_all(self, asked: Iterable[tuple[scripts.Script, Sequence[str], Sequence[Any]]]) -> list[Any]:
+        """Run scripts side by side, as many as are good for a server; none goes on once this is over."""
+        told: list[Any] = []
+        waiting = iter(asked)
+        while some := tuple(islice(waiting, _AT_ONCE)):
+            answers = await asyncio.gather(*(self.link.run(*one) for one in some), return_exceptions=True)
+            for failed in answers:
+                if isinstance(failed, BaseException):
+                    raise failed
+            told += answers
+        return told
 
     # --- filling --------------------------------------------------------------------------------------------------
 
@@ -167,20 +190,19 @@ class RedisTimeline:
 
     async def feed(self, lane: str, token: str, times: Iterable[tuple[int, int]], now: int) -> bool:
         """Put a page into the set. False: what was begun counts no more, since the server has lost its keys."""
-        for shard, arguments in self._apart((sid, at) for sid, at in times if at < _EXACT).items():
-            due, _, state = self.keys(lane, shard)
-            for part in _chunks(arguments):
-                if not await self.link.run(scripts.FEED, (due, state), (token, now + _FEED_LEASE_US, *part)):
-                    return False
-        return True
+        told = await self._run_all(
+            (scripts.FEED, self.keys(lane, shard)[::2], (token, now + _FEED_LEASE_US, *part))
+            for shard, arguments in self._apart((sid, at) for sid, at in times if at < _EXACT).items()
+            for part in _chunks(arguments)
+        )
+        return all(told)
 
     async def end_feed(self, lane: str, token: str, until: int | None = None, built: int | None = None) -> bool:
         """The set is whole up to `until`; without it the filling is given up. False as for `feed`."""
         arguments = (token, "" if until is None else until, "" if built is None else built)
-        told = [
-            await self.link.run(scripts.END_FEED, (self.keys(lane, shard)[2],), arguments)
-            for shard in range(self.shards)
-        ]
+        told = await self._run_all(
+            (scripts.END_FEED, self.keys(lane, shard)[2:], arguments) for shard in range(self.shards)
+        )
         return all(told)
 
     async def forget(self, lane: str) -> None:

@@ -94,10 +94,12 @@ return 0
 """)
 
 # state | token, now, until when it may be held -> whether the caller may fill the set
+# A token is WHO:NUMBER. What somebody has left behind himself does not keep him off.
 BEGIN_FEED: Final = Script("""
 local held = redis.call('HMGET', KEYS[1], 'feeder', 'feeder_until')
 local ends, now, lasts = tonumber(held[2] or '') or 0, tonumber(ARGV[2]), tonumber(ARGV[3])
-if held[1] and held[1] ~= ARGV[1] and ends > now and ends <= 2 * lasts - now then
+local who = string.match(ARGV[1], '^[^:]*')
+if held[1] and string.match(held[1], '^[^:]*') ~= who and ends > now and ends <= 2 * lasts - now then
     return 0
 end
 redis.call('HSET', KEYS[1], 'feeder', ARGV[1], 'feeder_until', ARGV[3])

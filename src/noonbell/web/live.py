@@ -24,4 +24,4 @@ async def follow(visitor: Visiting, last_event_id: LastEventId = None) -> Respon
         found = await forms.session_of(visitor.service, visitor.request)
         return None if found is None else found[1]
 
-    return stream_for(visitor.request, visitor.service, visitor.caller, ask, last_event_id)
+    return await stream_for(visitor.request, visitor.service, visitor.caller, ask, last_event_id)

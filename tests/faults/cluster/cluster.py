@@ -81,6 +81,7 @@ class Cluster:
         self._evidence_file = setting.folder / "evidence"
         self.evidence = evidence.Evidence(self._evidence_file)
         self._all: list[WorkerProcess] = []
+        self._kept: ScheduleStore | None = None
 
     # --- what there is to run -----------------------------------------------------------------------------------------
 
@@ -100,6 +101,9 @@ class Cluster:
 
     @asynccontextmanager
     async def store(self, *, read_only: bool = False) -> AsyncIterator[ScheduleStore]:
+        if self._kept is not None:
+            yield self._kept
+            return
         address = self.setting.address
         store: ScheduleStore
         if "://" in address:
@@ -112,26 +116,52 @@ class Cluster:
         finally:
             await store.close()
 
+    @asynccontextmanager
+    async def kept_open(self) -> AsyncIterator[ScheduleStore]:
+        """One store for all that is asked here meanwhile, as of now: later it may not be let in any more."""
+        async with self.store() as store:
+            self._kept = store
+            try:
+                yield store
+            finally:
+                self._kept = None
+
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    async def hire(self, *, address: str | None = None, clock: Any = None) -> WorkerProcess:
+    async def hire(
+        self, *, address: str | None = None, clock: Any = None, nursery: Nursery | None = None
+    ) -> WorkerProcess:
         """One more worker; it need not be up yet."""
+        worker = await self._start(nursery or self._nursery, address=address, clock=clock)
+        self.workers.append(worker)
+        self._all.append(worker)
+        return worker
+
+    async def turned_away(self) -> str:
+        """Start one that should not be let in, and goes by itself; what it leaves in a log of its own."""
+        log = self.setting.folder / "turned-away"
+        worker = await self._start(self._nursery, log=str(log))
+        if not await in_time(worker.ended.wait(), PATIENCE_SECONDS):
+            self.wrong.append(f"worker {worker.number} was not turned away")
+            await self._end(worker)
+        return log.read_text(encoding="utf-8")
+
+    async def _start(
+        self, nursery: Nursery, *, address: str | None = None, clock: Any = None, log: str | None = None
+    ) -> WorkerProcess:
         setting = self.setting
-        worker = await self._nursery.start(
+        return await nursery.start(
             Options(
-                number=self._nursery.next_number(),
+                number=nursery.next_number(),
                 address=address or setting.address,
                 evidence=str(self._evidence_file),
                 clock=clock or self.clock_setting,
-                log=str(setting.folder / "log"),
+                log=log or str(setting.folder / "log"),
                 lease_seconds=setting.lease_seconds,
                 statement_seconds=setting.statement_seconds,
                 timeline=setting.timeline,
             )
         )
-        self.workers.append(worker)
-        self._all.append(worker)
-        return worker
 
     async def up(self, worker: WorkerProcess) -> None:
         first = [asyncio.ensure_future(event.wait()) for event in (worker.up, worker.ended)]

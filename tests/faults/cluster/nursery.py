@@ -4,7 +4,8 @@
 
 It reads the options of workers from standard input, a line each, and tells on standard output what becomes of them:
 `{"number": 7, "pid": 4711}`, `{"number": 7, "said": "up"}`, `{"number": 7, "status": -9}`. When its input ends, so do
-its workers. `Nursery` is the other end.
+its workers. `Nursery` is the other end; it may be told to take the package from another folder, where another version
+is.
 """
 
 from __future__ import annotations
@@ -49,16 +50,18 @@ class WorkerProcess:
 class Nursery:
     """The process that forks, from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, package_in: Path | None = None, *, numbers_from: int = 1) -> None:
+        self._package_in = package_in
         self._process: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self._children: dict[int, WorkerProcess] = {}
-        self._last = 0
+        self._last = numbers_from - 1
 
     async def __aenter__(self) -> Self:
+        more = {} if self._package_in is None else {"PYTHONPATH": str(self._package_in)}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.faults.cluster.nursery",
-            cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT, env=os.environ | more, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         self._listening = asyncio.create_task(self._listen())
         return self

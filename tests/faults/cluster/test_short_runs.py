@@ -24,6 +24,7 @@ from tests.faults.cluster import (
     restarts,
     terms,
     timeline_faults,
+    upgrades,
 )
 from tests.faults.cluster.cluster import Outcome
 from tests.faults.cluster.report import Drive, Grounds, grounds, judged
@@ -55,6 +56,11 @@ async def restarted(folder: Path) -> Outcome:
         return await cluster.judged()
 
 
+async def upgraded(place: Grounds) -> Outcome:
+    async with upgrades.next_crew() as nursery:
+        return await upgrades.rolled(place, nursery, "postgres", "new dies", 3.0, workers=CREW)
+
+
 async def all_of_them(folder: Path) -> dict[str, Outcome]:
     leap = partial(clock_steps.step_once, by=clock_steps.DAY, whose="all", undone=True)
     async with grounds(folder) as place:
@@ -69,6 +75,7 @@ async def all_of_them(folder: Path) -> dict[str, Outcome]:
             "connections": troubled(place),
             "restarts": restarted(folder / "restarts"),
             "timeline": timeline_faults.with_a_server(place, 2, workers=CREW),
+            "upgrades": upgraded(place),
         }
         return dict(zip(runs, await asyncio.gather(*runs.values()), strict=True))
 
@@ -80,6 +87,9 @@ async def test_nothing_is_lost_or_unexplained_in_short_runs(tmp_path: Path) -> N
     assert outcomes["poison"].findings.interrupted >= MOST_CRASHES
     assert outcomes["long jobs"].findings.repeated == 0
     assert outcomes["poison"].findings.given_up == 1
+    mixed = outcomes["upgrades"].facts["mixed_starts"]
+    assert (mixed[False] > 0, mixed[True] > 0) == (True, True)
+    assert [upgrades.is_next(finder) for finder in outcomes["upgrades"].facts["finders"].values()] == [False]
 
 
 async def test_a_burst_is_shared_out_and_fires_exactly_once(tmp_path: Path) -> None:

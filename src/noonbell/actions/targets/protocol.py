@@ -54,6 +54,22 @@ class ProbedTarget(Target, Protocol):
         ...
 
 
+class ChannelTarget(Target, Protocol):
+    """A target that counts what it is given."""
+
+    async def turn_over(self) -> None:
+        """Write down what must not be lost; called when a stream ends its turn, before its messages are dropped."""
+        ...
+
+
+class ChannelDesk(Protocol):
+    """Where the targets of channels are found, which come and go while the program runs (see `noonbell.notify`)."""
+
+    def target(self, name: str) -> ChannelTarget | None: ...
+
+    async def close(self) -> None: ...
+
+
 TargetLike: TypeAlias = Target | Callable[[dict[str, Any]], Any]
 
 

@@ -31,8 +31,16 @@ REMEMBER_SECONDS: Final = 3_600
 _PUT: Final = """
 local stream, seen = KEYS[1], KEYS[2]
 local window, maxlen, group = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-if group ~= '' and redis.call('EXISTS', stream) == 0 then
-    redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+if group ~= '' then
+    local there = false
+    if redis.call('EXISTS', stream) == 1 then
+        for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+            there = there or one[2] == group
+        end
+    end
+    if not there then
+        redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+    end
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -86,21 +94,17 @@ class RedisStream:
         require_text("key", key)
         if group is not None:
             require_text("group", group)
+        require_seconds("remember_seconds", remember_seconds, least=0)
         if maxlen is not None and (type(maxlen) is not int or maxlen < 1):
             raise ScheduleInvalidError("maxlen", maxlen, "must be a whole number above 0, or None")
-        require_seconds("remember_seconds", remember_seconds, least=0)
         require_seconds("timeout", timeout)
         self._url = url
         self._key = key
-        self._group = group
         self._timeout = timeout
-        # both keys on one server of a cluster, too: what stands in braces decides
-        tagged = "{" in key and "}" in key
-        self._seen = f"{key}:noonbell-ids" if tagged else f"{{{key}}}:noonbell-ids"
+        self._seen = _key_of_ids(key) if remember_seconds else key
         self._how = (str(round(remember_seconds * 1000)), "" if maxlen is None else str(maxlen), group or "")
         self._client: redis.asyncio.Redis | None = None
         self._put: AsyncScript | None = None
-        self._grouped = False
 
     def __repr__(self) -> str:
         return f"RedisStream({masked(self._url)!r}, {self._key!r})"
@@ -114,26 +118,14 @@ class RedisStream:
             event = _decode(body)
             fields = [part for name, value in event.items() for part in (name, _field(name, value))]
             arguments += (_field("id", event["id"]), len(fields), *fields)
-        client = self._connected()
+        self._connected()
         try:
-            if self._group is not None and not self._grouped:
-                await self._make_group(client)
             assert self._put is not None  # noqa: S101 - made with the client
             await self._put((self._key, self._seen), arguments)
         except Exception as error:  # noqa: BLE001 - what kinds there are is the client's affair, and an extra's
             # Whatever Redis refuses here (no memory, a wrong password, another type under the key) it would refuse of
             # every message: an entry has nothing of its own that could be wrong.
             raise self._away(error) from None
-
-    async def _make_group(self, client: redis.asyncio.Redis) -> None:
-        from redis.exceptions import ResponseError  # noqa: PLC0415 - as below
-
-        try:
-            await client.xgroup_create(self._key, str(self._group), id="0", mkstream=True)
-        except ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):
-                raise
-        self._grouped = True
 
     async def probe(self) -> str:
         client = self._connected()
@@ -173,9 +165,24 @@ class RedisStream:
         return self._client
 
     async def close(self) -> None:
-        client, self._client, self._grouped = self._client, None, False
+        client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+
+def _key_of_ids(key: str) -> str:
+    """A key beside the stream's, on the same server of a cluster.
+
+    There the hash tag decides: what stands between the first brace that opens and the first after it that closes. Where
+    that is nothing, the whole key decides; it becomes the tag then, which holds no closing brace.
+    """
+    opened = key.find("{")
+    if opened >= 0 and key.find("}", opened) > opened + 1:
+        return f"{key}:noonbell-ids"
+    if "}" in key:
+        right = 'must have no "}" but where it closes a hash tag, as in "{events}:bells"; or remember_seconds must be 0'
+        raise ScheduleInvalidError("key", key, right)
+    return f"{{{key}}}:noonbell-ids"
 
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

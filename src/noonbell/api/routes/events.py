@@ -187,16 +187,17 @@ async def follow_events(
     async def ask() -> Caller | None:
         return await service.access.authenticate(key.strip())
 
-    return stream_for(request, service, caller, ask, last_event_id)
+    return await stream_for(request, service, caller, ask, last_event_id)
 
 
-def stream_for(
+async def stream_for(
     request: Request, service: Service, caller: Caller, ask: Asking, last_event_id: str | None
 ) -> EventStream:
     """The events of the caller's team; `ask` tells who the caller is by now, and is asked again and again."""
     state = request.app.state
     if not hasattr(state, "event_places"):
         state.event_places = Places()
-    events = service.events.follow(caller.team, last_event_id, idle_seconds=IDLE_SECONDS)
+    after = last_event_id or await service.events.here()  # before anything is answered: from then on nothing is missed
+    events = service.events.follow(caller.team, after, idle_seconds=IDLE_SECONDS)
     places = cast("Places", state.event_places)
     return EventStream(events, service.stopping, caller=caller, places=places, ask=ask, ask_seconds=ASK_SECONDS)

@@ -25,7 +25,7 @@ class Readiness(BaseModel):
 
     ready: bool
     store: Literal["ok", "failing"] = Field(description="Whether the database answers")
-    engine: Literal["running", "stopped"] = Field(description="Whether this process runs its lane")
+    engine: Literal["running", "stopped"] = Field(description="Whether an engine of the lane runs in this process")
     stopping: bool = False
 
 
@@ -36,7 +36,7 @@ async def healthz() -> Health:
 
 @router.get("/readyz", summary="The service can do its work", responses={503: {"model": Readiness}})
 async def readyz(service: Serving, response: Response) -> Readiness:
-    """503 while it starts or stops, while its database does not answer, or while another process holds its lane."""
+    """503 while it starts or stops, while its database does not answer, or while no engine runs in it."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await service.access.list_teams(limit=1)

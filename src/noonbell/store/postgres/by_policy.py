@@ -4,7 +4,7 @@ As in `claiming`: the due schedules are locked first, and those of due live runs
 Then their live runs are read, under the lock, turns are taken, and one statement is run for each table.
 
 Locks are taken in this order, so that nobody waits in a circle: leases, schedules (all that wait for one take them by
-sid; a claim never waits), numbers, streams of the outbox by sid, the audit.
+sid; a claim and a rescue never wait), numbers, streams of the outbox by sid, the audit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.postgres import auditing, declaring, ending, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.settling import lock_schedules
 from noonbell.store.waking import Wanted
 
 # Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
@@ -87,11 +86,12 @@ async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: s
     if refused:
         await _quarantine(db, [sid for sid, _ in refused], now)
     await auditing.append(db, [event for turn in written for event in turn.audits])
-    upcoming = [turn.next_run_at for turn in written]
+    upcoming, locked = [turn.next_run_at for turn in written], False
     if wanted.among is None:
         (row,) = await db.fetch(_NEXT, wanted.due_by, wanted.lane)
         upcoming += row[:2]
-        if row[2] and not full:
+        locked = bool(row[2]) and not full
+        if locked:
             upcoming.append(now + LOCKED_PAUSE_US)
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
@@ -99,6 +99,7 @@ async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: s
         full=full,
         next_wake_at=min((at for at in upcoming if at is not None), default=None),
         quarantined=refused,
+        locked=locked,
     )
     started = {turn.sid for turn in written if turn.starts}
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
@@ -146,7 +147,7 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 
 _LEFT_RUNNING: Final = """
     SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team
-    FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = $1 AND l.state = 'running'
+    FROM schedules s JOIN runs_live l ON l.sid = s.sid WHERE s.lane = $1 AND l.state = 'running'
     AND CASE WHEN $2::text IS NULL
         THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || l.owner) = 0 ELSE l.owner = $2 END
 """
@@ -162,13 +163,21 @@ async def take_over(
     *,
     stopped: str | None = None,
     events: Sequence[LifecycleEvent] = (),
-) -> int:
+) -> tuple[int, int]:
     """Queue again what is owned by nobody who has a lease, or end it where it must not be repeated.
 
-    With `stopped`, what that engine owns instead. `events` are recorded with it. Returns how many runs are queued.
+    Where another has locked the schedule of such a run, or a stream, it is passed over: an edit of one may take long,
+    and the rest has waited long enough. With `stopped`, what that engine owns instead; its runs are waited for, since
+    it does not come again. `events` are recorded with it.
+
+    Returns how many runs are queued, and how many runs and streams were passed over.
     """
-    await lock_schedules(db, [row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)])
-    left = await db.fetch(_LEFT_RUNNING, lane, stopped)
+    sids = sorted({row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)})
+    skip = "SKIP LOCKED" if stopped is None else ""
+    locking = f"SELECT sid FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE {skip}"
+    locked = {row[0] for row in await db.fetch(locking, sids)}
+    found = await db.fetch(_LEFT_RUNNING, lane, stopped)
+    left = [row for row in found if row[0] in locked]
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
         "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, coalesce(l.attempt_at, $4), $4, "
@@ -193,10 +202,10 @@ async def take_over(
             *_keys(again), int(stopped is None),
         )  # fmt: skip
     await declaring.record(db, events)
-    await outbox.free(db, lane, stopped)
     await outbox.append(db, messages, [at] * len(messages))
+    passed_over = len(found) - len(left) + await outbox.free(db, lane, stopped)
     await auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[7]) for row in given_up])
-    return len(again)
+    return len(again), passed_over
 
 
 async def _told_of_cut(

@@ -88,6 +88,7 @@ async def claim(db: Connection, decide: Decide, *, managed_by: str, owner: str, 
         full=locked.full,
         next_wake_at=min((at for at in upcoming if at is not None), default=None),
         quarantined=quarantined,
+        locked=bool(left_over) and not locked.full,
     )
 
 

@@ -22,6 +22,7 @@ from noonbell.core.records import (
     StoredSchedule,
 )
 from noonbell.ports import (
+    BOUNDS,
     NO_QUIET_CHANGES,
     AuditFilter,
     LaneClaim,
@@ -30,6 +31,7 @@ from noonbell.ports import (
     QuietChanges,
     Rescue,
     ScheduleFilter,
+    StreamBounds,
     StreamClaim,
     TakeTurn,
     TellCut,
@@ -46,6 +48,7 @@ class DurableOnPostgres:
 
     _connections: Connections
     _days: Days
+    _set_back: engines.SetBack
 
     @property
     def lease_seconds(self) -> float:
@@ -153,7 +156,7 @@ class DurableOnPostgres:
 
     async def dead_engines(self, lane: str) -> list[str]:
         async with self._connections.reading() as db:
-            return await engines.dead(db, lane)
+            return await engines.dead(db, lane, self._patience(), self._set_back)
 
     async def lanes_up(self) -> dict[str, int]:
         async with self._connections.reading() as db:
@@ -164,10 +167,20 @@ class DurableOnPostgres:
     ) -> Rescue:
         async with self._connections.writing() as db:
             await self._still_held(db, engine_name(owner))
-            if stopped:
-                return await engines.hand_over(db, lane, owner, at, tell)
-            patience = None if self._leases_in_doubt() else self.lease_seconds
-            return await engines.rescue(db, lane, owner, at, tell, patience=patience)
+            if not stopped:
+                return await engines.rescue(
+                    db, lane, owner, at, tell, patience=self._patience(), set_back=self._set_back
+                )
+            handed = await engines.hand_over(db, lane, owner, at, tell)
+        if handed.left:  # in a transaction that holds nothing else, and so may wait
+            async with self._connections.writing() as db:
+                await self._still_held(db, engine_name(owner))
+                await outbox.free(db, lane, owner, wait=True)
+        return handed._replace(left=0)
+
+    def _patience(self) -> float | None:
+        """For how long the server must have been up to say who is dead; None where that cannot be said now."""
+        return None if self._leases_in_doubt() else self.lease_seconds
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
@@ -203,10 +216,12 @@ class DurableOnPostgres:
         async with self._connections.writing() as db:
             await outbox.append(db, messages, [at] * len(messages))
 
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
         async with self._claiming(owner) as db:
             await self._still_held(db, engine_name(owner))
-            return await outbox.claim(db, lane, owner, now, limit)
+            return await outbox.claim(db, lane, owner, now, limit=limit, bounds=bounds)
 
     async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
         async with self._connections.writing() as db:

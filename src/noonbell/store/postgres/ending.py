@@ -15,9 +15,11 @@ from noonbell.store.postgres.connection import Connection
 
 RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
 
-# Those of one schedule that end together follow each other in the order of what they are for.
+# Those of one schedule that end together follow each other in the order of what they are for. Columns are named: a
+# newer version that shares the database may have added others, and one of them could bear a name that is used here.
+_LIVE: Final = "l.sid, l.kind, l.run_for, l.state, l.attempt, l.started_at, l.owner, l.epoch"
 _END: Final = f"""
-    WITH gone AS ({{gone}} RETURNING l.*), linked AS (
+    WITH gone AS ({{gone}} RETURNING {_LIVE}), linked AS (
         SELECT g.*, s.last_ended_for, s.last_ended_manual, count(*) OVER (PARTITION BY g.sid) AS n,
             row_number() OVER w AS place, lag(g.run_for) OVER w AS before_for, lag(g.kind) OVER w AS before_kind
         FROM gone g LEFT JOIN schedules s ON s.sid = g.sid

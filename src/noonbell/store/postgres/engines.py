@@ -1,17 +1,24 @@
 """Engines on PostgreSQL: who has joined which lane, who of them is alive, and what the dead have left.
 
-An engine is alive while its lease lasts, by the clock of the database (see `leases`). A rescue takes away the leases
-that have run out, and with them the right to write. Every verb of their holders shares a lock on its lease; where one
-is under way, or the lease is being renewed at that moment, it is left alone. What is then owned by nobody that has a
-lease is an orphan. So nobody writes as the owner of a run that was given to another, and nothing that a living
-engine has in hand is touched.
+An engine is alive while its lease lasts, by the clock of the database (see `leases`). If that clock is set back, the
+lease of a dead one seems to last for as much longer; but the clock has not come to its last sign of life then, and
+whoever is alive gives another soon (`SetBack`).
 
-Locks are taken in the order of all verbs (`by_policy`), and those of leases before them.
+A rescue takes away the leases that have run out, and with them the right to write. Every verb of their holders shares a
+lock on its lease; where one is under way, or the lease is being renewed at that moment, it is left alone. What is then
+owned by nobody that has a lease is an orphan. So nobody writes as the owner of a run that was given to another, and
+nothing that a living engine has in hand is touched.
+
+Locks are taken in the order of all verbs (`by_policy`), and those of leases before them. Statements name `instances`
+before `engines`, and both before the others: tables are locked in the order of the text, and a newer version that
+changes several of them takes them in this order too (`schema`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +35,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # Spaces of advisory locks; the second number is the lane.
 _JOINING: Final = 1_313_820_751
 _RESCUING: Final = 1_313_820_752
+# So long at least an engine whose clock was set back is watched: six times what the living need for a sign of life.
+SET_BACK_SECONDS: Final = 30.0
 
 _COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, load"
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
@@ -36,21 +45,33 @@ _LEASE: Final = f"i.name = '{ENGINE}' || e.instance"
 _LASTS: Final = "i.expires_at > clock_timestamp()"
 
 _UP: Final = f"""
-    SELECT e.lane, min(e.up_since) FROM engines e JOIN instances i ON {_LEASE}
+    SELECT e.lane, min(e.up_since) FROM instances i JOIN engines e ON {_LEASE}
     WHERE {_LASTS} AND e.state <> 'starting' AND ($1::text IS NULL OR e.lane = $1) GROUP BY e.lane
 """
+# After a restart of the server everybody has the time of a lease to renew his. One that seems to be still to come says
+# nothing: the clock was set back. Without that time (NULL) no lease has run out.
+_TRUSTED: Final = """
+    {seconds}::float8 IS NOT NULL AND pg_postmaster_start_time()
+    NOT BETWEEN clock_timestamp() - make_interval(secs => {seconds}) AND clock_timestamp()
+"""
+# Those whose sign of life is still to come are told apart from those whose lease is gone or has run out.
 _DEAD: Final = f"""
-    SELECT e.instance FROM engines e LEFT JOIN instances i ON {_LEASE}
-    WHERE e.lane = $1 AND ({_LASTS}) IS NOT TRUE ORDER BY e.instance
+    SELECT e.instance, e.seen_at, i.expires_at, coalesce({_LASTS}, false) AS set_back
+    FROM instances i RIGHT JOIN engines e ON {_LEASE}
+    WHERE e.lane = $1 AND (i.name IS NULL OR {_TRUSTED.format(seconds="$2")} AND (
+        NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
+    )) ORDER BY e.instance
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
 # older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
-# later look, when the server has ended that; to wait for it would keep this engine from its own work. After a restart
-# of the server everybody has the time of a lease to renew his.
+# later look, when the server has ended that; to wait for it would keep this engine from its own work.
 _TAKE_LEASES: Final = f"""
     DELETE FROM instances WHERE name IN (
-        SELECT i.name FROM instances i WHERE i.expires_at <= clock_timestamp() AND i.name <> '{ENGINE}' || $4
-        AND pg_postmaster_start_time() + make_interval(secs => $3) <= clock_timestamp() AND (
+        SELECT i.name FROM instances i
+        WHERE (i.expires_at <= clock_timestamp() OR EXISTS (
+            SELECT 1 FROM unnest($5::text[], $6::timestamptz[]) AS b (instance, expires_at)
+            WHERE i.name = '{ENGINE}' || b.instance AND i.expires_at = b.expires_at
+        )) AND i.name <> '{ENGINE}' || $4 AND {_TRUSTED.format(seconds="$3")} AND (
             i.name = $2
             OR (starts_with(i.name, '{ENGINE}') AND (
                 EXISTS (SELECT 1 FROM engines e WHERE {_LEASE} AND e.lane = $1)
@@ -96,13 +117,39 @@ async def leave(db: Connection, instance: str) -> None:
 async def alive(db: Connection) -> list[EngineRecord]:
     rows = await db.fetch(
         f"SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8 "
-        f"FROM engines e JOIN instances i ON {_LEASE} WHERE {_LASTS} ORDER BY e.lane, e.joined_at, e.instance"
+        f"FROM instances i JOIN engines e ON {_LEASE} WHERE {_LASTS} ORDER BY e.lane, e.joined_at, e.instance"
     )
     return [EngineRecord(**dict(zip(_FIELDS, (*row[:9], _decode(row[9]), row[10]), strict=True))) for row in rows]
 
 
-async def dead(db: Connection, lane: str) -> list[str]:
-    return [row[0] for row in await db.fetch(_DEAD, lane)]
+class SetBack:
+    """Engines whose last sign of life is ahead of the clock of the database, as one process has watched them.
+
+    That clock was set back. Whoever is alive gives a sign every few seconds, and renews his lease; who has done neither
+    for as long as this process has watched, and that was long, is dead.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, dict[tuple[str, datetime, datetime], float]] = {}  # by lane
+
+    def note(self, lane: str, ahead: Iterable[tuple[str, datetime, datetime]], now: float) -> None:
+        """These are ahead, each with its sign and the end of its lease; what is not among them any more has moved."""
+        before = self._since.get(lane, {})
+        self._since[lane] = {one: before.get(one, now) for one in ahead}
+
+    def dead(self, lane: str, now: float, patience: float) -> dict[str, datetime]:
+        """Those that have not moved for long, each with the end of its lease."""
+        longest = max(patience, SET_BACK_SECONDS)
+        return {one: ends for (one, _, ends), since in self._since.get(lane, {}).items() if now - since >= longest}
+
+
+async def dead(db: Connection, lane: str, patience: float | None, set_back: SetBack) -> list[str]:
+    """As for `rescue`; what is doubtful to it is not told here."""
+    rows = await db.fetch(_DEAD, lane, patience)
+    now = time.monotonic()
+    set_back.note(lane, [(row[0], row[1], row[2]) for row in rows if row[3]], now)
+    stuck = {} if patience is None else set_back.dead(lane, now, patience)
+    return [row[0] for row in rows if not row[3] or row[0] in stuck]
 
 
 async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
@@ -110,24 +157,26 @@ async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
 
 
 async def rescue(
-    db: Connection, lane: str, owner: str, at: int, tell: TellCut | None, *, patience: float | None
+    db: Connection, lane: str, owner: str, at: int, tell: TellCut | None, *, patience: float | None, set_back: SetBack
 ) -> Rescue:
     """Leases count as run out where the server has been up for longer than `patience`; without any, none does."""
     if not await db.fetchval(f"SELECT pg_try_advisory_xact_lock({_RESCUING}, hashtext($1))", lane):
         return Rescue(0, [])  # another engine is at it at this moment
     if patience is not None:
-        await db.execute(_TAKE_LEASES, lane, lane_name(lane), patience, owner)
+        stuck = set_back.dead(lane, time.monotonic(), patience)
+        await db.execute(_TAKE_LEASES, lane, lane_name(lane), patience, owner, list(stuck), list(stuck.values()))
     gone = sorted(row[0] for row in await db.fetch(_FORGET, lane))
     crashes = await _crashes(db, lane, gone, owner, at)
-    queued = await by_policy.take_over(db, lane, at, tell, events=crashes)
+    queued, left = await by_policy.take_over(db, lane, at, tell, events=crashes)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
-    return Rescue(queued, gone)
+    return Rescue(queued, gone, left)
 
 
 async def hand_over(db: Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
-    queued = await by_policy.take_over(db, lane, at, tell, stopped=owner)
+    """What is left are streams that others had locked."""
+    queued, left = await by_policy.take_over(db, lane, at, tell, stopped=owner)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
-    return Rescue(queued, [])
+    return Rescue(queued, [], left)
 
 
 async def _crashes(db: Connection, lane: str, gone: Sequence[str], owner: str, at: int) -> list[LifecycleEvent]:

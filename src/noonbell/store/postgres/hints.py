@@ -66,6 +66,8 @@ class Noting:
             made = edit(stored)
             if made is not None:
                 self.note(stored.lane, made.turn.next_run_at)
+                for live in (*made.turn.queued, *made.turn.put_off):
+                    self.note(stored.lane, live.wake_at)
             return made
 
         return noted

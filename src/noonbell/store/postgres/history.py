@@ -33,6 +33,12 @@ _FROM_THE_LAST: Final = _CHAIN.format(
 _GOING_ON: Final = _CHAIN.format(
     first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1 AND kind = $4"
 )
+_LAST: Final = """
+    SELECT s.sid, r.outcome FROM schedules s CROSS JOIN LATERAL (
+        SELECT outcome FROM runs WHERE run_for = s.last_ended_for AND sid = s.sid
+        AND kind = CASE WHEN s.last_ended_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
+    ) r WHERE s.sid = ANY($1::int8[])
+"""
 _WHOLE: Final = 1 << 62
 
 
@@ -47,6 +53,10 @@ class HistoryOnPostgres:
         async with self._connections.reading() as db:
             row = await db.fetchrow(sql, schedule_id)
         return None if row is None else History(*row)
+
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        async with self._connections.reading() as db:
+            return {row[0]: row[1] for row in await db.fetch(_LAST, list(sids))}
 
     async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
         async with self._connections.reading() as db:

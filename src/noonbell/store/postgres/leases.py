@@ -54,7 +54,7 @@ _TAKE = """
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, taken_at = clock_timestamp(),
         expires_at = clock_timestamp() + make_interval(secs => $4)
     WHERE i.expires_at <= clock_timestamp()
-    RETURNING token
+    RETURNING token, clock_timestamp()
 """
 # The row is locked before its end is looked at: whoever takes the name at this moment is first, or finds it renewed.
 # The lock is one that the holder's own verbs do not stand in the way of: a long one must not keep him from renewing.
@@ -151,6 +151,9 @@ class LeaseKeeper:
         self._ending = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._offset_us = 0
+        self._exchange = (0, 0)  # when the last statement was sent, and when it was answered
+        self._watching_since: float | None = None  # when the first name was taken
+        self._failing = False  # the last renewal did
         self._troubled_at: float | None = None  # when a renewal failed or came too late, last
         self._thread = threading.Thread(target=self._work, name="noonbell-lease", daemon=True)
         self._thread.start()
@@ -159,7 +162,10 @@ class LeaseKeeper:
 
     @property
     def clock_offset_us(self) -> int:
-        """How far the database's clock was ahead of this machine's at the last renewal; 0 where that is too little."""
+        """How far the database's clock was ahead of this machine's when a name was taken or renewed last.
+
+        It is 0 where that is too little.
+        """
         return self._offset_us
 
     @property
@@ -167,8 +173,13 @@ class LeaseKeeper:
         """Whether leases may have run out because the database was away, and not because their holders are dead.
 
         While renewals fail here they fail elsewhere, too; afterwards everybody has the time of a lease to renew his.
+        Who has just come knows nothing of what was before him. He watches for half a lease first: so long the living
+        need at most to renew theirs once the way is free (see `_patience`).
         """
-        return self._troubled_at is not None and time.monotonic() - self._troubled_at < self._ttl
+        now = time.monotonic()
+        if self._watching_since is None or now - self._watching_since < self._ttl / 2:
+            return True
+        return self._troubled_at is not None and now - self._troubled_at < self._ttl
 
     async def take(self, name: str, holder: str) -> str:
         """Take the name and return the token; SchedulerInUseError where another holds it."""
@@ -209,7 +220,7 @@ class LeaseKeeper:
                     async with asyncio.timeout(pause):
                         await self._ending.wait()
                 if self._tokens and not self._ending.is_set():
-                    pause = self._ttl / 3 if await self._renew() else min(1.0, self._ttl / 10)
+                    pause = self._ttl / 3 if await self._renewed() else min(1.0, self._ttl / 10)
         finally:
             self._drop()
 
@@ -218,9 +229,19 @@ class LeaseKeeper:
         if self._keeping is not None:
             self._keeping.cancel()
 
+    async def _renewed(self) -> bool:
+        """Renew; whatever goes wrong with that, the thread goes on: with it all leases would end, and nobody say so."""
+        try:
+            done = await self._renew()
+        except Exception:
+            self._troubled_at = time.monotonic()
+            logger.exception("Renewing the lease on %s failed in an unforeseen way", self._names(list(self._tokens)))
+            done = False
+        self._failing = not done
+        return done
+
     async def _renew(self) -> bool:
         tokens = list(self._tokens)
-        asked_at = time.time_ns()
         try:
             rows = await self._fetch(_RENEW, tokens, self._ttl)
         except StoreError as error:
@@ -229,7 +250,7 @@ class LeaseKeeper:
             return False
         self._outage.worked("", time.monotonic())
         if rows:
-            self._compare_clocks(asked_at, time.time_ns(), rows[0][2])
+            self._compare_clocks(rows[0][2])
         again = [row[0] for row in rows if row[1] and row[0] in self._tokens]
         if again:
             self._troubled_at = time.monotonic()
@@ -241,22 +262,27 @@ class LeaseKeeper:
             logger.error('The lease on "%s" was lost: it was not renewed in time, and another has the name', name)
         return True
 
-    def _compare_clocks(self, asked_at: int, answered_at: int, theirs: datetime) -> None:
+    def _compare_clocks(self, theirs: datetime) -> None:
         """Measure against the middle of the exchange; what its length may have added counts as no difference."""
+        asked_at, answered_at = self._exchange
         took_us = (answered_at - asked_at) // 1000
         measured = (theirs - _EPOCH) // _MICROSECOND - (asked_at + answered_at) // 2000
         before, self._offset_us = self._offset_us, 0 if abs(measured) <= NO_OFFSET_US + took_us else measured
         if abs(self._offset_us) >= MUCH_OFFSET_US > abs(before):
             logger.warning(
-                "The clock of %s is %+.1f s off the one here; schedules go by the one here", self._where,
+                "The clock of %s is %+.1f s off the one here; schedules go by the one of the database", self._where,
                 self._offset_us / 1_000_000,
             )  # fmt: skip
 
     async def _take(self, name: str, holder: str) -> str:
         token = uuid.uuid4().hex
         while True:
-            if await self._fetch(_TAKE, name, token, holder, self._ttl):
+            taken = await self._fetch(_TAKE, name, token, holder, self._ttl)
+            if taken:
                 self._tokens[token] = name
+                self._compare_clocks(taken[0][1])
+                if self._watching_since is None:
+                    self._watching_since = time.monotonic()
                 return token
             rows = await self._fetch("SELECT holder, expires_at FROM instances WHERE name = $1", name)
             if rows:
@@ -275,17 +301,29 @@ class LeaseKeeper:
         """One statement, on a connection that is made anew after every failure."""
         async with self._busy:
             try:
-                async with asyncio.timeout(max(self._ttl / 2, 1.0)):
+                async with asyncio.timeout(self._patience):
                     if self._db is None or self._db.is_closed():
                         self._db = await self._connect()
                         await self._listen(self._db)
-                    return list(await self._db.fetch(sql, *bindings))
+                    asked_at = time.time_ns()
+                    rows = list(await self._db.fetch(sql, *bindings))
+                    self._exchange = (asked_at, time.time_ns())
+                    return rows
             except BaseException as error:
                 self._drop()
                 meaning = translated(error, self._where)
                 if meaning is None:
                     raise
                 raise meaning from error
+
+    @property
+    def _patience(self) -> float:
+        """How many seconds a statement may take.
+
+        Less after a failure: a network that swallows everything is back before the try that it has swallowed ends, and
+        with the pause after that it has to end before others take this holder for dead (`in_doubt`).
+        """
+        return max(self._ttl / (3 if self._failing else 2), 1.0)
 
     async def _listen(self, db: _Connection) -> None:
         """Hear of hints where that is possible; leases do without."""

@@ -11,33 +11,62 @@ outbox, `free` to the take-over from dead engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import StreamClaim, TellNumbers
+from noonbell.ports import StreamBounds, StreamClaim, TellNumbers
+from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.postgres import auditing
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
 from noonbell.store.postgres.connection import Connection, storable
-
-# How many messages of one stream are claimed together; the rest comes with the next claim.
-MOST_TOGETHER: Final = 100
 
 _COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
 _DUE: Final = """
     SELECT sid, attempt, wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2
     ORDER BY lane, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED
 """
-_OLDEST: Final = f"""
-    SELECT o.id, {", ".join(f"o.{name}" for name in _COLUMNS.split(", "))}
+_TARGETS: Final = """
+    SELECT b.sid, (SELECT o.target FROM outbox o WHERE o.sid = b.sid ORDER BY o.sid, o.id LIMIT 1)
     FROM unnest($1::int8[]) AS b (sid)
-    CROSS JOIN LATERAL (SELECT * FROM outbox i WHERE i.sid = b.sid ORDER BY i.sid, i.id LIMIT {MOST_TOGETHER}) o
+"""
+# The limits keep the planner to the indexes: whatever else is in the outbox is not looked at. The length of a body is
+# known without reading it, so what does not fit is not read. Counting in turns is three times the work of reading, and
+# rarely needed.
+_BYTES: Final = f"""
+    SELECT coalesce(sum(o.size), 0) FROM unnest($1::int8[]) AS b (sid) CROSS JOIN LATERAL (
+        SELECT octet_length(i.body) AS size FROM outbox i WHERE i.sid = b.sid ORDER BY i.sid, i.id LIMIT {MOST_TOGETHER}
+    ) o
+"""
+_OLDEST: Final = f"""
+    SELECT b.sid, o.* FROM unnest($1::int8[]) AS b (sid) LEFT JOIN LATERAL (
+        SELECT i.id, {_COLUMNS} FROM outbox i WHERE i.sid = b.sid ORDER BY i.sid, i.id LIMIT {MOST_TOGETHER}
+    ) o ON true
+"""
+_FITTING: Final = f"""
+    WITH oldest AS (
+        SELECT b.sid, b.most, b.place, o.id, o.size, row_number() OVER (PARTITION BY b.place ORDER BY o.id) AS nth
+        FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS b (sid, most, place)
+        LEFT JOIN LATERAL (
+            SELECT i.id, octet_length(i.body) AS size FROM outbox i WHERE i.sid = b.sid
+            ORDER BY i.sid, i.id LIMIT {MOST_TOGETHER}
+        ) o ON true
+    ), summed AS (
+        SELECT sid, place, nth, id, sum(size) OVER (ORDER BY nth, place) AS bytes FROM oldest WHERE nth <= most
+    )
+    SELECT s.sid, o.* FROM summed s
+    LEFT JOIN LATERAL (SELECT i.id, {_COLUMNS} FROM outbox i WHERE i.id = s.id LIMIT 1) o ON true
+    WHERE coalesce(s.bytes, 0) <= $3 OR (s.nth = 1 AND s.place = 1) ORDER BY s.place, s.nth
 """
 _NEXT: Final = """
     SELECT
         (SELECT wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at > $2
             ORDER BY lane, wake_at LIMIT 1),
         EXISTS (SELECT 1 FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2)
+"""
+_OWNED: Final = """
+    SELECT t.sid FROM outbox_streams t WHERE t.lane = $1 AND t.owner IS NOT NULL AND CASE WHEN $2::text IS NULL
+    THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || t.owner) = 0 ELSE t.owner = $2 END
 """
 _BATCH: Final = """
     unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::text[])
@@ -71,36 +100,64 @@ async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Seque
     )  # fmt: skip
 
 
-async def free(db: Connection, lane: str, owner: str | None) -> None:
+async def free(db: Connection, lane: str, owner: str | None, *, wait: bool = False) -> int:
     """What the owner was delivering is free again, and counts as tried once more.
 
     Without one: what is owned by nobody who has a lease. Whoever claims a stream shares a lock on his lease first, so
     that of one who is gone stays his until here.
+
+    Streams that another has locked are left as they are, and their number is returned: a transaction that has appended
+    holds streams already, and to wait for one with a lower number could be in a circle. Who holds none may `wait`.
     """
+    found = [row[0] for row in await db.fetch(_OWNED, lane, owner)]
+    skip = "" if wait else "SKIP LOCKED"
     rows = await db.fetch(
-        "SELECT t.sid FROM outbox_streams t WHERE t.lane = $1 AND t.owner IS NOT NULL AND CASE WHEN $2::text IS NULL "
-        "THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || t.owner) = 0 ELSE t.owner = $2 END "
-        "ORDER BY t.sid FOR UPDATE OF t",
-        lane, owner,
-    )  # fmt: skip
+        f"{_OWNED} AND t.sid = ANY($3::int8[]) ORDER BY t.sid FOR UPDATE OF t {skip}", lane, owner, found
+    )
     await db.execute(
         "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE sid = ANY($1::int8[])",
         [row[0] for row in rows],
     )
+    return 0 if wait else len(found) - len(rows)
 
 
-async def claim(db: Connection, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-    due = await db.fetch(_DUE, lane, now, limit)
-    streams = {row[0]: Stream(row[0], row[1], []) for row in sorted(due, key=lambda row: (row[2], row[0]))}
-    if streams:
+async def claim(db: Connection, lane: str, owner: str, now: int, *, limit: int, bounds: StreamBounds) -> StreamClaim:
+    most = looked_at(limit, bounds)
+    due = await db.fetch(_DUE, lane, now, most)
+    attempts: dict[int, int] = {row[0]: row[1] for row in sorted(due, key=lambda row: (row[2], row[0]))}
+    heads = await db.fetch(_TARGETS, list(attempts)) if attempts and bounds.away else []
+    targets: dict[int, str | None] = {row[0]: row[1] for row in heads}
+    waiting = [DueStream(sid, attempt, targets.get(sid)) for sid, attempt in attempts.items()]
+    chosen = choose(waiting, limit, bounds)
+    streams: dict[int, Stream] = {}
+    if chosen.brought:
+        for sid, number, *parts in await _oldest(db, chosen.brought, bounds.most_bytes):
+            stream = streams.setdefault(sid, Stream(sid, attempts[sid], []))
+            if number is not None:
+                stream.messages.append((number, OutboxMessage(*parts)))
         await db.execute("UPDATE outbox_streams SET owner = $2 WHERE sid = ANY($1::int8[])", list(streams), owner)
-        for number, *parts in await db.fetch(_OLDEST, list(streams)):
-            streams[parts[0]].messages.append((number, OutboxMessage(*parts)))
-    full = len(due) >= limit
+    if chosen.put_off:
+        await db.execute(
+            "UPDATE outbox_streams t SET wake_at = b.until, error = b.error "
+            "FROM unnest($1::int8[], $2::int8[], $3::text[]) AS b (sid, until, error) WHERE t.sid = b.sid",
+            [sid for sid, _, _ in chosen.put_off], [until for _, until, _ in chosen.put_off],
+            [storable(error) for _, _, error in chosen.put_off],
+        )  # fmt: skip
+    full = len(due) >= most or chosen.crowded or len(streams) < len(chosen.brought)
     (row,) = await db.fetch(_NEXT, lane, now)
     # those that another transaction holds at this moment are looked for again
-    following = now + LOCKED_PAUSE_US if row[1] and not full else row[0]
+    following = now + LOCKED_PAUSE_US if row[1] and not full and not chosen.left else row[0]
     return StreamClaim(list(streams.values()), full, following)
+
+
+async def _oldest(db: Connection, brought: Mapping[int, int], most_bytes: int) -> Sequence[Any]:
+    """The messages that come, stream by stream: the sid, and where there is one, the number and the columns."""
+    sids, most = list(brought), list(brought.values())
+    if min(most) == MOST_TOGETHER:
+        ((size,),) = await db.fetch(_BYTES, sids)
+        if size <= most_bytes:
+            return await db.fetch(_OLDEST, sids)
+    return await db.fetch(_FITTING, sids, most, most_bytes)
 
 
 async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:

@@ -3,16 +3,33 @@
 All steps that are missing are applied in one transaction under a lock, so that instances that start together do not
 get in each other's way: the second one waits and finds nothing to do. The lock ends with its transaction; nothing here
 outlives one, so it works behind a transaction pooler too.
+
+Engines of the version before go on meanwhile and afterwards, so a step only adds: tables, indexes, columns that may be
+NULL or have a constant default. It may need a table for itself, and whoever asks for that table next stands in line
+behind it, even where it still waits for a long read. So it waits briefly, lets the line go on, and tries again. All
+tables that the missing steps change are locked before the first of them, in the order in which engines take them: a
+step that has one and wants another, which somebody has who wants the first, would send engine after engine away.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from noonbell.errors import StoreError
+import asyncpg
+
+from noonbell.errors import StoreError, StoreUnavailableError
 from noonbell.store.postgres.connection import Connection
+
+logger = logging.getLogger("noonbell.store")
 
 # The space of our advisory locks; the second number says what is locked.
 LOCKS: Final = 1_313_820_750
@@ -22,6 +39,18 @@ PARTITIONING: Final = 3
 EDITING: Final = 4
 AUDITING: Final = 5
 PRUNING: Final = 6
+
+# So long a step waits for a table, in the first try and in the last ones. The first is shorter than what a server takes
+# to look for a circle of locks (a second), so that an engine is rarely the one it sends away; the last is longer, since
+# only then does an automatic vacuum make room.
+_FIRST_WAIT_SECONDS: Final = 0.3
+_LAST_WAIT_SECONDS: Final = 1.5
+# A step may build an index over all there is; no statement of an engine takes that long.
+_LONGEST_STEP_SECONDS: Final = 6 * 3600.0
+_ENGINES_TAKE: Final = ("instances", "engines", "schedules", "runs_live", "runs")  # then the others
+_ALTERED: Final = re.compile(r"\bALTER TABLE (\w+)")
+_INDEXED: Final = re.compile(r"\bCREATE (?:UNIQUE )?INDEX \w+ ON (\w+)")
+_IN_THE_WAY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 _RECORD = """
     CREATE TABLE IF NOT EXISTS noonbell_migrations (
@@ -42,20 +71,65 @@ async def lock(db: Connection, what: int) -> None:
     await db.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {what})")
 
 
-async def migrate(db: Connection, upto: int | None = None) -> None:
-    """Apply what is missing, in the caller's transaction."""
+async def bring_up_to_date(
+    transaction: Callable[[], AbstractAsyncContextManager[Connection]], patience_seconds: float
+) -> None:
+    """Apply what is missing. Where others hold the tables, step aside and try again, for so long.
+
+    Raises:
+        StoreError: a newer Noonbell has changed the tables.
+        StoreUnavailableError: others held them all the time; nothing has changed.
+    """
+    until = time.monotonic() + patience_seconds
+    wait = _FIRST_WAIT_SECONDS
+    while True:
+        try:
+            async with transaction() as db:
+                await migrate(db, wait_seconds=wait)
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, _IN_THE_WAY):
+                raise
+            if time.monotonic() >= until:
+                told = "it has to be brought up to date, and others have been using its tables"
+                raise StoreUnavailableError(f"{error}; {told} for {patience_seconds:g} s") from error
+            if wait == _FIRST_WAIT_SECONDS:
+                logger.info("Others use the tables that have to be brought up to date; it is tried again: %s", error)
+        else:
+            return
+        # those who stood behind us come first now
+        await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - keeps two apart, and no secret
+        wait = min(2 * wait, _LAST_WAIT_SECONDS)
+
+
+async def migrate(db: Connection, upto: int | None = None, *, wait_seconds: float = 0) -> None:
+    """Apply what is missing, in the caller's transaction; wait for each table so long, or as long as it takes (0)."""
     steps = migrations()
-    if await version(db) == len(steps):
+    done = await version(db)
+    if done == len(steps):
         return
+    _refuse_newer(done)
     await lock(db, MIGRATING)
     # made only under the lock: IF NOT EXISTS does not keep two sessions from making one table at the same moment
     await db.execute(_RECORD)
     done = await version(db)
-    if done > len(steps):
-        raise StoreError(f"The database is of version {done}; this Noonbell knows up to {len(steps)}")
+    _refuse_newer(done)
+    await db.execute(f"SET LOCAL lock_timeout = {round(wait_seconds * 1000)}; SET LOCAL statement_timeout = 0")
+    for locking in _locks(" ".join(sql for _, sql in steps[done:upto])):
+        await db.execute(locking)
     for number, (name, sql) in enumerate(steps[done:upto], start=done + 1):
-        await db.execute(sql)
+        await db.execute(sql, timeout=_LONGEST_STEP_SECONDS)
         await db.execute("INSERT INTO noonbell_migrations (version, name) VALUES ($1, $2)", number, name)
+
+
+def _locks(sql: str) -> Iterator[str]:
+    """Statements that lock what is there of the tables that are changed by `sql`."""
+    altered, indexed = set(_ALTERED.findall(sql)), set(_INDEXED.findall(sql))
+    place = {name: number for number, name in enumerate(_ENGINES_TAKE)}
+    for table in sorted(altered | indexed, key=lambda name: (place.get(name, len(place)), name)):
+        mode = "ACCESS EXCLUSIVE" if table in altered else "SHARE"
+        yield (
+            f"DO $$ BEGIN IF to_regclass('{table}') IS NOT NULL THEN LOCK TABLE {table} IN {mode} MODE; END IF; END $$"
+        )
 
 
 async def version(db: Connection) -> int:
@@ -69,10 +143,17 @@ async def version(db: Connection) -> int:
 async def require_current(db: Connection) -> None:
     """Refuse tables that this Noonbell would have to change first."""
     done, known = await version(db), len(migrations())
-    if done > known:
-        raise StoreError(f"The database is of version {done}; this Noonbell knows up to {known}")
+    _refuse_newer(done)
     if done < known:
         raise StoreError(
             f"The database is of version {done}, and this Noonbell reads version {known}; whatever writes to it brings "
             "it up to date"
+        )
+
+
+def _refuse_newer(done: int) -> None:
+    known = len(migrations())
+    if done > known:
+        raise StoreError(
+            f"The database is of version {done}; this Noonbell knows up to {known}: a newer one has changed it"
         )

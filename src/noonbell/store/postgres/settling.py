@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 
 from noonbell.core.records import Settlement
+from noonbell.ports import Settled
 from noonbell.store.postgres import outbox
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.ending import RUN
@@ -37,16 +38,26 @@ _PLAIN = """
             AS u (i, sid, run_for, ended_at, following, epoch, attempt_at)
     ) AS b
 """
-# OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables
+# OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables; `+ 0` and the FILTER keep the
+# index of wake-ups out of it.
+#
+# A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
+# another epoch: what follows then is for a look to say, and at once.
 _FRESH = """
     WITH fresh AS (
-        SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual
+        SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual,
+            CASE WHEN s.epoch = b.epoch THEN coalesce(s.next_run_at, b.following) ELSE s.cursor_at END AS next_run_at,
+            s.enabled, s.next_run_at IS NULL OR s.epoch <> b.epoch AS changed, w.behind_at
         FROM {batch}
         CROSS JOIN LATERAL (
             SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.kind = b.kind AND t.run_for = b.run_for
                 AND t.fence = {fence} AND t.owner = b.owner OFFSET 0
         ) l
         LEFT JOIN LATERAL (SELECT * FROM schedules t WHERE t.sid = b.sid OFFSET 0) s ON true
+        CROSS JOIN LATERAL (
+            SELECT min(t.wake_at + 0) FILTER (WHERE t.state <> 'running') AS behind_at
+            FROM runs_live t WHERE t.sid = b.sid
+        ) w
     )
 """
 _REST = """, told AS (
@@ -73,10 +84,8 @@ _ENDED = f""", ended AS (
         DELETE FROM runs_live l USING fresh f
         WHERE f.wake_at IS NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
     ), scheduled AS (
-        -- A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run
-        -- has opened another epoch: what follows then is for a look to say, and at once. Else no index is touched.
         UPDATE schedules s SET
-            next_run_at = CASE WHEN s.epoch = f.epoch THEN coalesce(s.next_run_at, f.following) ELSE s.cursor_at END,
+            next_run_at = f.next_run_at, -- mostly as it was, and then no index is touched
             last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
             last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END,
             last_ended_for = CASE WHEN f.wake_at IS NULL THEN f.run_for ELSE s.last_ended_for END,
@@ -85,7 +94,11 @@ _ENDED = f""", ended AS (
             succeeded_runs = s.succeeded_runs + (f.wake_at IS NULL AND f.outcome = 'succeeded')::int
         FROM fresh f WHERE s.sid = f.sid
     )
-    SELECT i FROM fresh
+    SELECT i, CASE
+        WHEN changed OR behind_at IS NOT NULL OR wake_at IS NOT NULL
+        THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at, wake_at)
+    END
+    FROM fresh
 """
 _SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
 _SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
@@ -101,7 +114,7 @@ async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:
     return {row[0] for row in rows if row[1] is None}
 
 
-async def settle(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+async def settle(db: Connection, settlements: Sequence[Settlement]) -> Settled:
     """Write the ends together; if the ledger contradicts one of them, singly."""
     await db.execute("SAVEPOINT ends")
     try:
@@ -110,13 +123,15 @@ async def settle(db: Connection, settlements: Sequence[Settlement]) -> list[Sett
         await db.execute("ROLLBACK TO SAVEPOINT ends")
         if len(settlements) == 1:
             return await _give_up(db, settlements[0])
-    stale: list[Settlement] = []
+    settled = Settled([], {})
     for settlement in settlements:
-        stale += await settle(db, [settlement])
-    return stale
+        stale, woken = await settle(db, [settlement])
+        settled.stale.extend(stale)
+        settled.woken.update(woken)
+    return settled
 
 
-async def _give_up(db: Connection, settlement: Settlement) -> list[Settlement]:
+async def _give_up(db: Connection, settlement: Settlement) -> Settled:
     """The run is on record already, which no right course of things can bring about: let its schedule go on."""
     start = settlement.start
     await db.execute(
@@ -124,16 +139,20 @@ async def _give_up(db: Connection, settlement: Settlement) -> list[Settlement]:
         start.sid, start.kind, start.run_for, start.fence, settlement.owner,
     )  # fmt: skip
     await db.execute("UPDATE schedules SET next_run_at = cursor_at WHERE sid = $1", start.sid)
-    return [settlement]
+    return Settled([settlement], {})
 
 
-async def _settle_all(db: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+async def _settle_all(db: Connection, settlements: Sequence[Settlement]) -> Settled:
     fresh: set[int] = set()
+    woken: dict[int, int] = {}
     for part in _apart(settlements):
-        fresh.update(await _settle(db, part))
+        for i, at in await _settle(db, part):
+            fresh.add(i)
+            if at is not None:
+                woken[settlements[i].start.sid] = at
     sent = [(message, s.ended_at) for i, s in enumerate(settlements) if i in fresh for message in s.messages]
     await outbox.append(db, [message for message, _ in sent], [at for _, at in sent])
-    return [settlement for i, settlement in enumerate(settlements) if i not in fresh]
+    return Settled([settlement for i, settlement in enumerate(settlements) if i not in fresh], woken)
 
 
 def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settlement]]]:
@@ -161,7 +180,8 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
         rest = left
 
 
-async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
+async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:
+    """The places of those that were recorded, each with when its schedule wakes if that has changed."""
     owner = part[0][1].owner
     plain = [pair for pair in part if _is_ordinary(pair[1], owner)]
     if not plain:
@@ -171,25 +191,23 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[in
         [e.ended_at for _, e in plain], [e.start.following for _, e in plain], [e.start.epoch for _, e in plain],
         [e.start.started_at for _, e in plain], owner,
     )  # fmt: skip
-    fresh = [row[0] for row in rows]
     if len(plain) < len(part):
-        fresh += await _settle_whole(db, [pair for pair in part if not _is_ordinary(pair[1], owner)])
-    return fresh
+        rows += await _settle_whole(db, [pair for pair in part if not _is_ordinary(pair[1], owner)])
+    return rows
 
 
-async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[int]:
+async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:
     ends = [settlement for _, settlement in part]
     starts = [settlement.start for settlement in ends]
     # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
     causes = [None if _is_plain(e) else e.start.cause for e in ends]
-    rows = await db.fetch(
+    return await db.fetch(
         _SETTLE, [i for i, _ in part], [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts],
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
         [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
         *_details(ends),
     )  # fmt: skip
-    return [row[0] for row in rows]
 
 
 def _details(ends: Sequence[Settlement]) -> tuple[list[int | None], list[int | None], bytes]:

@@ -22,17 +22,18 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.errors import StoreError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
 from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
 from noonbell.store.postgres import claiming, declaring, hints, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
+from noonbell.store.postgres.engines import SetBack
 from noonbell.store.postgres.history import HistoryOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
 from noonbell.store.postgres.partitions import Days
-from noonbell.store.postgres.schema import migrate, require_current
+from noonbell.store.postgres.schema import bring_up_to_date, require_current
 from noonbell.store.survey import SurveyOnPostgres
 from noonbell.store.waking import WakingOnPostgres
 
@@ -71,11 +72,13 @@ class PostgresStore(
         )
         self._days = Days(self._connections)
         self._lease_ttl = lease_ttl
+        self._statement_timeout = statement_timeout
         self._longest_seconds = _LONGEST_STATEMENTS * statement_timeout
         self._read_only = read_only
         self._keeper: LeaseKeeper | None = None
         self._leases: dict[str, Lease] = {}  # by name
         self._releasing: set[Future[None]] = set()
+        self._set_back = SetBack()
         self._heeding: list[tuple[str, Callable[[int], None]]] = []
         self._opening = asyncio.Lock()
 
@@ -92,8 +95,7 @@ class PostgresStore(
                     async with self._connections.reading() as db:
                         await require_current(db)
                 else:
-                    async with self._connections.writing() as db:
-                        await migrate(db)
+                    await bring_up_to_date(self._connections.writing, self._statement_timeout)
             except BaseException:
                 await self._connections.close()
                 raise
@@ -211,8 +213,7 @@ class PostgresStore(
 
     async def _install(self) -> None:
         """The tables, for a handle that is not open."""
-        async with self._connections.apart() as db:
-            await migrate(db)
+        await bring_up_to_date(self._connections.apart, self._statement_timeout)
 
     def _covering(self, *names: str) -> list[Lease]:
         """The leases that this store took on some of these names."""
@@ -275,12 +276,12 @@ class PostgresStore(
 
     # --- settling -------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         if settlements:
             await self._days.prepare(max(settlement.ended_at for settlement in settlements))
         async with self._connections.writing() as db:
             if not settlements:
-                return []
+                return Settled([], {})
             sids = [settlement.start.sid for settlement in settlements]
             await self._still_held(db, *{engine_name(settlement.owner) for settlement in settlements})
             await self._still_held(db, *await settling.lock_schedules(db, sids))

@@ -33,6 +33,11 @@ _FROM_THE_LAST: Final = _CHAIN.format(
 _GOING_ON: Final = _CHAIN.format(
     first="SELECT prev_for, prev_manual FROM runs WHERE run_for = ?3 AND sid = ?1 AND kind = ?4"
 )
+_LAST: Final = """
+    SELECT s.sid, r.outcome FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = b.value
+    CROSS JOIN runs r ON r.run_for = s.last_ended_for AND r.sid = s.sid
+        AND r.kind = iif(s.last_ended_manual, 'manual', 'scheduled')
+"""
 _WHOLE: Final = 1 << 62
 
 
@@ -43,6 +48,11 @@ class HistoryOnSqlite:
 
     async def history_of(self, schedule_id: str) -> History | None:
         return await self._connection.run(lambda db: _history_of(db, schedule_id), write=False)
+
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        told = (_encode(list(sids)).decode(),)
+        rows: list[Any] = await self._connection.run(lambda db: db.execute(_LAST, told).fetchall(), write=False)
+        return dict(rows)
 
     async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
         return await self._connection.run(lambda db: chain(db, sid, before, limit), write=False)

@@ -10,23 +10,43 @@ the outbox, `free` to the take-over from dead engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
+from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.sqlite import auditing, rows
 from noonbell.store.sqlite.connection import Connection
-
-# How many messages of one stream are claimed together; the rest comes with the next claim.
-MOST_TOGETHER: Final = 100
 
 _encode = msgspec.json.Encoder().encode
 
 _COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
+_TARGET: Final = "(SELECT o.target FROM outbox o WHERE o.sid = s.sid ORDER BY o.id LIMIT 1)"
+# The inner limit is by the index (sid, id): a stream that is long costs no more than one that is not. The length of a
+# body is known without reading it, so what does not fit is not read. Counting in turns is three times the work of
+# reading, and rarely needed.
+_BROUGHT: Final = f"""
+    FROM json_each(?1) b LEFT JOIN outbox o ON o.id IN
+        (SELECT i.id FROM outbox i WHERE i.sid = b.value ->> 0 ORDER BY i.id LIMIT {MOST_TOGETHER})
+"""
+_ALL: Final = ", ".join(f"o.{name}" for name in ("id", *_COLUMNS.split(", ")))
+_BYTES: Final = f"SELECT coalesce(sum(octet_length(o.body)), 0) {_BROUGHT}"
+_OLDEST: Final = f"SELECT b.value ->> 0, {_ALL} {_BROUGHT} ORDER BY b.key, o.id"
+_FITTING: Final = f"""
+    WITH oldest AS (
+        SELECT b.value ->> 0 AS sid, b.value ->> 1 AS most, b.key AS place, o.id, octet_length(o.body) AS size,
+            row_number() OVER (PARTITION BY b.key ORDER BY o.id) AS nth
+        {_BROUGHT}
+    ), summed AS (
+        SELECT sid, place, nth, id, sum(size) OVER (ORDER BY nth, place) AS bytes FROM oldest WHERE nth <= most
+    )
+    SELECT s.sid, {_ALL} FROM summed s LEFT JOIN outbox o ON o.id = s.id
+    WHERE coalesce(s.bytes, 0) <= ?2 OR (s.nth = 1 AND s.place = 0) ORDER BY s.place, s.nth
+"""
 
 
 class OutboxOnSqlite:
@@ -37,8 +57,10 @@ class OutboxOnSqlite:
     async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
         await self._connection.run(lambda db: append(db, messages, at))
 
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-        return await self._connection.run(lambda db: claim(db, lane, owner, now, limit))
+    async def claim_streams(
+        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
+    ) -> StreamClaim:
+        return await self._connection.run(lambda db: claim(db, lane, owner, now, limit=limit, bounds=bounds))
 
     async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
         await self._connection.run(lambda db: settle(db, deliveries))
@@ -83,27 +105,45 @@ def free(db: apsw.Connection, lane: str, owners: str) -> None:
     )
 
 
-def claim(db: apsw.Connection, lane: str, owner: str, now: int, limit: int) -> StreamClaim:
-    due: list[tuple[Any, ...]] = db.execute(
-        "SELECT sid, attempt FROM outbox_streams WHERE lane = ? AND owner IS NULL AND wake_at <= ? "
-        "ORDER BY wake_at, sid LIMIT ?",
-        (lane, now, limit),
+def claim(db: apsw.Connection, lane: str, owner: str, now: int, *, limit: int, bounds: StreamBounds) -> StreamClaim:
+    most = looked_at(limit, bounds)
+    found: list[tuple[Any, ...]] = db.execute(
+        f"SELECT s.sid, s.attempt, {_TARGET if bounds.away else 'NULL'} FROM outbox_streams s "
+        "WHERE s.lane = ? AND s.owner IS NULL AND s.wake_at <= ? ORDER BY s.wake_at, s.sid LIMIT ?",
+        (lane, now, most),
     ).fetchall()
-    streams = {sid: Stream(sid, attempt, []) for sid, attempt in due}
-    if streams:
-        sids = _encode(list(streams)).decode()
-        db.execute("UPDATE outbox_streams SET owner = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", (sids, owner))
-        # the inner limit is by the index (sid, id): a stream that is long costs no more than one that is not
-        oldest = (
-            f"SELECT o.id, {_COLUMNS} FROM json_each(?1) b CROSS JOIN outbox o ON o.id IN "
-            "(SELECT i.id FROM outbox i WHERE i.sid = b.value ORDER BY i.id LIMIT ?2) ORDER BY o.id"
+    due = [DueStream(*row) for row in found]
+    attempts = {stream.sid: stream.attempt for stream in due}
+    chosen = choose(due, limit, bounds)
+    streams: dict[int, Stream] = {}
+    if chosen.brought:
+        for sid, number, *parts in _oldest(db, chosen.brought, bounds.most_bytes):
+            stream = streams.setdefault(sid, Stream(sid, attempts[sid], []))
+            if number is not None:
+                stream.messages.append((number, OutboxMessage(*parts)))
+        db.execute(
+            "UPDATE outbox_streams SET owner = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
+            (_encode(list(streams)).decode(), owner),
         )
-        for number, *parts in db.execute(oldest, (sids, MOST_TOGETHER)):
-            streams[parts[0]].messages.append((number, OutboxMessage(*parts)))
+    if chosen.put_off:
+        db.execute(
+            "UPDATE outbox_streams SET wake_at = b.value ->> 1, error = b.value ->> 2 FROM json_each(?) b "
+            "WHERE outbox_streams.sid = b.value ->> 0",
+            (_encode(chosen.put_off).decode(),),
+        )
     following = db.execute(
         "SELECT min(wake_at) FROM outbox_streams WHERE lane = ? AND owner IS NULL AND wake_at > ?", (lane, now)
     ).get
-    return StreamClaim(list(streams.values()), len(due) >= limit, following)
+    full = len(due) >= most or chosen.crowded or len(streams) < len(chosen.brought)
+    return StreamClaim(list(streams.values()), full, following)
+
+
+def _oldest(db: apsw.Connection, brought: Mapping[int, int], most_bytes: int) -> Iterable[tuple[Any, ...]]:
+    """The messages that come, stream by stream: the sid, and where there is one, the number and the columns."""
+    told = _encode(list(brought.items())).decode()
+    if min(brought.values()) == MOST_TOGETHER and db.execute(_BYTES, (told,)).get <= most_bytes:
+        return db.execute(_OLDEST, (told,))
+    return db.execute(_FITTING, (told, most_bytes))
 
 
 def settle(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from noonbell.core.records import Settlement
+from noonbell.ports import Settled
 from noonbell.store.sqlite import ending, outbox, rows
 
 _encode = msgspec.json.Encoder().encode
@@ -59,27 +60,38 @@ _FRESH = """
 # another epoch: what follows then is for a look to say, and at once. It is written only where there is one to bring
 # back: two indexes change with it.
 _WAKE_UP = "next_run_at = iif(schedules.epoch <> b.epoch, cursor_at, coalesce(schedules.next_run_at, b.following)),"
+# What wakes otherwise than before: by that, through a run that has waited for this end, or for another attempt. By key:
+# the plus signs keep the index of wake-ups out of it.
+_WOKEN = f"""
+    SELECT b.sid, b.wake_at,
+        iif(s.enabled = 1, iif(s.epoch <> b.epoch, s.cursor_at, coalesce(s.next_run_at, b.following)), NULL),
+        (SELECT min(+w.wake_at) FROM runs_live w WHERE w.sid = b.sid AND +w.state <> 'running') AS behind_at
+    {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid
+    WHERE s.next_run_at IS NULL OR s.epoch <> b.epoch OR b.wake_at IS NOT NULL OR behind_at IS NOT NULL
+"""
 
 
-def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> Settled:
     """Write the ends together; if the ledger contradicts one of them, singly, in a new transaction.
 
     There is no savepoint around the many: it would keep a copy of every page. Nothing was done here before them.
     """
+    woken: dict[int, int] = {}
     try:
-        late = {id(s) for part in _apart(settlements) for s in _settle(db, part)}
+        late = {id(s) for part in _apart(settlements) for s in _settle(db, part, woken)}
     except apsw.ConstraintError:
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        return [stale for settlement in settlements for stale in _settle_alone(db, settlement)]
-    return [s for s in settlements if id(s) in late] if late else []
+        woken.clear()
+        return Settled([stale for s in settlements for stale in _settle_alone(db, s, woken)], woken)
+    return Settled([s for s in settlements if id(s) in late] if late else [], woken)
 
 
-def _settle_alone(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
+def _settle_alone(db: apsw.Connection, settlement: Settlement, woken: dict[int, int]) -> list[Settlement]:
     stale: list[Settlement] = []
     try:
         with db:  # a savepoint
-            stale = _settle(db, [settlement])
+            stale = _settle(db, [settlement], woken)
     except apsw.ConstraintError:
         return _give_up(db, settlement)
     return stale
@@ -107,9 +119,9 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
     return [settlement]
 
 
-def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]) -> list[Settlement]:
     _fill(db, settlements)
-    stale, woken = _drop_stale(db, settlements)
+    stale, brings_back = _drop_stale(db, settlements, woken)
     recorded = settlements
     if stale:
         left_out = {id(s) for s in stale}
@@ -130,7 +142,7 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> list[Sett
         "AND runs_live.run_for = b.run_for"
     )
     db.execute(
-        f"UPDATE schedules SET {_WAKE_UP if woken else ''} "
+        f"UPDATE schedules SET {_WAKE_UP if brings_back else ''} "
         "last_success_at = iif(b.outcome = 'succeeded', b.ended_at, last_success_at), "
         "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at), "
         "last_ended_for = iif(b.wake_at IS NULL, b.run_for, last_ended_for), "
@@ -200,17 +212,27 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         db.execute(_FULL, (_encode(full),))
 
 
-def _drop_stale(db: apsw.Connection, settlements: Sequence[Settlement]) -> tuple[list[Settlement], bool]:
-    """Those that match no live run; and whether an end among the others brings a wake-up back."""
-    matched, woken = db.execute(
-        "SELECT count(*), coalesce(sum(s.next_run_at IS NULL OR s.epoch <> b.epoch), 0) > 0 "
-        f"{_FRESH} LEFT JOIN schedules s ON s.sid = b.sid"
+def _drop_stale(
+    db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]
+) -> tuple[list[Settlement], bool]:
+    """Those that match no live run; and whether an end among the others brings a wake-up back.
+
+    What wakes through those others is added to `woken`.
+    """
+    matched, brings_back, waiting = db.execute(
+        "SELECT count(*), coalesce(sum(s.next_run_at IS NULL OR s.epoch <> b.epoch), 0) > 0, coalesce(sum("
+        "b.wake_at IS NOT NULL OR EXISTS (SELECT 1 FROM runs_live w WHERE w.sid = b.sid AND +w.state <> 'running')"
+        f"), 0) > 0 {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid"
     ).get
+    if brings_back or waiting:
+        for sid, *times in db.execute(_WOKEN):
+            if known := [at for at in times if isinstance(at, int)]:
+                woken[sid] = min(known)
     if matched == len(settlements):
-        return [], bool(woken)
+        return [], bool(brings_back)
     fresh = set(db.execute(f"SELECT b.sid, b.kind, b.run_for, b.fence, b.owner {_FRESH}"))
     db.execute(f"DELETE FROM temp.settling WHERE i NOT IN (SELECT b.i {_FRESH})")
     stale = [
         s for s in settlements if (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner) not in fresh
     ]
-    return stale, bool(woken)
+    return stale, bool(brings_back)

@@ -18,7 +18,7 @@ from noonbell.core.records import (
     Span,
     Start,
 )
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
 from noonbell.store.backlog import BacklogOnSqlite
 from noonbell.store.coming import ComingOnSqlite
 from noonbell.store.sqlite import claiming, declaring, paging, settling
@@ -98,7 +98,7 @@ class SqliteStore(
 
     # --- settling -------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._connection.run(lambda db: settling.settle(db, settlements))
 
     async def record(self, event: LifecycleEvent) -> None:

@@ -131,8 +131,8 @@ async def start_one(store: Store, now: int) -> Start:
 
 
 async def fail(store: Store, start: Start, at: int, retry_at: int | None, error: str = "ValueError: no") -> None:
-    stale = await store.settle([Settlement(start, ME, "failed", at, retry_at, error)])
-    assert stale == []
+    settled = await store.settle([Settlement(start, ME, "failed", at, retry_at, error)])
+    assert settled.stale == []
 
 
 async def only_live(store: Store, sid: int) -> LiveRun:

@@ -39,7 +39,7 @@ class ClaimingCases(StorageCases):
             now = T0 + MINUTE + SECOND
             claimed = await claim(store, now)
             start = Start(1, "scheduled", T0 + MINUTE, 1, 1, "cron", 1, now, T0 + MINUTE, T0 + 2 * MINUTE)
-            assert claimed == ([start], 1, False, None, [])
+            assert claimed == ([start], 1, False, None, [], False)
             live = LiveRun(1, "scheduled", T0 + MINUTE, 1, ME, "running", 1, None, now, now, 0, 1, "cron")
             assert await store.live(1) == [live]
             row = await row_of(store, 1)
@@ -49,12 +49,12 @@ class ClaimingCases(StorageCases):
     async def test_a_running_task_is_not_claimed_again(self) -> None:
         async with self.opened("a") as store:
             await start_one(store, T0 + MINUTE)
-            assert await claim(store, T0 + HOUR) == ([], 0, False, None, [])
+            assert await claim(store, T0 + HOUR) == ([], 0, False, None, [], False)
 
     async def test_what_is_not_due_is_not_looked_at(self) -> None:
         async with self.opened("a", "b") as store:
             before = await ledger(store)
-            assert await claim(store, T0 + MINUTE - 1) == ([], 0, False, T0 + MINUTE, [])
+            assert await claim(store, T0 + MINUTE - 1) == ([], 0, False, T0 + MINUTE, [], False)
             assert await ledger(store) == before
 
     async def test_due_means_at_or_before_now(self) -> None:
@@ -93,7 +93,7 @@ class ClaimingCases(StorageCases):
     async def test_an_early_wake_up_only_moves_the_wake_up(self) -> None:
         async with self.opened() as store:
             await store.declare(declaration(created=[new("a", next_run_at=T0 + SECOND)]))
-            assert await claim(store, T0 + SECOND) == ([], 1, False, T0 + MINUTE, [])
+            assert await claim(store, T0 + SECOND) == ([], 1, False, T0 + MINUTE, [], False)
             row = await row_of(store, 1)
             assert (row["cursor_at"], row["next_run_at"], row["last_run_at"]) == (T0, T0 + MINUTE, None)
 
@@ -108,7 +108,7 @@ class ClaimingCases(StorageCases):
         async with self.opened("a") as store:
             assert (await claim(store, T0 + 59 * SECOND)).next_wake_at == T0 + MINUTE
             await store.declare(declaration(created=[new("b", next_run_at=T0 + 30 * SECOND)]))
-            assert await claim(store, T0 + 20 * SECOND) == ([], 0, False, T0 + 30 * SECOND, [])
+            assert await claim(store, T0 + 20 * SECOND) == ([], 0, False, T0 + 30 * SECOND, [], False)
             assert (await claim(store, T0 + MINUTE)).looked == 2
 
     async def test_only_the_own_tasks_are_claimed(self) -> None:
@@ -163,12 +163,12 @@ class ClaimingCases(StorageCases):
             live = await only_live(store, 1)
             assert (live.owner, live.crashes, live.cause, live.attempt) == ("instance-2", 1, "orphan", 2)
             late = Settlement(first, ME, "succeeded", now)
-            assert await store.settle([late]) == [late], "the dead instance's end comes too late"
+            assert (await store.settle([late])).stale == [late], "the dead instance's end comes too late"
 
     async def test_a_removed_task_is_not_claimed(self) -> None:
         async with self.opened("a") as store:
             await store.declare(declaration(removed=[RemovedSchedule(1, T0)]))
-            assert await claim(store, T0 + HOUR) == ([], 0, False, None, [])
+            assert await claim(store, T0 + HOUR) == ([], 0, False, None, [], False)
 
     async def test_a_bad_row_is_put_off_alone(self) -> None:
         async with self.opened("a", "bad", "c") as store:
@@ -215,7 +215,7 @@ class ClaimingCases(StorageCases):
             row = await row_of(store, 1)
             assert (row["next_run_at"], row["cursor_at"], row["last_attempt_at"]) == (None, T0, now)
             assert (await claim(store, T0 + MINUTE)).looked == 0
-            assert await store.settle([Settlement(start, ME, "succeeded", T0 + 90 * SECOND)]) == []
+            assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 90 * SECOND)])).stale == []
             assert (await start_one(store, T0 + 91 * SECOND)).run_for == T0 + MINUTE
 
     async def test_a_trigger_is_refused_while_a_run_is_under_way(self) -> None:
@@ -233,9 +233,9 @@ class ClaimingCases(StorageCases):
             await fail(store, first, T0 + 61 * SECOND, retry_at=T0 + 70 * SECOND)
             manual = await store.trigger(1, ME, T0 + 65 * SECOND)
             assert manual is not None
-            assert await claim(store, T0 + 69 * SECOND) == ([], 0, False, None, [])
-            assert await claim(store, T0 + 80 * SECOND) == ([], 0, False, None, [])
-            assert await store.settle([Settlement(manual, ME, "failed", T0 + 81 * SECOND, None, "no")]) == []
+            assert await claim(store, T0 + 69 * SECOND) == ([], 0, False, None, [], False)
+            assert await claim(store, T0 + 80 * SECOND) == ([], 0, False, None, [], False)
+            assert (await store.settle([Settlement(manual, ME, "failed", T0 + 81 * SECOND, None, "no")])).stale == []
             retry = await start_one(store, T0 + 82 * SECOND)
             assert (retry.cause, retry.run_for, retry.attempt) == ("retry", T0 + MINUTE, 2)
 
@@ -244,7 +244,7 @@ class ClaimingCases(StorageCases):
             for _ in range(2):
                 start = await store.trigger(1, ME, T0)
                 assert start is not None
-                assert await store.settle([Settlement(start, ME, "succeeded", T0)]) == []
+                assert (await store.settle([Settlement(start, ME, "succeeded", T0)])).stale == []
             assert len(await store.runs(1, T0, T0 + MINUTE, "manual")) == 2
 
     async def test_an_unknown_schedule_cannot_be_triggered(self) -> None:
@@ -263,7 +263,7 @@ class ClaimingCases(StorageCases):
             assert (live.state, live.attempt, live.owner, live.wake_at) == ("queued", 0, None, T0 + 61 * SECOND)
             assert (await row_of(store, 1))["next_run_at"] == T0 + 2 * MINUTE
             late = Settlement(first, ME, "succeeded", T0 + 62 * SECOND)
-            assert await store.settle([late]) == [late]
+            assert (await store.settle([late])).stale == [late]
             again = await start_one(store, T0 + 63 * SECOND)
             assert (again.run_for, again.attempt, again.fence, again.cause) == (first.run_for, 1, 2, "cron")
 

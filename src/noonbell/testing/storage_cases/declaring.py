@@ -142,7 +142,7 @@ class DeclaringCases(StorageCases):
             ]  # fmt: skip
             assert [await store.live(sid) for sid in (1, 2, 3)] == [[], [], []]
             late = Settlement(b, ME, "succeeded", at + 1)
-            assert await store.settle([late]) == [late]
+            assert (await store.settle([late])).stale == [late]
 
     async def test_a_parked_schedule_stays_and_does_not_wake_until_it_is_declared_again(self) -> None:
         async with self.opened("a", "b") as store:

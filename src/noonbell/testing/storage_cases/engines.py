@@ -171,24 +171,24 @@ class EngineCases(StorageCases):
             hold, _ = await join(two, B)
             (lost,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
             before = await only_live(two, kept.sid)
-            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, []), "both are alive"
+            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [], 0), "both are alive"
             one.kill()
             await self.holder_dies()
             assert await two.dead_engines(LANE) == [A]
             assert [e.instance for e in await two.engines(T0)] == [B]
-            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (1, [A])
+            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (1, [A], 0)
             freed = await only_live(two, lost.sid)
             assert (freed.state, freed.cause, freed.owner, freed.wake_at) == ("queued", "orphan", None, 0)
             assert (freed.fence, freed.crashes) == (lost.fence + 1, 1)
             assert await only_live(two, kept.sid) == before
             assert await two.dead_engines(LANE) == []
-            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (0, []), "once is enough"
+            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (0, [], 0), "once is enough"
             assert await crashes(two) == [A], "whoever finds a dead engine records its crash"
             (again,) = await claim(two, B, T0 + 2 * MINUTE)
             assert (again.sid, again.run_for, again.cause) == (lost.sid, lost.run_for, "orphan")
             # whatever the dead one says now comes too late
             late = Settlement(lost, A, "succeeded", T0 + 2 * MINUTE)
-            assert await two.settle([late]) == [late]
+            assert (await two.settle([late])).stale == [late]
             await two.hand_back([lost], A, T0 + 2 * MINUTE)
             assert (await only_live(two, lost.sid)).owner == B
             hold.release()
@@ -200,7 +200,7 @@ class EngineCases(StorageCases):
             await claim(one, A, T0 + MINUTE)
             one.kill()
             await self.holder_dies()
-            assert await two.take_over("other", B, T0 + MINUTE) == (0, [])
+            assert await two.take_over("other", B, T0 + MINUTE) == (0, [], 0)
             assert (await only_live(two, 1)).owner == A
             hold.release()
 
@@ -208,7 +208,7 @@ class EngineCases(StorageCases):
         async with self.shared("a", "b") as (one, two):
             held = [await join(one, A), await join(two, B)]
             (cut,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
-            assert await one.take_over(LANE, A, T0 + MINUTE, stopped=True) == (1, [])
+            assert await one.take_over(LANE, A, T0 + MINUTE, stopped=True) == (1, [], 0)
             freed = await only_live(one, cut.sid)
             assert (freed.state, freed.cause, freed.crashes) == ("queued", "orphan", 0)
             assert (await only_live(one, kept.sid)).owner == B
@@ -233,7 +233,7 @@ class EngineCases(StorageCases):
                 killer.kill()
                 await self.holder_dies()
                 freed = await two.take_over(LANE, B, T0 + MINUTE, tell)
-                assert freed == (int(death < MOST_CRASHES), [instance])
+                assert freed == (int(death < MOST_CRASHES), [instance], 0)
                 killer = cast("ScheduleStore", await self.reopen(two))
                 await killer.open()
             await killer.close()
@@ -251,7 +251,7 @@ class EngineCases(StorageCases):
             await claim(one, A, T0 + MINUTE)
             one.kill()
             await self.holder_dies()
-            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [A])
+            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [A], 0)
             (run,) = await two.runs(1, T0, T0 + MINUTE)
             assert (run.outcome, await two.live(1)) == ("unknown", [])
             hold.release()
@@ -284,6 +284,6 @@ class EngineCases(StorageCases):
             left.release()  # it was cut off before it could leave
             one.kill()
             await self.holder_dies()
-            assert await two.take_over(LANE, B, T0) == (0, [A, C])
+            assert await two.take_over(LANE, B, T0) == (0, [A, C], 0)
             assert await crashes(two) == []
             hold.release()

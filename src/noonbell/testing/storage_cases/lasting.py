@@ -167,4 +167,4 @@ async def _work(store: Store) -> None:
     a, b = (await claim(store, T0 + MINUTE)).starts
     await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 65 * SECOND)
     stale = Settlement(b, "nobody", "succeeded", T0 + 61 * SECOND)
-    assert await store.settle([stale]) == [stale]
+    assert (await store.settle([stale])).stale == [stale]

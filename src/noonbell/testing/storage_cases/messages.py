@@ -21,7 +21,7 @@ from noonbell.core.records import (
     StoredSchedule,
     Turn,
 )
-from noonbell.ports import AuditFilter, ScheduleStore, StreamClaim
+from noonbell.ports import AuditFilter, AwayTarget, ScheduleStore, StreamBounds, StreamClaim
 from noonbell.testing.storage_cases.base import ME, SECOND, T0, StorageCases
 
 LANE = "post"
@@ -58,6 +58,14 @@ async def send(store: ScheduleStore, at: int, /, lane: str = LANE, **texts: str)
 def told(claim: StreamClaim) -> dict[int, str]:
     """The letters of each claimed stream, in order."""
     return {stream.sid: "".join(message.message_id[-1] for _, message in stream.messages) for stream in claim.streams}
+
+
+def _sized(sid: int, size: int, letter: str = "x", *, target: str = "inbox") -> OutboxMessage:
+    return OutboxMessage(sid, LANE, f"{sid}:scheduled:1", target, letter * size, T0)
+
+
+def _sizes(claim: StreamClaim) -> list[tuple[int, list[int]]]:
+    return [(stream.sid, [len(message.body) for _, message in stream.messages]) for stream in claim.streams]
 
 
 class MessageCases(StorageCases):
@@ -125,6 +133,73 @@ class MessageCases(StorageCases):
                     sizes.append(len(stream.messages))
                     await store.settle_streams([Delivery(1, ME, T0, stream.messages[-1][0])])
             assert sizes == [100, 100, 50]
+
+    async def test_a_claim_brings_no_more_bytes_than_it_may(self) -> None:
+        async with self.post() as store:
+            for sid, sizes in ((1, (40, 40, 40)), (2, (10, 30)), (3, (60,)), (4, (1,))):
+                await store.post_messages([_sized(sid, size) for size in sizes], T0 + sid)
+            # the first of each, in turns: 40, 10, 60; then the last stream does not fit
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 10, StreamBounds(110))
+            assert _sizes(claim) == [(1, [40]), (2, [10]), (3, [60])]
+            assert claim.full
+            assert await store.owned_streams(ME) == [1, 2, 3]
+            await store.settle_streams([Delivery(s.sid, ME, T0 + 9, s.messages[-1][0]) for s in claim.streams])
+            again = await store.claim_streams(LANE, ME, T0 + SECOND, 10, StreamBounds(71))
+            assert _sizes(again) == [(4, [1]), (1, [40]), (2, [30])]
+            assert not again.full  # what is left belongs to a stream that is in hand
+
+    async def test_a_message_that_is_larger_than_all_bounds_comes_alone(self) -> None:
+        async with self.post() as store:
+            await store.post_messages([_sized(1, 50), _sized(1, 1), _sized(2, 1)], T0)
+            claim = await store.claim_streams(LANE, ME, T0, 10, StreamBounds(10))
+            assert (_sizes(claim), claim.full) == ([(1, [50])], True)
+            assert _sizes(await store.claim_streams(LANE, ME, T0, 10, StreamBounds(0))) == [(2, [1])]
+
+    async def test_bytes_are_those_of_the_text_as_it_is_sent(self) -> None:
+        async with self.post() as store:
+            await store.post_messages([_sized(1, 10, "€"), _sized(1, 10, "€")], T0)
+            assert _sizes(await store.claim_streams(LANE, ME, T0, 10, StreamBounds(59))) == [(1, [10])]
+
+    async def test_what_is_for_a_target_that_is_away_is_put_off_and_not_counted(self) -> None:
+        async with self.post() as store:
+            await store.post_messages([_sized(sid, 1, target="off") for sid in (1, 2)], T0)
+            await store.post_messages([_sized(3, 1), _sized(3, 1, target="off"), _sized(1, 1)], T0 + 1)
+            bounds = StreamBounds(away={"off": AwayTarget("nobody there ☃", T0 + 9 * SECOND)})
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 1, bounds)
+            assert (_sizes(claim), claim.full, claim.next_wake_at) == ([(3, [1, 1])], False, T0 + 9 * SECOND)
+            assert await store.owned_streams(ME) == [3]
+            waiting = await store.sending(1, "1:scheduled:1")
+            assert waiting is not None
+            assert (waiting.attempt, waiting.error, waiting.wake_at) == (0, "nobody there ☃", T0 + 9 * SECOND)
+            later = await store.claim_streams(LANE, ME, T0 + 9 * SECOND, 10)
+            assert [(s.sid, s.attempt, len(s.messages)) for s in later.streams] == [(1, 0, 2), (2, 0, 1)]
+
+    async def test_a_target_that_is_away_is_tried_by_one_message(self) -> None:
+        async with self.post() as store:
+            for sid, target in ((1, "off"), (2, "off"), (3, "inbox"), (4, "inbox")):
+                await store.post_messages([_sized(sid, 1, target=target)] * 3, T0 + sid)
+            bounds = StreamBounds(away={"off": AwayTarget("nobody there")})
+            claim = await store.claim_streams(LANE, ME, T0 + SECOND, 2, bounds)
+            assert _sizes(claim) == [(1, [1]), (3, [1, 1, 1])]
+            assert claim.full  # for want of room; who waits for the end of the try makes none full
+            rest = await store.claim_streams(
+                LANE, OTHER_ME, T0 + SECOND, 10, StreamBounds(away={"off": AwayTarget("")})
+            )
+            assert (_sizes(rest), rest.full) == ([(2, [1]), (4, [1, 1, 1])], False)
+            await store.settle_streams([Delivery(s.sid, ME, T0 + SECOND, s.messages[-1][0]) for s in claim.streams])
+            assert _sizes(await store.claim_streams(LANE, ME, T0 + SECOND, 10)) == [(1, [1, 1])]
+
+    async def test_those_that_were_tried_least_try_a_target_that_is_away(self) -> None:
+        async with self.post() as store:
+            await store.post_messages([_sized(sid, 1, target="off") for sid in (1, 2, 3)], T0)
+            tried = []
+            for second in range(4):
+                bounds = StreamBounds(away={"off": AwayTarget("nobody there")})
+                (stream,) = (await store.claim_streams(LANE, ME, T0 + second * SECOND, 10, bounds)).streams
+                tried.append(stream.sid)
+                at = T0 + second * SECOND
+                await store.settle_streams([Delivery(stream.sid, ME, at, None, wake_at=at + SECOND, error="no")])
+            assert sorted(tried[:3]) == [1, 2, 3]
 
     async def test_what_was_delivered_is_gone(self) -> None:
         async with self.post("a") as store:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from noonbell.core.records import Attempt, Run, Settlement
+from noonbell.ports import Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -28,7 +29,7 @@ class SettlingCases(StorageCases):
     async def test_a_success_ends_the_run(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
-            assert await store.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)]) == []
+            assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
             assert await store.live(1) == []
             ended = Run(1, T0 + MINUTE, "scheduled", "succeeded", 1, T0 + MINUTE, T0 + 61 * SECOND, ME, 1)
             assert await store.runs(1, T0, T0 + HOUR) == [ended]
@@ -75,7 +76,7 @@ class SettlingCases(StorageCases):
             first = await start_one(store, T0 + MINUTE)
             await fail(store, first, T0 + 61 * SECOND, retry_at=T0 + 62 * SECOND)
             second = await start_one(store, T0 + 63 * SECOND)
-            assert await store.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)]) == []
+            assert (await store.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)])).stale == []
             (ended,) = await store.runs(1, T0, T0 + HOUR)
             assert (ended.attempts, ended.started_at, ended.ended_at) == (2, T0 + MINUTE, T0 + 64 * SECOND)
             attempts = await store.attempts(1, T0, T0 + HOUR)
@@ -98,17 +99,17 @@ class SettlingCases(StorageCases):
                 Settlement(replace(start, kind="manual"), ME, "failed", at, at + 1),
                 Settlement(replace(start, sid=99), ME, "succeeded", at),
             ]
-            assert await store.settle(stale) == stale
+            assert (await store.settle(stale)).stale == stale
             assert await ledger(store) == before
 
     async def test_a_settled_run_cannot_be_settled_again(self) -> None:
         async with self.opened("a", "b") as store:
             a, b = (await claim(store, T0 + MINUTE)).starts
             await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
-            assert await store.settle([Settlement(b, ME, "succeeded", T0 + 61 * SECOND)]) == []
+            assert (await store.settle([Settlement(b, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
             before = await ledger(store)
             twice = [Settlement(start, ME, "failed", T0 + 62 * SECOND, None, "again") for start in (a, b)]
-            assert await store.settle(twice) == twice
+            assert (await store.settle(twice)).stale == twice
             assert await ledger(store) == before
 
     async def test_stale_ones_do_not_hold_up_the_rest_of_their_batch(self) -> None:
@@ -121,7 +122,7 @@ class SettlingCases(StorageCases):
                 stale,
                 Settlement(c, ME, "failed", at + 1, at + MINUTE, "fresh"),
             ]
-            assert await store.settle(batch) == [stale]
+            assert (await store.settle(batch)).stale == [stale]
             assert [run.outcome for run in await store.runs(1, T0, T0 + HOUR)] == ["succeeded"]
             assert (await only_live(store, 2)).state == "running"
             assert (await only_live(store, 3)).wake_at == at + MINUTE
@@ -135,14 +136,14 @@ class SettlingCases(StorageCases):
             at = T0 + 61 * SECOND
             theirs = Settlement(b, ME, "succeeded", at)
             batch = [Settlement(a, ME, "succeeded", at), theirs, Settlement(c, "instance-2", "succeeded", at)]
-            assert await store.settle(batch) == [theirs]
+            assert (await store.settle(batch)).stale == [theirs]
             assert (await only_live(store, 2)).owner == "instance-2"
             assert [run.owner for sid in (1, 2, 3) for run in await store.runs(sid, T0, at)] == [ME, "instance-2"]
 
     async def test_a_failure_is_recorded_also_where_nothing_is_known_of_it(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
-            assert await store.settle([Settlement(start, ME, "abandoned", T0 + 61 * SECOND)]) == []
+            assert (await store.settle([Settlement(start, ME, "abandoned", T0 + 61 * SECOND)])).stale == []
             (attempt,) = await store.attempts(1, T0, T0 + HOUR)
             assert (attempt.outcome, attempt.error, attempt.cause) == ("abandoned", None, "cron")
 
@@ -151,22 +152,53 @@ class SettlingCases(StorageCases):
             start = await start_one(store, T0 + MINUTE)
             edit = changed(1, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
             await store.declare(declaration(at=T0 + 61 * SECOND, changed=[edit]))
-            assert await store.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)]) == []
+            assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)])).stale == []
             assert (await row_of(store, 1))["next_run_at"] == T0 + MINUTE, "its cursor: a look at once"
             (ended,) = await store.runs(1, T0, T0 + HOUR)
             assert ended.epoch == 1, "the run belongs to the epoch in which it was due"
+
+    async def test_an_end_tells_what_it_has_woken(self) -> None:
+        async with self.opened("a", "b", "c", "d") as store:
+            a, b, c, d = (await claim(store, T0 + MINUTE)).starts
+            at = T0 + 61 * SECOND
+            edit = changed(4, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
+            await store.declare(declaration(at=at, changed=[edit]))
+            settled = await store.settle(
+                [
+                    Settlement(a, ME, "succeeded", at),
+                    Settlement(b, ME, "failed", at, at + SECOND, "no"),
+                    Settlement(replace(c, following=None), ME, "succeeded", at),
+                    Settlement(d, ME, "succeeded", at),
+                ]
+            )
+            assert settled == Settled([], {1: T0 + 2 * MINUTE, 2: at + SECOND, 4: T0 + MINUTE})
+
+    async def test_a_stale_end_has_woken_nothing(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            stale = Settlement(replace(start, fence=7), ME, "failed", T0 + 61 * SECOND, T0 + 62 * SECOND, "no")
+            assert await store.settle([stale]) == Settled([stale], {})
+
+    async def test_the_end_of_a_manual_run_wakes_the_retry_that_waited_beside_it(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 70 * SECOND)
+            manual = await store.trigger(1, ME, T0 + 65 * SECOND)
+            assert manual is not None
+            settled = await store.settle([Settlement(manual, ME, "succeeded", T0 + 80 * SECOND)])
+            assert settled == Settled([], {1: T0 + 70 * SECOND})
 
     async def test_the_last_occurrence_leaves_no_wake_up(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             last = Settlement(replace(start, following=None), ME, "succeeded", T0 + 62 * SECOND)
-            assert await store.settle([last]) == []
+            assert (await store.settle([last])).stale == []
             assert (await row_of(store, 1))["next_run_at"] is None
 
     async def test_an_empty_batch_is_fine(self) -> None:
         async with self.opened("a") as store:
             before = await ledger(store)
-            assert await store.settle([]) == []
+            assert await store.settle([]) == Settled([], {})
             assert await ledger(store) == before
 
     async def test_texts_are_kept_as_they_are(self) -> None:
@@ -175,8 +207,7 @@ class SettlingCases(StorageCases):
             assert [row["name"] for row in await store.schedules()] == [f"task {text}" for text in texts]
             starts = (await claim(store, T0 + MINUTE)).starts
             batch = zip(starts, texts, strict=True)
-            assert (
-                await store.settle([Settlement(s, ME, "failed", s.started_at, None, text) for s, text in batch]) == []
-            )
+            settled = await store.settle([Settlement(s, ME, "failed", s.started_at, None, text) for s, text in batch])
+            assert settled.stale == []
             kept = [(await store.attempts(start.sid, T0, T0 + HOUR))[0].error for start in starts]
             assert kept == texts

@@ -13,14 +13,15 @@ from noonbell.core.records import (
     Definition,
     DurableSchedule,
     Edit,
+    Epoch,
     ScheduleColumns,
     Settlement,
     Start,
     StoredSchedule,
     Turn,
 )
-from noonbell.core.turns import drop, look
-from noonbell.ports import LaneClaim, ScheduleStore
+from noonbell.core.turns import close, drop, look
+from noonbell.ports import LaneClaim, ScheduleStore, Settled
 from noonbell.store.waking import WakingStore
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
@@ -168,6 +169,87 @@ class WakingCases(StorageCases):
             assert await store.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
             assert _started(await _claim(store, now + SECOND, among=[1, 2])) == [2]
 
+    # --- what an end wakes ------------------------------------------------------------------------------------------
+
+    async def test_most_ends_wake_nothing(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            assert await _end(store, starts, T0 + MINUTE + 1) == {}
+            assert await store.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}, "as since the claim"
+
+    async def test_an_end_brings_back_a_wake_up_that_came_during_the_run(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _claim(store, T0 + 2 * MINUTE, among=[2])
+            assert await _end(store, starts, T0 + 2 * MINUTE + 1) == {2: T0 + 2 * MINUTE}
+
+    async def test_an_end_after_an_edit_asks_for_a_look(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _edit(store, "a", T0 + MINUTE + 3, enabled=True)
+            await _edit(store, "b", T0 + MINUTE + 3, enabled=True, next_run_at=T0 + 2 * MINUTE)
+            assert await _end(store, starts, T0 + MINUTE + 5) == {1: T0 + MINUTE + 3, 2: T0 + MINUTE + 3}
+
+    async def test_a_pause_during_the_run_leaves_nothing_to_wake(self) -> None:
+        async with self.waking(_schedule("a")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _edit(store, "a", T0 + MINUTE + 3, enabled=False)
+            assert await _end(store, starts, T0 + MINUTE + 5) == {}
+
+    async def test_an_end_wakes_the_run_that_is_queued_behind_it(self) -> None:
+        async with self.waking(_schedule("a")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _edit(store, "a", T0 + 2 * MINUTE + 3, enabled=False)
+            (queued,) = [live for live in await store.live(1) if live.state == "queued"]
+            assert await _end(store, starts, T0 + 2 * MINUTE + 5) == {1: queued.wake_at}
+            assert _started(await _claim(store, T0 + 2 * MINUTE + 5)) == [1]
+
+    async def test_an_end_wakes_the_run_that_was_asked_for_meanwhile(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            starts = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _fail(store, starts[:1], T0 + MINUTE, wake_at=T0 + MINUTE + 9 * SECOND)
+            assert await store.ask("a", T0 + MINUTE + 1, "suite") is not None
+            (asked,) = (await _claim(store, T0 + MINUTE + 2)).claimed.starts
+            assert asked.kind == "manual"
+            woken = await _end(store, [asked, starts[1]], T0 + MINUTE + 3)
+            assert woken == {1: T0 + MINUTE + 9 * SECOND}, "the retry that had to wait for it"
+
+    async def test_an_attempt_that_is_repeated_wakes_by_then_or_by_the_next_occurrence(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            a, b = (await _claim(store, T0 + MINUTE)).claimed.starts
+            now = T0 + MINUTE + 1
+            ends = [
+                Settlement(a, ME, "failed", now, now + SECOND, "no"),
+                Settlement(b, ME, "failed", now, now + MINUTE, "no"),
+            ]
+            assert await store.settle(ends) == Settled([], {1: now + SECOND, 2: T0 + 2 * MINUTE})
+
+    async def test_what_is_stale_wakes_nothing_and_hides_nothing(self) -> None:
+        async with self.waking(_schedule("a"), _schedule("b")) as store:
+            a, b = (await _claim(store, T0 + MINUTE)).claimed.starts
+            await _claim(store, T0 + 2 * MINUTE)
+            stale = Settlement(a, "somebody else", "succeeded", T0 + 2 * MINUTE)
+            ends = [stale, Settlement(b, ME, "succeeded", T0 + 2 * MINUTE)]
+            assert await store.settle(ends) == Settled([stale], {2: T0 + 2 * MINUTE})
+
+    async def test_an_end_tells_of_all_that_waits_behind_it(self) -> None:
+        async with self.waking(_schedule("a", overlap="allow")) as store:
+            first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
+            now = T0 + 2 * MINUTE + 1
+            await _fail(store, [first], now, wake_at=now + SECOND)
+            assert (await store.find_schedules(["a"]))[0].next_run_at == T0 + 3 * MINUTE, "as it was"
+            assert await _end(store, [second], now) == {1: now + SECOND}
+
+    async def test_two_ends_of_one_schedule_wake_it_as_the_later_one_leaves_it(self) -> None:
+        async with self.waking(_schedule("a", overlap="allow")) as store:
+            first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
+            now = T0 + 2 * MINUTE + 1
+            ends = [
+                Settlement(first, ME, "failed", now, now + SECOND, "no"),
+                Settlement(second, ME, "succeeded", now),
+            ]
+            assert await store.settle(ends) == Settled([], {1: now + SECOND})
+
     # --- when a lane wakes ------------------------------------------------------------------------------------------
 
     async def test_coming_wakes_are_paged_in_their_order(self) -> None:
@@ -196,5 +278,25 @@ class WakingCases(StorageCases):
             assert await store.coming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
 
 
+async def _edit(store: _Store, schedule_id: str, at: int, *, enabled: bool, next_run_at: int | None = None) -> None:
+    """Begin another epoch of the same schedule."""
+
+    def edit(stored: StoredSchedule) -> Edit:
+        turn = close(stored, at, T0)
+        turn.enabled, turn.next_run_at = enabled, next_run_at
+        epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled)
+        return Edit(turn.cursor_at, turn, stored.columns, epoch)
+
+    await store.edit_schedules([schedule_id], edit)
+
+
+async def _end(store: _Store, starts: Sequence[Start], at: int) -> dict[int, int]:
+    """Let runs succeed; returns what that has woken."""
+    settled = await store.settle([Settlement(start, ME, "succeeded", at) for start in starts])
+    assert settled.stale == []
+    return settled.woken
+
+
 async def _fail(store: _Store, starts: Sequence[Start], at: int, wake_at: int) -> None:
-    assert await store.settle([Settlement(start, ME, "failed", at, wake_at, "no") for start in starts]) == []
+    settled = await store.settle([Settlement(start, ME, "failed", at, wake_at, "no") for start in starts])
+    assert settled.stale == []

@@ -1,0 +1,72 @@
+"""What the deliverer does not ask the store for: more bytes than it wants in hand, and what it could not deliver now.
+
+A target that is away is tried by one message, once its pause is over; what else is for it stays in the outbox, unread,
+until it answers. See `batches` for the pauses.
+
+A target that this engine does not know may be known to another engine of the lane, one with other settings or another
+version: streams that have come to such a message are left to the others, as they are, for the first minute of the
+message. After that it fails like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from noonbell.actions.batches import Batches
+from noonbell.actions.served import Served
+from noonbell.actions.targets import Target
+from noonbell.core.records import OutboxMessage
+from noonbell.ports import BOUNDS, AwayTarget, Clock, StreamBounds
+
+logger = logging.getLogger("noonbell.delivery")
+
+MOST_IN_HAND: Final = BOUNDS.most_bytes
+# Below this a claim waits until something has ended: many small claims cost more than one.
+LEAST_ROOM: Final = MOST_IN_HAND // 4
+_SECOND: Final = 1_000_000
+_LEFT_TO_OTHERS: Final = 60 * _SECOND
+# For so long none of a target that is not known here is claimed again.
+_ABSTAINS: Final = 10 * _SECOND
+
+
+class Restraint:
+    """The bounds of the next claim."""
+
+    def __init__(self, clock: Clock, batches: Mapping[str, Batches], target_of: Callable[[str], Target | None]) -> None:
+        self._clock = clock
+        self._batches = batches
+        self._target_of = target_of
+        self._unknown: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def bounds(self, in_hand: Iterable[Served]) -> StreamBounds:
+        now, room = self._clock.now(), MOST_IN_HAND
+        under_way: set[str] = set()
+        for served in in_hand:
+            room -= served.size
+            under_way.update(message.target for _, message in served.stream.messages[:1])
+        away: dict[str, AwayTarget] = {}
+        for name, batches in self._batches.items():
+            held = batches.held_back(tried=name in under_way)
+            if held is not None and batches.target is self._target_of(name):
+                away[name] = held
+        self._unknown = {name: until for name, until in self._unknown.items() if until > now}
+        for name in self._unknown:
+            if self._target_of(name) is None:
+                away[name] = AwayTarget("it is not known here", tries=0)
+        return StreamBounds(room, away)
+
+    def leaves_to_others(self, message: OutboxMessage) -> bool:
+        """Whether this is for a target that is not known here, and another engine may still take it."""
+        name, now = message.target, self._clock.now()
+        if self._target_of(name) is not None or not 0 <= now - message.created_at < _LEFT_TO_OTHERS:
+            return False
+        self._unknown[name] = now + _ABSTAINS
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning(
+                'No target named "%s" is registered here; its messages are left to other engines for a minute', name
+            )
+        return True

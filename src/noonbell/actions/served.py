@@ -1,0 +1,72 @@
+"""A stream of messages in the hands of the deliverer, and what is told of a message that it stopped at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from noonbell.actions.callback import schedule_of
+from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
+from noonbell.core.turns import ENGINE
+
+logger = logging.getLogger("noonbell.delivery")
+
+_SECOND: Final = 1_000_000
+_encode = msgspec.json.Encoder().encode
+
+
+class Served:
+    """A stream in hand, and how far it has come."""
+
+    __slots__ = ("away", "delivery", "failed", "size", "stream", "task")
+
+    def __init__(self, stream: Stream, owner: str, now: int) -> None:
+        self.stream = stream
+        self.size = sum(len(message.body) for _, message in stream.messages)
+        self.delivery = Delivery(stream.sid, owner, now, None)
+        self.failed: OutboxMessage | None = None
+        self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
+        self.task: asyncio.Task[None] | None = None
+
+
+def told_of_dead(served: Served) -> AuditEvent | None:
+    """What is told of a dead letter, in the transaction that makes it one."""
+    delivery, message = served.delivery, served.failed
+    if message is None or delivery.dead is None:
+        return None
+    detail = {
+        "number": delivery.dead,
+        "message_id": message.message_id,
+        "target": message.target,
+        "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
+        "error": delivery.error,
+    }
+    subject = schedule_of(message.message_id)
+    return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode(), message.team)
+
+
+def log_failures(ended: list[Served]) -> None:
+    """A line for each stream that has stopped at a message."""
+    for served in ended:
+        delivery, message = served.delivery, served.failed
+        if message is None:
+            continue
+        what, target, error = _named(message), message.target, delivery.error
+        extra = {"noonbell": {"message_id": message.message_id, "target": target}}
+        if served.away:
+            logger.debug('%s waits for "%s": %s', what, target, error, extra=extra)
+        elif delivery.dead is None:
+            pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / _SECOND
+            logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
+        else:
+            logger.error('%s did not reach "%s" and is a dead letter now: %s', what, target, error, extra=extra)
+
+
+def _named(message: OutboxMessage) -> str:
+    """The message of a run has the run's id, and streams that are no schedule's have negative numbers."""
+    if message.sid < 0:
+        return f"The notice {message.message_id}"
+    return f'The message of the run {message.message_id} (schedule "{schedule_of(message.message_id)}")'

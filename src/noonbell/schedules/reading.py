@@ -1,0 +1,93 @@
+"""Looking at schedules: one, many, what comes, what became of their occurrences, and who changed what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from noonbell.core.records import StoredSchedule
+from noonbell.errors import ScheduleNotFoundError
+from noonbell.ports import AuditFilter, Clock
+from noonbell.schedules import arguments, audits
+from noonbell.schedules.history import RunHistory
+from noonbell.schedules.occurrences import decided, upcoming
+from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
+
+_DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
+
+
+class Reading(RunHistory):
+    """The part of `Schedules` that shows what there is."""
+
+    _clock: Clock
+
+    async def get(self, schedule_id: str) -> Schedule:
+        return schedule_record(await self._find(schedule_id))
+
+    async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
+        """A page of schedules, oldest first. Filters: enabled, type, tag, name_contains, managed_by, lane,
+        quiet_hours_policy_id, team.
+        """
+        size, chosen = page_size(limit), arguments.schedule_filter(wanted)
+        chosen = chosen._replace(team=self._only(chosen.team))
+        found = await self._store.list_schedules(chosen, arguments.after_cursor(cursor), size + 1)
+        items = [schedule_record(stored) for stored in found[:size]]
+        return Page(items, str(found[size - 1].sid) if len(found) > size else None)
+
+    async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
+        """The next occurrences, as the schedule stands."""
+        return upcoming(await self._find(schedule_id), self._clock.now(), page_size(count, "count"))
+
+    async def occurrences(
+        self,
+        schedule_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Occurrence]:
+        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise.
+
+        A deleted schedule keeps its own.
+        """
+        sid = (await self._history(schedule_id)).sid
+        existing = await self._store.find_schedules([schedule_id])
+        stored = existing[0] if existing else None
+        now, size = self._clock.now(), page_size(limit)
+        from_at, to_at = arguments.period(start, end)
+        upto = now if to_at is None else to_at
+        after = (upto - _DAY if from_at is None else from_at) - 1
+        if cursor is not None:
+            after = max(after, arguments.after_cursor(cursor))
+        found = await decided(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
+        items = [occurrence for _, occurrence in found[:size]]
+        return Page(items, str(found[size - 1][0]) if len(found) > size else None)
+
+    async def _find(self, schedule_id: str) -> StoredSchedule:
+        arguments.require_id("schedule", schedule_id)
+        found = await self._store.find_schedules([schedule_id])
+        if not found or self._team not in (None, found[0].team):
+            raise ScheduleNotFoundError("schedule", schedule_id)
+        return found[0]
+
+    async def audit(
+        self,
+        *,
+        subject: str | None = None,
+        event: str | None = None,
+        actor: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        team: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Audited]:
+        """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
+        from_at, to_at = arguments.period(start, end)
+        arguments.check_texts(subject=subject, event=event, actor=actor, team=team)
+        size = page_size(limit)
+        wanted = AuditFilter(subject, event, actor, from_at, to_at, self._only(team))
+        after = audits.Place.of(cursor)
+        return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)

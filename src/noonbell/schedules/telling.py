@@ -1,0 +1,47 @@
+"""What an edit has to know of the engines, and what the one that runs here has to know of an edit.
+
+An edit is written whether an engine runs or not. Where one runs in this process it is woken at once; others notice by
+themselves, or by a hint of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noonbell.actions.registry import Actions
+from noonbell.notify.notifier import Notifier
+from noonbell.schedules.changes import Change
+from noonbell.schedules.history import RunHistory
+from noonbell.schedules.lane import Lane
+
+
+class EngineTold(RunHistory):
+    """The part of `Schedules` that stands between edits and the engine."""
+
+    _lane: Lane
+    _actions: Actions
+
+    def _wake(self, at: int | None) -> None:
+        if self._lane.engine is not None and at is not None:
+            self._lane.engine.wake(at)
+
+    def _wake_after(self, change: Change) -> None:
+        self._wake(change.wake_at)
+        if change.sent:
+            self._actions.wake()
+
+    async def _notifier(self) -> Notifier | None:
+        """Whoever is to be told of what an edit decides; an engine that runs here keeps the rules at hand."""
+        desk = self._lane.desk
+        if desk is None:
+            return None
+        if self._lane.engine is None:
+            await desk.refresh()
+        return desk.notifier
+
+    async def _lanes_up(self) -> Mapping[str, int]:
+        """Since when which lanes are up, wherever their engines run."""
+        found = await self._store.lanes_up()
+        if self._lane.engine is not None:  # ours knows of the sleep of the machine, too
+            found[self._lane.name] = self._lane.engine.up_since
+        return found

@@ -1,0 +1,248 @@
+"""Rescues on PostgreSQL: who may be taken for dead, and what a rescue does where others hold locks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+
+from noonbell.core.presence import EngineSign
+from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
+from noonbell.ports import Rescue
+from noonbell.store.postgres import PostgresStore, engines, outbox
+from noonbell.testing.storage_cases.base import MINUTE, T0
+from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
+from tests.store.postgres_server import PostgresServer
+
+TTL = 0.6
+CHANNEL = -7  # streams below zero are those of channels, and lower than those of schedules
+
+
+@pytest.fixture
+async def dsn(postgres: PostgresServer) -> str:
+    return await postgres.new_ledger()
+
+
+@pytest.fixture
+async def db(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    connection.terminate()
+
+
+@asynccontextmanager
+async def opened(dsn: str, ttl: float = TTL) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(dsn, pool_size=3, lease_ttl=ttl)
+    await store.open()
+    yield store
+    store.kill()
+
+
+async def until(found: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await found():  # noqa: ASYNC110 - what is waited for happens in the database
+            await asyncio.sleep(0.02)
+
+
+async def somebody_waits(db: asyncpg.Connection[asyncpg.Record]) -> bool:
+    return bool(await db.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"))
+
+
+async def dies(store: PostgresStore, db: asyncpg.Connection[asyncpg.Record], instance: str = A) -> None:
+    """Its process is gone, and its lease has just run out."""
+    store.kill()
+    await db.execute("UPDATE instances SET expires_at = clock_timestamp() WHERE name = 'engine:' || $1", instance)
+
+
+async def is_up_for_a_lease(db: asyncpg.Connection[asyncpg.Record]) -> bool:
+    """The server has not just started, which would be another reason for patience."""
+    sql = "SELECT pg_postmaster_start_time() + make_interval(secs => $1) < clock_timestamp()"
+    return bool(await db.fetchval(sql, TTL))
+
+
+# --- who is dead ------------------------------------------------------------------------------------------------------
+
+
+async def test_who_has_just_come_takes_nobody_for_dead(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
+    """The network was away for longer than a lease, and one joins in the moment in which it is back."""
+    async with opened(dsn) as one, opened(dsn) as two:
+        await one.create_schedules([schedule("a")], T0, "suite")
+        await join(one, A)
+        assert len(await claim(one, A, T0 + MINUTE)) == 1
+        await dies(one, db)
+        await join(two, B)
+        await until(lambda: is_up_for_a_lease(db))
+        assert two._keeper is not None
+        two._keeper._watching_since = time.monotonic() + 60  # it has just come, however slow this machine is
+        assert await two.dead_engines(LANE) == [], "or each look would rescue, and in vain"
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [])
+        assert [(live.state, live.owner) for live in await two.live(1)] == [("running", A)]
+
+
+async def test_a_name_that_was_just_taken_is_no_ground_to_judge_others(dsn: str) -> None:
+    async with opened(dsn, 600.0) as store:
+        first = await store.hold("scheduler:first", "process 7")
+        keeper = store._keeper
+        assert keeper is not None
+        doubts = [keeper.in_doubt]
+        assert keeper._watching_since is not None
+        keeper._watching_since -= 300.0
+        second = await store.hold("scheduler:second", "process 7")
+        doubts.append(keeper.in_doubt)
+        assert doubts == [True, False], "a store that has watched for long may judge, whatever it takes now"
+        first.release()
+        second.release()
+
+
+async def test_who_has_watched_for_half_a_lease_rescues_the_dead(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    async with opened(dsn) as one, opened(dsn) as two:
+        await one.create_schedules([schedule("a")], T0, "suite")
+        await join(one, A)
+        await claim(one, A, T0 + MINUTE)
+        await dies(one, db)
+        await join(two, B)
+
+        async def found() -> bool:
+            return await two.dead_engines(LANE) == [A]
+
+        await until(found)
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+
+
+async def test_one_that_left_no_lease_is_dead_without_a_doubt(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
+    async with opened(dsn) as one, opened(dsn, 600.0) as two:
+        await one.create_schedules([schedule("a")], T0, "suite")
+        await join(one, A)
+        await claim(one, A, T0 + MINUTE)
+        one.kill()
+        await db.execute("DELETE FROM instances")
+        await join(two, B)
+        assert await two.dead_engines(LANE) == [A]
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+
+
+async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "SET_BACK_SECONDS", 1.0)
+    async with opened(dsn) as one, opened(dsn) as two, opened(dsn) as three:
+        await one.create_schedules([schedule("a")], T0, "suite")
+        await join(one, A)
+        await claim(one, A, T0 + MINUTE)
+        await join(two, B)
+        await join(three, C)
+        one.kill()
+        # by the clock that is right from now on, all signs of life come in an hour; the living give new ones
+        await db.execute("UPDATE engines SET seen_at = seen_at + interval '1 hour'")
+        await db.execute("UPDATE instances SET expires_at = expires_at + interval '1 hour'")
+
+        async def found() -> bool:
+            await three.beat(EngineSign(C, T0, T0, "up"))
+            return bool(await two.dead_engines(LANE))
+
+        await until(found)
+        assert await two.dead_engines(LANE) == [A]
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+        assert [engine.instance for engine in await two.engines(T0)] == [B, C]
+
+
+def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
+    watched = engines.SetBack()
+    ends = datetime(2026, 3, 4, 13, tzinfo=UTC)
+    sign = ends - timedelta(seconds=9)
+    watched.note(LANE, [(A, sign, ends), (B, sign, ends)], 100.0)
+    watched.note("other", [], 110.0)
+    watched.note(LANE, [(A, sign, ends), (B, sign, ends + timedelta(seconds=5))], 120.0)
+    assert watched.dead(LANE, 129.9, 15.0) == {}
+    assert watched.dead(LANE, 130.0, 15.0) == {A: ends}
+    assert watched.dead(LANE, 130.0, 31.0) == {}, "a lease that long is not over yet"
+    watched.note(LANE, [(B, sign, ends)], 140.0)
+    assert watched.dead(LANE, 169.9, 15.0) == {}
+
+
+# --- locks of others --------------------------------------------------------------------------------------------------
+
+
+async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for_it(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    async with opened(dsn) as one, opened(dsn) as two:
+        await one.create_schedules([schedule("a"), schedule("b")], T0, "suite")
+        await join(one, A)
+        await join(two, B)
+        await claim(one, A, T0 + MINUTE, 2)
+        messages = [OutboxMessage(sid, LANE, f"m{sid}", "inbox", "{}", T0) for sid in (1, 2)]
+        await one.post_messages(messages, T0)
+        assert len((await one.claim_streams(LANE, A, T0, 2)).streams) == 2
+        one.kill()
+        await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
+        async with db.transaction():
+            await db.execute("SELECT 1 FROM schedules WHERE sid = 1 FOR UPDATE")
+            await db.execute("SELECT 1 FROM outbox_streams WHERE sid = 2 FOR UPDATE")
+            async with asyncio.timeout(10):
+                assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A], 2)
+            states = [(await two.live(sid))[0].state for sid in (1, 2)]
+            assert states == ["running", "queued"]
+            assert await two.owned_streams(A) == [2]
+            assert await two.dead_engines(LANE) == [], "so only what was told says that there is more"
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [])
+        assert (await two.live(1))[0].state == "queued"
+        assert await two.owned_streams(A) == []
+
+
+async def test_a_rescue_and_one_who_appends_do_not_wait_in_a_circle(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """A run that ends with its engine is told to a channel; another tells the same one, and then a stream of theirs."""
+
+    def message(sid: int, text: str) -> OutboxMessage:
+        return OutboxMessage(sid, LANE, text, "inbox", "{}", T0)
+
+    def tell(_: StoredSchedule, __: LiveRun, ___: Outcome) -> Sequence[OutboxMessage]:
+        return [message(CHANNEL, "cut off")]
+
+    async with opened(dsn) as one, opened(dsn) as two:
+        await one.create_schedules([schedule("a", at_most_once=True), schedule("b")], T0, "suite")
+        await join(one, A)
+        await join(two, B)
+        await claim(one, A, T0 + MINUTE, 1)
+        await one.post_messages([message(2, "first")], T0)
+        assert len((await one.claim_streams(LANE, A, T0, 1)).streams) == 1
+        await one.post_messages([message(CHANNEL, "first")], T0)
+        one.kill()
+        await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
+        watching = await asyncpg.connect(dsn)
+        async with db.transaction():
+            await outbox.append(db, [message(CHANNEL, "second")], [T0])
+            rescuing = asyncio.create_task(two.take_over(LANE, B, T0 + MINUTE, tell))
+            await until(lambda: somebody_waits(watching))
+            await outbox.append(db, [message(2, "second")], [T0])
+        assert (await rescuing).dead == [A]
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [])
+        assert await two.owned_streams(A) == []
+        rows = await watching.fetch("SELECT message_id FROM outbox WHERE sid = $1 ORDER BY id", CHANNEL)
+        assert [row[0] for row in rows] == ["first", "second", "cut off"]
+        await watching.close()
+
+
+async def test_a_stop_waits_for_its_streams(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
+    async with opened(dsn) as one:
+        await one.create_schedules([schedule("a")], T0, "suite")
+        await join(one, A)
+        await one.post_messages([OutboxMessage(1, LANE, "m", "inbox", "{}", T0)], T0)
+        await one.claim_streams(LANE, A, T0, 1)
+        watching = await asyncpg.connect(dsn)
+        async with db.transaction():
+            await db.execute("SELECT 1 FROM outbox_streams FOR UPDATE")
+            stopping = asyncio.create_task(one.take_over(LANE, A, T0, stopped=True))
+            await until(lambda: somebody_waits(watching))
+        assert await stopping == Rescue(0, [])
+        assert await one.owned_streams(A) == []
+        await watching.close()

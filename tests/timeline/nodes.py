@@ -1,0 +1,198 @@
+"""A Redis Cluster of several nodes on the loopback interface: masters that share the slots, a replica, and a spare one.
+
+Its patience (`cluster-node-timeout`) is long, so that a busy machine makes nobody look dead; a test that wants a death
+to be noticed makes it short for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import redis
+
+from noonbell.timeline import RedisTimeline
+from tests.redis_server import PASSWORD, RedisServer
+
+SLOTS: Final = 16384
+_MASTERS: Final = 3
+_PATIENCE: Final = 15_000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Node:
+    """One server of the cluster."""
+
+    def __init__(self) -> None:
+        self.port, self.bus = free_port(), free_port()
+        self.server = RedisServer(
+            port=str(self.port), bind="127.0.0.1", cluster_enabled="yes", cluster_port=str(self.bus),
+            cluster_node_timeout=str(_PATIENCE), masterauth=PASSWORD, repl_diskless_sync_delay="0",
+            repl_ping_replica_period="1",
+        )  # fmt: skip
+        self.client: Any = redis.Redis.from_url(self.server.url)
+        self.id: str = self.say("MYID").decode()
+
+    def __repr__(self) -> str:
+        return f"node at {self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{PASSWORD}@127.0.0.1:{self.port}"
+
+    def say(self, word: str, *more: object) -> Any:
+        return self.client.execute_command(f"CLUSTER {word}", *more)
+
+    @property
+    def is_well(self) -> bool:
+        return bool(self.say("INFO")["cluster_state"] == "ok")
+
+    @property
+    def is_master(self) -> bool:
+        return bool(self.client.info("replication")["role"] == "master")
+
+    def owns(self, slot: int) -> bool:
+        return any(first <= slot <= last for first, last, (_, port, *_), *_ in self._slots() if port == self.port)
+
+    def _slots(self) -> list[Any]:
+        with redis.Redis.from_url(self.server.url) as plain:
+            plain.response_callbacks.clear()
+            told: list[Any] = plain.execute_command("CLUSTER", "SLOTS")
+            return told
+
+    def named(self) -> set[int]:
+        """The ports of all that have slots, or copies of them, in order."""
+        return {port for _, _, *nodes in self._slots() for _, port, *_ in nodes}
+
+    def keys(self, slot: int) -> list[bytes]:
+        found: list[bytes] = self.say("GETKEYSINSLOT", slot, 100)
+        return found
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.stop()
+
+
+class Cluster:
+    """Three masters (`masters`), a replica of the last of them, and a master that has no slots yet (`spare`)."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        try:
+            self.nodes += (Node() for _ in range(_MASTERS + 2))
+            with self.impatient():  # nodes that have little patience exchange news often
+                self._join()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _join(self) -> None:
+        masters = self.nodes[:_MASTERS]
+        for number, node in enumerate(self.nodes):
+            node.say("SET-CONFIG-EPOCH", number + 1)
+        for number, node in enumerate(masters):
+            node.say("ADDSLOTSRANGE", number * SLOTS // _MASTERS, (number + 1) * SLOTS // _MASTERS - 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].say("MEET", "127.0.0.1", node.port, node.bus)
+        wait_for(lambda: all(int(node.say("INFO")["cluster_known_nodes"]) == len(self.nodes) for node in self.nodes))
+        self.replica.say("REPLICATE", masters[-1].id)
+        self.settle()
+
+    @property
+    def url(self) -> str:
+        return self.nodes[0].url
+
+    @property
+    def replica(self) -> Node:
+        return self.nodes[_MASTERS]
+
+    @property
+    def spare(self) -> Node:
+        return self.nodes[_MASTERS + 1]
+
+    def settle(self) -> None:
+        """Wait until all say that all is well, and name the replicas."""
+        wait_for(lambda: all(node.is_well for node in self.nodes))
+        replicas = {node.port for node in self.nodes if not node.is_master}
+        wait_for(lambda: all(replicas <= node.named() for node in self.nodes))
+
+    def mend(self) -> None:
+        """Start again what is dead, and wait until all is well."""
+        for node in self.nodes:
+            if not node.server.runs:
+                node.server.start()
+        with self.impatient():
+            self.settle()
+
+    def slot(self, key: str) -> int:
+        return int(self.nodes[0].say("KEYSLOT", key))
+
+    def owner(self, key: str) -> Node:
+        """Who has the slot of a key, as he says himself."""
+        slot = self.slot(key)
+        return next(node for node in self.nodes if node.is_master and node.owns(slot))
+
+    def spread(self, timeline: RedisTimeline, lane: str) -> list[Node]:
+        """Who has each shard."""
+        return [self.owner(timeline.keys(lane, shard)[0]) for shard in range(timeline.shards)]
+
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """A node that does not answer is given up after half a second."""
+        self._patience(500)
+        try:
+            yield
+        finally:
+            self._patience(_PATIENCE)
+
+    def _patience(self, milliseconds: int) -> None:
+        for node in self.nodes:
+            with contextlib.suppress(redis.ConnectionError):  # it is dead
+                node.client.config_set("cluster-node-timeout", milliseconds)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+
+class Move:
+    """A slot on its way from its owner to another node, step by step."""
+
+    def __init__(self, cluster: Cluster, key: str, to: Node) -> None:
+        self._cluster = cluster
+        self._from, self._to = cluster.owner(key), to
+        self.slot = cluster.slot(key)
+
+    def begin(self) -> None:
+        self._to.say("SETSLOT", self.slot, "IMPORTING", self._from.id)
+        self._from.say("SETSLOT", self.slot, "MIGRATING", self._to.id)
+
+    def carry(self, most: int = 100) -> int:
+        """Move so many keys; returns how many there were."""
+        keys = self._from.keys(self.slot)[:most]
+        if keys:
+            where = ("127.0.0.1", self._to.port, "", 0, 5000, "REPLACE", "AUTH", PASSWORD)
+            self._from.client.execute_command("MIGRATE", *where, "KEYS", *keys)
+        return len(keys)
+
+    def end(self) -> None:
+        for node in (self._to, self._from, *self._cluster.nodes):
+            if node.is_master:
+                node.say("SETSLOT", self.slot, "NODE", self._to.id)
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise AssertionError(f"it did not come about within {seconds:g} s")
+        time.sleep(0.02)
