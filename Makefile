@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH_STAMP := $(BENCH_VENV)/.stamp
 
+# Tests and fault runs start hundreds of processes: each would compile everything anew where nothing may be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many processes pytest may use.
 JOBS ?= 3
 # Where `make run` keeps its database, and where it listens.
