@@ -41,7 +41,7 @@ definitions = st.builds(
     dst=st.sampled_from(["literal", "once"]),
     start_at=st.sampled_from([None, None, T0 - HOUR, T0, T0 + MINUTE]),
     end_at=st.sampled_from([None, None, T0 + MINUTE, T0 + 2 * HOUR]),
-    jitter_us=st.sampled_from([0, 0, SECOND // 2, 20 * SECOND]),
+    jitter_us=st.sampled_from([0, 0, SECOND // 2, 20 * SECOND, 4 * HOUR]),
 )
 
 

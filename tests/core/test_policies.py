@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, time
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -32,12 +33,16 @@ class Case(NamedTuple):
     now: int
     up_since: int
     ran: tuple[int, int] | None
+    longest_jitter: int = 0
+
+    def jitter(self, occurrence: int) -> int:
+        return Random(occurrence).randrange(self.longest_jitter + 1)
 
 
 def told(case: Case) -> dict[int, str]:
     """What became of each occurrence, by applying the decision until there is nothing more to do now."""
     timing = IntervalTiming(START - 10 * DAY, case.every)
-    terms = Terms(timing, case.policies, case.quiet)
+    terms = Terms(timing, case.policies, case.quiet, jitter=case.jitter)
     position = Position(1, 1, case.cursor, case.ran)
     found: dict[int, str] = {}
     for _ in range(case.policies.cap + 3):
@@ -71,7 +76,8 @@ def record(found: dict[int, str], verdicts: Verdicts, timing: IntervalTiming) ->
 def right(case: Case) -> dict[int, str]:
     """The same by walking."""
     first = START - 10 * DAY
-    due = [t for t in range(first + case.every, case.now + 1, case.every) if t > case.cursor]
+    come = [t for t in range(first + case.every, case.now + 1, case.every) if t > case.cursor]
+    due = [t for t in come if t + case.jitter(t) <= case.now]
     while due and quiet_beyond_now(case, due[-1]):
         due.pop()
     found: dict[int, str] = {}
@@ -80,7 +86,7 @@ def right(case: Case) -> dict[int, str]:
     for t in due:
         if case.quiet.is_quiet(t):
             found[t] = "skipped: quiet hours"
-        elif t <= min(case.up_since, case.now - GRACE_US):
+        elif t + case.jitter(t) <= min(case.up_since, case.now - GRACE_US):
             missed.append(t)
         elif case.policies.overlap == "skip" and case.ran is not None and case.ran[0] < t <= case.ran[1]:
             found[t] = "skipped: overlap"
@@ -132,7 +138,8 @@ def cases(draw: st.DrawFn) -> Case:
     )
     ran = draw(st.sampled_from([None, (began, draw(st.integers(began, now)))]))
     every = draw(st.sampled_from([MINUTE, 7 * MINUTE, HOUR, 5 * HOUR, DAY]))
-    return Case(every, draw(quiets()), policies, cursor, now, up_since, ran)
+    jitter = draw(st.sampled_from([0, 0, every // 100, every - 1]))
+    return Case(every, draw(quiets()), policies, cursor, now, up_since, ran, jitter)
 
 
 @settings(max_examples=200, deadline=None)
@@ -237,6 +244,16 @@ def test_jitter_puts_the_start_off_and_keeps_the_occurrence() -> None:
     due = decide_by_policy(Position(1, 1, START), terms, START + 80 * SECOND, START)
     assert due.start is not None
     assert (due.start.run_for, due.start.due_at) == (START + MINUTE, START + 80 * SECOND)
+
+
+def test_a_start_that_jitter_puts_off_until_something_is_up_is_not_missed() -> None:
+    terms = Terms(OneShotTiming(START), jitter=lambda _: HOUR)
+    up_since = START + 30 * MINUTE
+    due = decide_by_policy(Position(1, 1, START - DAY), terms, START + HOUR, up_since)
+    assert due.start is not None
+    assert due.start.run_for == START
+    late = decide_by_policy(Position(1, 1, START - DAY), terms, START + 3 * HOUR, START + 3 * HOUR)
+    assert [(span.n, span.verdict) for span in late.spans] == [(1, "missed")]
 
 
 def test_the_edges_of_a_run_that_nothing_may_overlap() -> None:

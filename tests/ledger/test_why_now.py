@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noonbell.errors import DeliveryError
+from noonbell.errors import DeliveryError, TargetAwayError
 from noonbell.ledger import Answer, why
 from tests.schedules.conftest import World, store_maker
 
@@ -169,3 +169,36 @@ async def test_where_a_message_is(world: World) -> None:
     answer = await ask(world, "post", "12:01")
     assert " Its message to inbox has left the outbox: it was delivered, unless" in answer.text
     assert len(got) >= 3
+
+
+class Away:
+    """A target that takes many at once, and is away."""
+
+    most_together = 10
+
+    async def deliver(self, body: str) -> None:
+        await self.deliver_many([body])
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        raise TargetAwayError("inbox", "nobody home")
+
+    async def close(self) -> None: ...
+
+
+async def test_a_message_that_waits_for_a_target_that_is_away(world: World) -> None:
+    world.schedules.deliver_to("inbox", Away())
+    action = {"kind": "message", "to": "inbox"}
+    await world.create(name="first", schedule_id="first", action=action, payload={})
+    for name in ("second", "third"):
+        await world.create(name=name, schedule_id=name, spec="2 12 * * *", action=action, payload={})
+    await world.schedules.start()
+    await world.minutes(1.6)
+    # one of the two has tried it alone, and the other was put off
+    answers = [await ask(world, name, "12:02") for name in ("second", "third")]
+    (waits,) = (answer for answer in answers if answer.facts["outbox"]["attempts"] == 0)
+    assert re.search(
+        r" Its message to inbox is still in the outbox, since 12:02, and was not tried yet, because its target is "
+        r"away: .*nobody home; the next try is at 12:02:\d\d\.$",
+        waits.text,
+    )
+    assert "nobody home" in waits.facts["outbox"]["error"]

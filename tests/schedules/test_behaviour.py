@@ -10,6 +10,7 @@ import pytest
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
+from noonbell.timing import jitter_us
 from tests.schedules.conftest import ACTION, World
 
 EVERY_DAY = list(range(7))
@@ -375,6 +376,36 @@ async def test_jitter_puts_the_start_off_by_the_same_time_on_every_machine(world
     await world.minutes(16)
     (one,) = (await world.schedules.occurrences(key)).items
     assert (one.verdict, one.started_at) == ("fired", first.starts_at)
+
+
+def put_off(world: World, at: timedelta, limit: int, *, by_more_than: int) -> str:
+    """A key whose jitter puts the start of what is due in `at` off by more than so many seconds."""
+    due = world.clock.now() + at // timedelta(microseconds=1)
+    names = map("late-{}".format, range(1000))
+    return next(name for name in names if jitter_us(name, due, limit * 1_000_000) > by_more_than * 1_000_000)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_what_its_jitter_puts_off_until_after_a_restart_is_not_missed(world: World, edited: bool) -> None:
+    key = put_off(world, timedelta(seconds=4.5 * 60), 1800, by_more_than=900)
+    await world.create(schedule_id=key, spec="5 12 * * *", jitter_seconds=1800)
+    await world.schedules.start()
+    await world.minutes(6)
+    await down_for(world, 3, "stopped")
+    await world.minutes(3)
+    if edited:
+        await world.schedules.update(key, spec="0 0 1 1 *", jitter_seconds=0)
+    await world.minutes(30)
+    assert await world.told(key) == [("12:05", "fired")]
+
+
+async def test_what_its_jitter_puts_off_into_a_time_when_nothing_is_up_is_missed(world: World) -> None:
+    key = put_off(world, timedelta(seconds=4.5 * 60), 1800, by_more_than=900)
+    await world.create(schedule_id=key, spec="5 12 * * *", jitter_seconds=1800)
+    await world.schedules.start()
+    await world.minutes(6)
+    await down_for(world, 40, "stopped")
+    assert await world.told(key) == [("12:05", "missed")]
 
 
 async def test_what_an_edit_finds_due_is_decided_by_the_old_terms(world: World) -> None:

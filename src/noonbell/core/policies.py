@@ -146,7 +146,7 @@ class _Decision:
         due = _latest_due(self._terms, self._now)
         if due is None or due <= self._cursor:
             return self._idle()
-        missed_to = self._terms.timing.latest(min(self._up_since, self._now - GRACE_US, due)) or self._cursor
+        missed_to = missed_upto(self._terms, self._now, self._up_since) or self._cursor
         missed = self._pieces(self._cursor, missed_to)
         late = self._without_overlap(self._pieces(max(self._cursor, missed_to), due))
         policy = self._terms.policies.catch_up
@@ -290,6 +290,11 @@ class _Decision:
         found = self._terms.timing.following(occurrence)
         assert found is not None  # noqa: S101 - asked only inside a piece of two or more
         return found
+
+
+def missed_upto(terms: Terms, now: int, up_since: int) -> int | None:
+    """The latest occurrence that was to start when nothing was up, and too long ago to be simply late."""
+    return _latest_due(terms, min(up_since, now - GRACE_US))
 
 
 def _latest_due(terms: Terms, now: int) -> int | None:

@@ -33,6 +33,7 @@ from noonbell.core.policies import (
     Terms,
     Verdicts,
     decide_by_policy,
+    missed_upto,
 )
 from noonbell.core.records import (
     AT_ONCE,
@@ -176,7 +177,7 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
             turn.next_run_at = due_at
             return turn
         ran = stored.ran
-        if due <= up_since and due <= now - GRACE_US:
+        if due_at <= up_since and due_at <= now - GRACE_US:
             return None
         if ran is not None and definition.overlap == "skip" and ran[0] < due <= ran[1]:
             return None
@@ -385,6 +386,7 @@ def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
     ran = (min(executing), at) if executing else stored.ran
     if up_since is None:  # what executes now has been up for as long as that, wherever it is
         up_since = min((live.attempt_at or at for live in stored.lives if live.state == "running"), default=at)
+    up_since = missed_upto(terms, at + 1, up_since) or stored.cursor_at  # what comes later was not to start yet
     last = replace(
         terms, timing=Bounded(terms.timing, None, at), quiet=_ended(terms.quiet, at + 1), jitter=lambda _occurrence: 0
     )

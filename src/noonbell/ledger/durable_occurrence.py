@@ -116,7 +116,8 @@ class DurableExplainer(Explainer):
             text += " is being delivered now"
         else:
             text += " was not tried yet" if found.ahead else ", and was not tried yet"
-        if found.attempt and found.owner is None:
+            text += "" if found.error is None else f", because its target is away: {found.error}"
+        if (found.attempt or found.error is not None) and found.owner is None:
             text += f"; the next try is at {near(found.wake_at, at)}"
         facts = {"ahead": found.ahead, "attempts": found.attempt, "error": found.error}
         return Story(f"{text}.", {"message": "in the outbox", "outbox": facts})
@@ -199,7 +200,8 @@ class DurableExplainer(Explainer):
             if until is not None:
                 text += f" It will be skipped: it lies in the quiet hours{self._quiet_name()}."
             elif gone is not None:
-                by = "by then" if self._terms.catch_up == "run_once" else f"before {self._times.near(at + _GRACE, at)}"
+                late = self._times.near(starts_at + _GRACE, at)
+                by = "by then" if self._terms.catch_up == "run_once" else f"before {late}"
                 text += f" The scheduler is down{self._since(gone, at)}; it has to be up {by}."
             return Story(text, {"verdict": "due later", "quiet": until is not None})
         head = f"{self._name} has no verdict for {self._times.full(at)} yet"
@@ -233,9 +235,10 @@ class DurableExplainer(Explainer):
     def _forecast(self, at: int) -> str:
         """What the next start makes of an occurrence that came while nothing was up."""
         what = _CATCH_UP.get(self._terms.catch_up, "it will be decided").format(cap=self._terms.cap)
-        if self._now - at >= _GRACE or self._terms.catch_up == "run_once":
+        late_at = at + self._delay(at) + _GRACE
+        if self._now >= late_at or self._terms.catch_up == "run_once":
             return f"At the next start {what}"
-        return f"If the next start comes before {self._times.near(at + _GRACE, at)}, it still runs; later {what}"
+        return f"If the next start comes before {self._times.near(late_at, at)}, it still runs; later {what}"
 
     def _when_cut_off(self, run: LiveRun) -> str:
         if self._terms.at_most_once:
