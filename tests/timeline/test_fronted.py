@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -14,10 +15,15 @@ from typing import Any
 
 import pytest
 
+from noonbell.engine import engine as loop
 from noonbell.errors import StoreError, TimelineAwayError, TimelineError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
+from noonbell.testing import ManualClock
 from noonbell.timeline import RedisTimeline, fronted
+from noonbell.timeline.claiming import HORIZON_US
+from noonbell.timeline.keeping import Keeper
+from noonbell.timeline.redis_timeline import REPAIR_US
 from tests.redis_server import PASSWORD, RedisServer
 from tests.schedules.conftest import ACTION, new_dsn, store_maker
 from tests.schedules.patience import calm_duties
@@ -303,6 +309,77 @@ async def test_what_redis_was_never_told_is_found_by_the_database(
     assert world.called == ["12:01", "12:02"], "from then on it is in the set"
     assert world.schedules.timeline is not None
     assert world.schedules.timeline["repaired"] == 1
+
+
+async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_never_told(
+    quick: TimelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "THREAD_SLOTS", 1)
+    monkeypatch.setattr(loop, "THREADS_AHEAD", 0)
+    gate, began = threading.Event(), threading.Event()
+
+    def hold(call: Any) -> None:
+        del call
+        began.set()
+        gate.wait(20)
+
+    quick.schedules.register("hold", hold)
+    try:
+        await up(quick)
+        for name in ("first", "second"):
+            await quick.create(name=name, spec="1 12 * * *", action={"kind": "callback", "name": "hold"})
+        await quick.minutes(1)
+        assert began.wait(20)
+        unaware = Schedules(quick.another_store(), clock=quick.clock)
+        await unaware.open()
+        await unaware.create(name="x", type="cron", spec="* * * * *", action=ACTION)
+        await unaware._store.close()
+        await quick.minutes(2)
+        assert quick.called == ["12:02", "12:03"], "it needs no thread"
+        assert quick.schedules.timeline is not None
+        assert quick.schedules.timeline["repaired"] == 1, "what waits is not lost"
+    finally:
+        gate.set()
+
+
+async def test_a_retry_alone_makes_the_repair_ask_for_nothing_that_is_not_due(
+    quick: TimelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.failures = 1
+    await quick.create(spec="1 12 * * *", retry={"attempts": 2, "delay_seconds": 10})
+    await up(quick)
+    await quick.clock.advance(timedelta(seconds=35))
+    claim, asked = quick.store._store.claim_by_policy, list[int]()
+
+    async def noted(lane: str, owner: str, now: int, *rest: Any, due_by: int | None = None, **more: Any) -> Any:
+        asked.extend([] if due_by is None else [due_by - now])
+        return await claim(lane, owner, now, *rest, due_by=due_by, **more)
+
+    monkeypatch.setattr(quick.store._store, "claim_by_policy", noted)
+    await quick.clock.advance(timedelta(seconds=10))
+    assert quick.called == ["12:01", "12:01"]
+    assert set(asked) == {-REPAIR_US}
+
+
+async def test_a_set_that_was_filled_by_a_clock_far_ahead_is_built_anew(quick: TimelineWorld) -> None:
+    await quick.create(spec="0 * * * *")
+    await up(quick)
+    elsewhere = quick.another()
+    await elsewhere.open()
+    ahead = ManualClock(quick.clock.at + timedelta(hours=3))
+    await Keeper(elsewhere, elsewhere._store, ahead, LANE, lambda _: None).look()
+    until, _ = await quick.store.timeline.whole_until(LANE)
+    assert until == ahead.now() + HORIZON_US
+    await quick.clock.advance(timedelta(seconds=5))
+    until, built = await quick.store.timeline.whole_until(LANE)
+    assert until is not None
+    assert built is not None
+    assert built <= quick.clock.now() < until <= quick.clock.now() + HORIZON_US
+    await quick.minutes(121)
+    assert len(quick.calls) == 2
+    assert quick.schedules.timeline is not None
+    assert quick.schedules.timeline["repaired"] == 0, "each hour was fed in time"
+    await elsewhere.close()
 
 
 async def test_what_was_popped_by_an_engine_that_died_comes_again(

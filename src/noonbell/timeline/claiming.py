@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from noonbell.core.records import StoredSchedule, Turn
+from noonbell.core.records import AT_ONCE, StoredSchedule, Turn
 from noonbell.errors import StoreError, TimelineAwayError
 from noonbell.ports import Claimed, DocumentStore, LaneClaim, ScheduleStore, TakeTurn
 from noonbell.store.waking import WakingStore
@@ -34,6 +34,11 @@ SLACK_US: Final = 300_000_000
 _LOCKED_PAUSE_US: Final = 100_000
 # A set that was built so shortly before we came need not be built again.
 _FRESH_US: Final = 60_000_000
+
+
+def may_be_whole(until: int, now: int) -> bool:
+    """Whether a set may know all up to there. One filled further was filled by a clock that was ahead."""
+    return now < until <= now + HORIZON_US + SLACK_US
 
 
 class Waking(ScheduleStore, WakingStore, DocumentStore, Protocol):
@@ -87,7 +92,7 @@ class Claim:
             made.append(await self._claim_popped(popped.sids))
         full = len(popped.sids) >= full_at
         if state.owed:
-            full |= await self._repair(made, state, self._asked.limit - len(popped.sids))
+            full |= await self._repair(made, state, self._behind() if full else self._asked.now)
         next_at = await self._acknowledge(popped, made) if popped.sids or self._turns else popped.next_at
         upcoming = [state.until, state.repair_at, *(at for at in (next_at, popped.next_at) if at is not None)]
         return _merged(made, full=full, next_wake_at=min(upcoming))
@@ -106,25 +111,31 @@ class Claim:
             self._asked.lane, self._asked.owner, self._asked.now, limit, self._watched, **narrowed
         )
 
-    async def _repair(self, made: list[LaneClaim], state: LaneState, room: int) -> bool:
+    async def _repair(self, made: list[LaneClaim], state: LaneState, upto: int) -> bool:
         """Claim what is overdue, whatever the set says; returns whether there may be more of it."""
+        room = self._asked.limit - sum(len(one.claimed.starts) for one in made)
         if room <= 0:
             return True
+        known = len(self._turns)
         try:
-            found = await self._claim(room, due_by=self._behind() - REPAIR_US)
+            found = await self._claim(room, due_by=upto - REPAIR_US)
         except StoreError:
             if not made:
                 raise
             return False  # what was claimed before must start; the repair stays owed
         made.append(found)
         state.owed = found.claimed.full
-        self._fronted.counters.repaired += found.claimed.looked
+        self._fronted.counters.repaired += len(self._turns) - known + len(found.claimed.quarantined)
         return found.claimed.full
 
     def _behind(self) -> int:
-        """How far the set has come. In a burst it brings up what has been due for seconds: it has not lost the rest."""
+        """How far the set has come. In a burst it brings up what has been due for seconds: it has not lost the rest.
+
+        What was left as it stands, for want of a thread, comes up over and over and tells nothing of the rest.
+        """
         now = self._asked.now
-        return min((seen.next_run_at or now for seen, _ in self._turns.values()), default=now)
+        moved = (seen for seen, turn in self._turns.values() if turn.starts or turn.next_run_at != seen.next_run_at)
+        return min((_due(seen, now) for seen in moved), default=now)
 
     async def _acknowledge(self, popped: Popped, made: Sequence[LaneClaim]) -> int | None:
         """Tell the set when all of these truly wake; returns its smallest score.
@@ -155,6 +166,12 @@ class Claim:
             return await fronted.reach(self._asked.lane, lambda: fronted.timeline.ack(self._asked.lane, near))
         except TimelineAwayError:
             return now  # look again at once, without Redis
+
+
+def _due(seen: StoredSchedule, now: int) -> int:
+    """Since when it is due; a run that wakes at once has no instant of its own."""
+    waiting = (live.wake_at for live in seen.lives if live.state != "running")
+    return min((at for at in (seen.next_run_at, *waiting) if at is not None and AT_ONCE < at <= now), default=now)
 
 
 def _is_plain(seen: StoredSchedule, turn: Turn) -> bool:

@@ -39,7 +39,7 @@ from noonbell.core.records import (
 from noonbell.errors import DocumentConflictError, StoreError, TimelineAwayError, TimelineError
 from noonbell.ports import Clock, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, Settled, TakeTurn
 from noonbell.store.outage import Outage
-from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking
+from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking, may_be_whole
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
 from noonbell.timeline.told import Counters, Seldom
@@ -304,7 +304,7 @@ class FrontedStore:
             return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
         self._recovered()
         self._note(popped)
-        if popped.until is None or popped.until <= now:
+        if popped.until is None or not may_be_whole(popped.until, now):
             state.lose(now)  # it was emptied, or nobody has filled it for long
             return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
         state.until = popped.until

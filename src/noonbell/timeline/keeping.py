@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from noonbell.errors import TimelineAwayError, TimelineError, describe_error
 from noonbell.ports import Clock
-from noonbell.timeline.claiming import HORIZON_US
+from noonbell.timeline.claiming import HORIZON_US, SLACK_US, may_be_whole
 from noonbell.timeline.fronted import FrontedStore
 
 logger = logging.getLogger("noonbell.timeline")
@@ -57,7 +57,7 @@ class Keeper:
     async def look(self) -> None:
         """See to it that the set is whole, and for long enough."""
         state, now = self._fronted.lane(self._lane), self._clock.now()
-        if state.whole and state.until - now > HORIZON_US - _FEED_US:
+        if state.whole and may_be_whole(state.until, now) and state.until - now > HORIZON_US - _FEED_US:
             return
         if not self._fronted.worth_a_try():
             return
@@ -70,7 +70,8 @@ class Keeper:
         fronted, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
         await fronted.reach(None, timeline.link.check_policy)
         until, built = await fronted.reach(self._lane, lambda: timeline.whole_until(self._lane))
-        if until is None or until <= now or (not state.whole and (built is None or built <= state.lost_at)):
+        fresh = state.whole or (built is not None and state.lost_at < built <= now + SLACK_US)
+        if until is None or not may_be_whole(until, now) or not fresh:
             state.whole = False
             await self._fill(now, _BEFORE_ALL)
             return

@@ -81,9 +81,10 @@ class Link:
         except TimeoutError:
             raise TimelineAwayError(f"{self!r} has not answered in {2 * self._timeout:g} s") from None
         except Exception as error:  # noqa: BLE001 - in a cluster that changes its shape the client fails with anything
-            if isinstance(error, errors.ResponseError) and str(error).startswith("WRONGTYPE"):
+            # servers before 7.0 put words of their own before the name of an error in a script
+            if isinstance(error, errors.ResponseError) and "WRONGTYPE" in str(error):
                 raise WrongTypeError(self._said(error)) from None
-            if isinstance(error, (errors.ReadOnlyError, errors.RedisClusterException)):
+            if isinstance(error, (errors.ReadOnlyError, errors.RedisClusterException)) or "READONLY" in str(error):
                 await self.close()  # the address may lead to another server by now
             raise TimelineAwayError(self._said(error)) from None
 

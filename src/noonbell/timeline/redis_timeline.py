@@ -47,7 +47,7 @@ class RedisTimeline:
     """Sorted sets on a Redis server, one for each shard of each lane.
 
     `namespace` keeps the sets of several databases on one server apart. `timeout` is how many seconds a single step of
-    a command may take; an engine is never held up for longer than two of them.
+    a command may take, and a script twice that.
     """
 
     def __init__(
