@@ -464,6 +464,13 @@ class ScheduleStore(Store, Protocol):
         """The lanes that are up, each with the instant since when."""
         ...
 
+    async def in_doubt(self, lane: str) -> bool:
+        """Whether engines of the lane that seem to be dead may be alive: the store itself was away, say.
+
+        Then the lane may have been up for longer than `join` and `lanes_up` say.
+        """
+        ...
+
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:

@@ -128,3 +128,35 @@ async def test_a_stop_comes_between_two_days() -> None:
     store = Days(clock.now() - 10 * DAY, 10)
     store.stop = asyncio.Event()
     assert await Pruner(cast("ScheduleStore", store), clock, DAY).prune(store.stop) == 1
+
+
+async def test_a_stop_does_not_wait_for_a_day_that_takes_long() -> None:
+    clock = ManualClock(datetime(2026, 3, 4, tzinfo=UTC))
+    given_up: list[int] = []
+
+    class LargeDay:
+        async def prune_day(self, before: int) -> Pruned | None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                given_up.append(before)
+            return None
+
+    pruner = Pruner(cast("ScheduleStore", LargeDay()), clock, DAY)
+    services = Services(clock, {"pruning": pruner.run})
+    services.start()
+    await clock.settle()
+    async with asyncio.timeout(60):
+        await services.stop()
+    assert given_up == [clock.now() - DAY]
+
+
+async def test_a_day_that_fails_is_told_by_the_pruner() -> None:
+    clock = ManualClock(datetime(2026, 3, 4, tzinfo=UTC))
+
+    class Broken:
+        async def prune_day(self, before: int) -> Pruned | None:
+            raise StoreUnavailableError("away")
+
+    with pytest.raises(StoreUnavailableError, match="away"):
+        await Pruner(cast("ScheduleStore", Broken()), clock, DAY).prune(asyncio.Event())

@@ -295,6 +295,52 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
     await pair.stop()
 
 
+@pytest.mark.parametrize("returns", [True, False])
+async def test_who_joins_after_an_outage_calls_nothing_missed_before_it_is_clear_who_was_up(
+    postgres: PostgresServer, returns: bool
+) -> None:
+    """The lease of the one that was up has run out, and it has not come to renew it yet."""
+    dsn, clock, ticks = await postgres.new_ledger(), ShiftedClock(), asyncio.Event()
+
+    async def work(call: Call) -> None:
+        if call.name == "tick":
+            ticks.set()
+
+    stores = [PostgresStore(dsn, lease_ttl=120.0), PostgresStore(dsn, lease_ttl=120.0 if returns else 1.0)]
+    first, second = (Schedules(store, clock=clock, callbacks={"work": work}) for store in stores)
+    await first.open()
+    at = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    made = await first.create(name="once", type="one_shot", spec=at, action=ACTION)
+    await first.start()
+    assert first._lane.engine is not None
+    async with first._lane.engine.between_looks:
+        await postgres.execute("postgres", _LEASES.format(dsn.rpartition("=")[2], "-1 second"))
+        clock.shift_seconds += 32 * 60
+        await second.open()
+        await second.create(name="tick", type="interval", spec="1", action=ACTION)
+        await second.start()
+        await asyncio.wait_for(ticks.wait(), 20)
+
+        async def verdict() -> str:
+            (one,) = (await second.occurrences(made.schedule_id)).items
+            return one.verdict
+
+        if returns:
+            assert await verdict() == "pending"
+            await postgres.execute("postgres", _LEASES.format(dsn.rpartition("=")[2], "1 hour"))
+
+        async def decided() -> bool:
+            return await verdict() not in ("pending", "running")
+
+        await until(decided)
+        assert await verdict() == ("fired" if returns else "missed")
+    for schedules, store in zip((second, first), reversed(stores), strict=True):
+        await schedules.stop()
+        await store.close()
+
+
+_LEASES = "UPDATE {}.instances SET expires_at = clock_timestamp() + interval '{}'"
+
 _VICTIM = """
 import asyncio, sys
 from noonbell.schedules import Schedules

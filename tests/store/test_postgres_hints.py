@@ -144,6 +144,26 @@ async def test_hints_stay_in_their_schema_and_their_lane_and_nonsense_is_passed_
         await theirs.close()
 
 
+@pytest.mark.parametrize("length", [54, 55, 63])
+async def test_a_schema_may_have_a_name_of_any_length(postgres: PostgresServer, length: int) -> None:
+    name = f"long_{length}_".ljust(length, "x")
+    await postgres.execute("postgres", f"CREATE SCHEMA {name}")
+    store = PostgresStore(f"{postgres.dsn('postgres')}?search_path={name}")
+    heard: list[int] = []
+    store.heed("mine", heard.append)
+    await store.open()
+    hold = await store.hold("engine:one", "me")
+    async with store._connections.writing() as db:
+        await hints.give(db, {"mine": 7})
+        channel = await db.fetchval(f"SELECT {hints._CHANNEL}")
+    await until(lambda: _is(heard))
+    assert heard == [7]
+    if length == 54:
+        assert channel == f"noonbell:{name}", "as those of other versions know it"
+    hold.release()
+    await store.close()
+
+
 async def test_behind_a_transaction_pooler_nobody_listens_and_all_goes_on(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
     async with TransactionPooler(postgres.port, size=3) as pooler:

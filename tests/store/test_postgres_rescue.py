@@ -6,18 +6,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 
 from noonbell.core.presence import EngineSign
-from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
+from noonbell.core.records import Edit, Epoch, LiveRun, OutboxMessage, Outcome, StoredSchedule
+from noonbell.core.turns import close
 from noonbell.ports import Rescue
 from noonbell.store.postgres import PostgresStore, engines, outbox
-from noonbell.testing.storage_cases.base import MINUTE, T0
+from noonbell.store.postgres.schema import NUMBERING, lock
+from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
 from tests.store.postgres_server import PostgresServer
+from tests.store.test_postgres import listening
 
 TTL = 0.6
 CHANNEL = -7  # streams below zero are those of channels, and lower than those of schedules
@@ -155,16 +157,31 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
 
 def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
     watched = engines.SetBack()
-    ends = datetime(2026, 3, 4, 13, tzinfo=UTC)
-    sign = ends - timedelta(seconds=9)
+    ends, sign = T0, T0 - 9 * SECOND
     watched.note(LANE, [(A, sign, ends), (B, sign, ends)], 100.0)
     watched.note("other", [], 110.0)
-    watched.note(LANE, [(A, sign, ends), (B, sign, ends + timedelta(seconds=5))], 120.0)
+    watched.note(LANE, [(A, sign, ends), (B, sign, ends + 5 * SECOND)], 120.0)
     assert watched.dead(LANE, 129.9, 15.0) == {}
     assert watched.dead(LANE, 130.0, 15.0) == {A: ends}
     assert watched.dead(LANE, 130.0, 31.0) == {}, "a lease that long is not over yet"
     watched.note(LANE, [(B, sign, ends)], 140.0)
     assert watched.dead(LANE, 169.9, 15.0) == {}
+
+
+async def test_the_driver_has_to_ask_for_no_type_in_a_rescue(dsn: str) -> None:
+    """It changes a setting of the session for that, and behind a pooler the session is not its own."""
+    store = PostgresStore(dsn, pool_size=1)
+    await store.open()
+    hold, _ = await join(store, A)
+    assert store._keeper is not None
+    store._keeper._watching_since = time.monotonic() - 60
+    said = listening(store)
+    await store.dead_engines(LANE)
+    await store.take_over(LANE, A, T0)
+    assert any("DELETE FROM instances" in sql for sql in said)
+    assert not any("typeinfo" in sql for sql in said)
+    hold.release()
+    await store.close()
 
 
 # --- locks of others --------------------------------------------------------------------------------------------------
@@ -229,6 +246,35 @@ async def test_a_rescue_and_one_who_appends_do_not_wait_in_a_circle(
         assert await two.owned_streams(A) == []
         rows = await watching.fetch("SELECT message_id FROM outbox WHERE sid = $1 ORDER BY id", CHANNEL)
         assert [row[0] for row in rows] == ["first", "second", "cut off"]
+        await watching.close()
+
+
+async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """A rescue numbers the crash that it records, and then tells a channel; an edit among others tells the same one."""
+
+    def message(text: str) -> OutboxMessage:
+        return OutboxMessage(CHANNEL, LANE, text, "inbox", "{}", T0)
+
+    def edit(stored: StoredSchedule) -> Edit:
+        turn = close(stored, T0, T0)
+        turn.messages = [message("edited")]
+        epoch = Epoch(stored.sid, 2, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
+        return Edit(turn.cursor_at, turn, stored.columns, epoch)
+
+    async with opened(dsn) as store:
+        await store.create_schedules([schedule("a")], T0, "suite")
+        await store.post_messages([message("first")], T0)
+        watching = await asyncpg.connect(dsn)
+        async with db.transaction():
+            await lock(db, NUMBERING)
+            applying = asyncio.create_task(store.apply_schedules([schedule("b")], ["a"], edit, T0, "suite"))
+            await until(lambda: somebody_waits(watching))
+            await outbox.append(db, [message("cut off")], [T0])
+        assert await applying == [2]
+        rows = await watching.fetch("SELECT message_id FROM outbox ORDER BY id")
+        assert [row[0] for row in rows] == ["first", "cut off", "edited"]
         await watching.close()
 
 

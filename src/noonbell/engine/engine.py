@@ -121,6 +121,11 @@ class Engine(Generic[W]):
         self._began = self.up_since = self._clock.now() if up_since is None else up_since
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
 
+    def was_up(self, since: int) -> None:
+        """Another engine that does the same work has been up for as long as that."""
+        self.up_since = min(self.up_since, since)
+        self.wake(AT_ONCE)
+
     def request_stop(self) -> None:
         """From now on nothing begins, not even what is claimed already; `stop` does the rest."""
         self._stopping = True

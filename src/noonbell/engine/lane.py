@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
+from noonbell.core.policies import GRACE_US
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
@@ -79,6 +80,7 @@ class LaneWork:
         needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
         knows: Callable[[StoredSchedule], bool] = lambda _: True,
         others: Callable[[], bool] = lambda: False,
+        in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self.owner = owner
         self.metrics = Metrics()
@@ -94,6 +96,7 @@ class LaneWork:
         self._met_plain = False  # the last claim came upon plain functions
         self._suspects = Suspects()
         self._strangers = Strangers(knows, others)
+        self._in_doubt = in_doubt
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self._up_since: int | None = None
         self._batch = FIRST_BATCH
@@ -105,7 +108,7 @@ class LaneWork:
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
         strangers.begin(now)
-        parts = (threads, strangers, lineup)
+        parts = (threads, strangers, lineup, _Missed(min(up_since, now - GRACE_US) if self._in_doubt() else None))
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         outdated = self._outdated()
@@ -255,6 +258,20 @@ class _Threads:
         if starts and self._needed_by(stored):
             self.met = True
             self._left -= len(starts)
+
+
+class _Missed:
+    """Leaves what would be missed, while others may have been up that seem to be dead: then it is late."""
+
+    def __init__(self, upto: int | None) -> None:
+        self._upto = upto
+        self.kept = 0
+
+    def leaves(self, stored: StoredSchedule) -> bool:
+        if self._upto is None or stored.next_run_at is None or stored.next_run_at > self._upto:
+            return False
+        self.kept += 1
+        return True
 
 
 def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:

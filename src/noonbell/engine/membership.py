@@ -1,7 +1,8 @@
 """One life of an engine among those that share its lane: joining, signs of life, rescuing the dead, leaving.
 
 - *Join*: a name of its own is held, which is never used again, and the engine is put beside the others. It learns since
-  when the lane is up: what came due while another was at work is late, and not missed.
+  when the lane is up: what came due while another was at work is late, and not missed. After an outage of the database
+  the others may not have come back yet. Until that is clear (`in_doubt`) nothing is called missed.
 - *Signs of life*: the name is kept by the store itself. What the engine tells beside it (its state, its load) is for
   people, and for those who join.
 - *Rescue*: every engine looks for those that died without leaving, every second or two; what they had in hand is queued
@@ -52,6 +53,7 @@ class Membership:
         self.up_since = 0
         self.state: EngineState = "starting"
         self.others_up = False  # whether other engines of the lane are, as last seen
+        self.in_doubt = False  # whether others may have been up that seemed to be dead
         self._store = store
         self._clock = clock
         self._lane = lane
@@ -76,6 +78,7 @@ class Membership:
         data = self._zone_data()
         record = EngineRecord(self.instance, self._lane, self.host, self.pid, self._version, data, now, now, self.state)
         self.up_since = await self._store.join(record)
+        self.in_doubt = await self._store.in_doubt(self._lane)
         await self._look_around()
 
     async def record(self, event: Any, detail: str = "") -> None:
@@ -118,13 +121,19 @@ class Membership:
         told: Callable[[], tuple[int, dict[str, Any]]],
         rescue: Callable[[], Awaitable[None]],
         compare_zones: Callable[[], Awaitable[None]],
+        no_doubt: Callable[[int], None],
     ) -> None:
         """The duty: look for the dead and `rescue`, and tell of this engine what `told` says, until `stop` is set.
 
-        When another engine, of whatever lane, turns up with other zone data, `compare_zones` is called.
+        When another engine, of whatever lane, turns up with other zone data, `compare_zones` is called. When it is
+        clear since when the lane is up, and was not as this engine joined, `no_doubt` is called with that.
         """
         look, beat = self._paces()
         while not stop.is_set():
+            if self.in_doubt and not await self._store.in_doubt(self._lane):
+                up_since = (await self._store.lanes_up()).get(self._lane, self.up_since)
+                self.in_doubt = False
+                no_doubt(up_since)
             now = self._clock.elapsed()
             due = self._left > 0 or now - self._swept >= _SWEEP / _SECOND
             if due or await self._store.dead_engines(self._lane):

@@ -158,6 +158,7 @@ class Lane:
             needs_thread=self.actions.needs_thread,
             knows=self.actions.knows,
             others=lambda: member.others_up,
+            in_doubt=lambda: member.in_doubt,
             notices=None if self.desk is None else self.desk.notifier,
         )
         if rescued_at is not None:
@@ -219,7 +220,7 @@ class Lane:
             self.actions.wake()  # there may be messages that nobody delivers any more
 
         async def watch(stop: asyncio.Event) -> None:
-            await member.watch(stop, told, rescue, compare_zones)
+            await member.watch(stop, told, rescue, compare_zones, engine.was_up)
 
         return watch
 

@@ -76,6 +76,10 @@ class EnginesInMemory:
 
     # --- taking over ----------------------------------------------------------------------------------------------
 
+    async def in_doubt(self, lane: str) -> bool:
+        del lane
+        return False
+
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:

@@ -97,10 +97,13 @@ class Connections:
         self._pool: _Pool | None = None
         self.where = shown(dsn)
         timeout_ms, idle_ms = max(1, round(statement_timeout * 1000)), max(1, round(idle_timeout * 1000))
+        # The isolation is named, since the default of a role or database may be another, and a verb has to see what was
+        # committed while it waited for a lock. A default of read-only is left as it is: somebody means it.
+        #
         # What a verb touches is few rows against its table, found by an index. The statistics of a table that was just
         # filled do not know that, and a plan made from them may read all of it: so the other ways are closed.
         self._begin_write = (
-            f"BEGIN; SET LOCAL statement_timeout = {timeout_ms}; "
+            f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {timeout_ms}; "
             f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL jit = off; "
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
             "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"

@@ -1,4 +1,4 @@
-"""The verbs of ScheduleStore on PostgreSQL, as a part of the store. Each is one transaction.
+"""The verbs of ScheduleStore on PostgreSQL, as a part of the store. Each is one transaction; pruning is several.
 
 Verbs of an engine make sure that its name is still held, where this store holds it, before they take any other lock.
 Editing needs no engine: it takes the locks of the schedules that it changes.
@@ -162,6 +162,10 @@ class DurableOnPostgres:
         async with self._connections.reading() as db:
             return await engines.lanes_up(db)
 
+    async def in_doubt(self, lane: str) -> bool:
+        async with self._connections.reading() as db:
+            return await engines.in_doubt(db, lane, self._patience())
+
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:
@@ -252,8 +256,7 @@ class DurableOnPostgres:
     # --- pruning --------------------------------------------------------------------------------------------------
 
     async def prune_day(self, before: int) -> Pruned | None:
-        async with self._connections.writing(pruning.PATIENCE) as db:
-            return await pruning.prune_day(db, before)
+        return await pruning.prune(self._connections, before)
 
     # --- zone rules -----------------------------------------------------------------------------------------------
 

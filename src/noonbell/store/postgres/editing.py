@@ -42,12 +42,18 @@ async def apply(
     actor: str,
     quiet: QuietChanges,
 ) -> list[int]:
-    """Edit first: what is renamed or deleted makes room for what is new. What is told of it all comes at the end."""
+    """Edit first: what is renamed or deleted makes room for what is new. What is told of it all comes at the end.
+
+    The numbers are locked before it: an edit may append to streams of the outbox, and those come after them.
+    """
     await lock(db, EDITING)
     users: set[int] = set()
     for policy, _ in quiet.put:
         users.update(await stored.users_of(db, policy.policy_id))
-    audits = await _edit(db, await _known(db, schedule_ids, users), make_edit)
+    found = await _known(db, schedule_ids, users)
+    if created:
+        await lock(db, NUMBERING)
+    audits = await _edit(db, found, make_edit)
     for policy, audit in quiet.put:
         await _put_policy(db, policy)
         audits.append(audit)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +42,9 @@ _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OF: Final = ", ".join(f"e.{name}" for name in _COLUMNS.split(", "))
 _LEASE: Final = f"i.name = '{ENGINE}' || e.instance"
 _LASTS: Final = "i.expires_at > clock_timestamp()"
+# As numbers they can be bound in an array (see `connection`).
+_MICROSECONDS: Final = "(extract(epoch FROM {at}) * 1000000)::int8"
+_ENDS: Final = _MICROSECONDS.format(at="i.expires_at")
 
 _UP: Final = f"""
     SELECT e.lane, min(e.up_since) FROM instances i JOIN engines e ON {_LEASE}
@@ -56,11 +58,17 @@ _TRUSTED: Final = """
 """
 # Those whose sign of life is still to come are told apart from those whose lease is gone or has run out.
 _DEAD: Final = f"""
-    SELECT e.instance, e.seen_at, i.expires_at, coalesce({_LASTS}, false) AS set_back
+    SELECT e.instance, {_MICROSECONDS.format(at="e.seen_at")}, {_ENDS}, coalesce({_LASTS}, false) AS set_back
     FROM instances i RIGHT JOIN engines e ON {_LEASE}
     WHERE e.lane = $1 AND (i.name IS NULL OR {_TRUSTED.format(seconds="$2")} AND (
         NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
     )) ORDER BY e.instance
+"""
+_IN_DOUBT: Final = f"""
+    SELECT EXISTS (
+        SELECT 1 FROM instances i JOIN engines e ON {_LEASE}
+        WHERE e.lane = $1 AND e.state <> 'starting' AND NOT {_LASTS}
+    ) AND NOT ({_TRUSTED.format(seconds="$2")})
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
 # older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
@@ -69,8 +77,8 @@ _TAKE_LEASES: Final = f"""
     DELETE FROM instances WHERE name IN (
         SELECT i.name FROM instances i
         WHERE (i.expires_at <= clock_timestamp() OR EXISTS (
-            SELECT 1 FROM unnest($5::text[], $6::timestamptz[]) AS b (instance, expires_at)
-            WHERE i.name = '{ENGINE}' || b.instance AND i.expires_at = b.expires_at
+            SELECT 1 FROM unnest($5::text[], $6::int8[]) AS b (instance, ends)
+            WHERE i.name = '{ENGINE}' || b.instance AND {_ENDS} = b.ends
         )) AND i.name <> '{ENGINE}' || $4 AND {_TRUSTED.format(seconds="$3")} AND (
             i.name = $2
             OR (starts_with(i.name, '{ENGINE}') AND (
@@ -130,14 +138,14 @@ class SetBack:
     """
 
     def __init__(self) -> None:
-        self._since: dict[str, dict[tuple[str, datetime, datetime], float]] = {}  # by lane
+        self._since: dict[str, dict[tuple[str, int, int], float]] = {}  # by lane
 
-    def note(self, lane: str, ahead: Iterable[tuple[str, datetime, datetime]], now: float) -> None:
+    def note(self, lane: str, ahead: Iterable[tuple[str, int, int]], now: float) -> None:
         """These are ahead, each with its sign and the end of its lease; what is not among them any more has moved."""
         before = self._since.get(lane, {})
         self._since[lane] = {one: before.get(one, now) for one in ahead}
 
-    def dead(self, lane: str, now: float, patience: float) -> dict[str, datetime]:
+    def dead(self, lane: str, now: float, patience: float) -> dict[str, int]:
         """Those that have not moved for long, each with the end of its lease."""
         longest = max(patience, SET_BACK_SECONDS)
         return {one: ends for (one, _, ends), since in self._since.get(lane, {}).items() if now - since >= longest}
@@ -154,6 +162,10 @@ async def dead(db: Connection, lane: str, patience: float | None, set_back: SetB
 
 async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
     return {row[0]: row[1] for row in await db.fetch(_UP, lane)}
+
+
+async def in_doubt(db: Connection, lane: str, patience: float | None) -> bool:
+    return bool(await db.fetchval(_IN_DOUBT, lane, patience))
 
 
 async def rescue(

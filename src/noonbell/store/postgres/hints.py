@@ -19,8 +19,12 @@ from noonbell.store.postgres.connection import Connection
 if TYPE_CHECKING:
     import asyncpg
 
-# Schemas of one database are ledgers of their own.
-_CHANNEL: Final = "'noonbell:' || current_schema()"
+# Schemas of one database are ledgers of their own. A channel has a name of 63 bytes at most; where the schema's own is
+# too long for that, a number stands for it, and two schemas that share one cost each other a look.
+_CHANNEL: Final = """
+    'noonbell:' || CASE WHEN octet_length(current_schema()::text) <= 54
+    THEN current_schema()::text ELSE hashtext(current_schema()::text)::text END
+"""
 
 
 async def give(db: Connection, wakes: Mapping[str, int]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of, mended
@@ -19,27 +20,36 @@ _NAMED: Final = """
         AND kind = CASE WHEN {c}.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
     ) r
 """
-_CHAIN: Final = f"""
+_WALK: Final = f"""
     WITH RECURSIVE chain AS (
         SELECT 1::int8 AS place, {_RUN} FROM ({{first}}) f CROSS JOIN {_NAMED.format(c="f")}
         UNION ALL
-        SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < $2
+        SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < {{most}}
     )
-    SELECT {", ".join(_FIELDS)} FROM chain ORDER BY place
 """
-_FROM_THE_LAST: Final = _CHAIN.format(
-    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = $1"
-)
+_LAST_ENDED: Final = "SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = $1"
+_CHAIN: Final = f"{_WALK} SELECT {', '.join(_FIELDS)} FROM chain ORDER BY place"
+_FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED, most="$2")
 _GOING_ON: Final = _CHAIN.format(
-    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1 AND kind = $4"
+    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1 AND kind = $4", most="$2"
 )
+# The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
+# are no more steps than ended runs: it comes to an end also where damage leads in a circle.
+_AROUND: Final = f"""
+    {_WALK.format(first=_LAST_ENDED, most="(SELECT ended_runs FROM schedules WHERE sid = $1)")}
+    SELECT place, {", ".join(_FIELDS)}
+    FROM (SELECT *, lag(run_for) OVER (ORDER BY place) AS named_by FROM chain) c
+    WHERE place = 1 OR (run_for >= $2 AND run_for < $3) OR (prev_for >= $2 AND prev_for < $3)
+        OR (named_by >= $2 AND named_by < $3)
+    ORDER BY place
+"""
 _LAST: Final = """
     SELECT s.sid, r.outcome FROM schedules s CROSS JOIN LATERAL (
         SELECT outcome FROM runs WHERE run_for = s.last_ended_for AND sid = s.sid
         AND kind = CASE WHEN s.last_ended_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
     ) r WHERE s.sid = ANY($1::int8[])
 """
-_WHOLE: Final = 1 << 62
+_PAGE: Final = 100
 
 
 class HistoryOnPostgres:
@@ -122,14 +132,39 @@ async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> 
     return [Run(*row) for row in rows]
 
 
-async def mend(db: Connection, sid: int, gone: Sequence[RunKey]) -> None:
-    """Close the chain of a schedule, which is locked, over runs that are about to go."""
-    first, changed = mended(await chain(db, sid, None, _WHOLE), set(gone))
+async def around(db: Connection, sid: int, bounds: tuple[int, int], timeout_seconds: float) -> list[list[Run]]:
+    """The parts of a chain, newest first, with runs for this stretch of time; each with a run before and behind.
+
+    The first part begins with the newest run of all. No lock is needed: only pruning changes what lies behind it.
+    """
+    rows = await db.fetch(_AROUND, sid, *bounds, timeout=timeout_seconds)
+    parts = groupby(enumerate(rows), key=lambda pair: pair[1][0] - pair[0])  # neighbours have places that follow
+    return [[Run(*tuple(row)[1:]) for _, row in part] for _, part in parts]
+
+
+async def newer(db: Connection, sid: int, newest: Run | None) -> list[Run]:
+    """The runs that have ended since this one was the last, newest first."""
+    known = set() if newest is None else {key_of(newest)}
+    found: list[Run] = []
+    while page := await chain(db, sid, key_of(found[-1]) if found else None, _PAGE):
+        for run in page:
+            if key_of(run) in known:
+                return found
+            known.add(key_of(run))  # damage may lead in a circle
+            found.append(run)
+    return found
+
+
+async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: Collection[RunKey]) -> None:
+    """Close the chain of a schedule, which is locked, over runs that are about to go; they are in these parts of it."""
+    closed = [mended(part, gone) for part in parts]
+    first = closed[0].first if closed else None
     if first is not None:
         await db.execute(
             "UPDATE schedules SET last_ended_for = $2, last_ended_manual = $3 WHERE sid = $1",
             sid, first.run_for, int(first.kind == "manual"),
         )  # fmt: skip
+    changed = [run for part in closed for run in part.runs]
     if changed:
         keys = [key_of(run) for run in changed]
         await db.execute(

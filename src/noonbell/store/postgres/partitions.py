@@ -16,7 +16,7 @@ from typing import Final
 
 from noonbell.errors import StoreError
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.schema import PARTITIONING, lock
+from noonbell.store.postgres.schema import PARTITIONING, is_here, lock
 
 logger = logging.getLogger("noonbell.store")
 
@@ -62,7 +62,7 @@ def name_of(day: int) -> str:
 
 async def _make(db: Connection, day: int) -> None:
     table, low, high = name_of(day), day * DAY_US, (day + 1) * DAY_US
-    if await db.fetchval("SELECT to_regclass($1)", table) is not None:
+    if await is_here(db, table):
         return
     # Made apart and attached: unlike CREATE ... PARTITION OF, that leaves `runs` itself usable meanwhile.
     await db.execute(

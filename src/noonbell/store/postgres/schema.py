@@ -58,6 +58,17 @@ _RECORD = """
     )
 """
 
+# Texts are stored as they come, in every language. SQL_ASCII keeps the bytes it is given, and those of the driver are
+# UTF-8; every other encoding lacks characters, and one that it lacks would be refused in the middle of a batch.
+_HOLDS_EVERY_TEXT: Final = ("UTF8", "SQL_ASCII")
+# Tables are made in the schema that comes first on the search_path, and found in any that is on it.
+_PLACE: Final = """
+    SELECT current_setting('server_encoding'), current_schema()::text, (
+        SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = to_regclass('noonbell_migrations')
+    )
+"""
+
 
 @cache
 def migrations() -> tuple[tuple[str, str], ...]:
@@ -71,13 +82,19 @@ async def lock(db: Connection, what: int) -> None:
     await db.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {what})")
 
 
+async def is_here(db: Connection, table: str) -> bool:
+    """Whether there is such a table where it would be made; another ledger on the search_path may have one, too."""
+    found = await db.fetchval("SELECT to_regclass(quote_ident(current_schema()) || '.' || $1::text)", table)
+    return found is not None
+
+
 async def bring_up_to_date(
     transaction: Callable[[], AbstractAsyncContextManager[Connection]], patience_seconds: float
 ) -> None:
     """Apply what is missing. Where others hold the tables, step aside and try again, for so long.
 
     Raises:
-        StoreError: a newer Noonbell has changed the tables.
+        StoreError: a newer Noonbell has changed the tables, or there cannot be a ledger here.
         StoreUnavailableError: others held them all the time; nothing has changed.
     """
     until = time.monotonic() + patience_seconds
@@ -104,6 +121,7 @@ async def bring_up_to_date(
 async def migrate(db: Connection, upto: int | None = None, *, wait_seconds: float = 0) -> None:
     """Apply what is missing, in the caller's transaction; wait for each table so long, or as long as it takes (0)."""
     steps = migrations()
+    await _require_place(db)
     done = await version(db)
     if done == len(steps):
         return
@@ -128,7 +146,23 @@ def _locks(sql: str) -> Iterator[str]:
     for table in sorted(altered | indexed, key=lambda name: (place.get(name, len(place)), name)):
         mode = "ACCESS EXCLUSIVE" if table in altered else "SHARE"
         yield (
-            f"DO $$ BEGIN IF to_regclass('{table}') IS NOT NULL THEN LOCK TABLE {table} IN {mode} MODE; END IF; END $$"
+            f"DO $$ BEGIN IF to_regclass(quote_ident(current_schema()) || '.{table}') IS NOT NULL "
+            f"THEN LOCK TABLE {table} IN {mode} MODE; END IF; END $$"
+        )
+
+
+async def _require_place(db: Connection) -> None:
+    """Refuse a database that cannot hold every text, and a ledger in another schema than its tables are made in."""
+    ((encoding, first, found),) = await db.fetch(_PLACE)
+    if encoding not in _HOLDS_EVERY_TEXT:
+        raise StoreError(
+            f"The database has the encoding {encoding}, which cannot hold every text; a ledger needs a database with "
+            "UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        )
+    if found not in (None, first):
+        raise StoreError(
+            f'The search_path leads to the ledger in schema "{found}", and "{first}" comes first on it, where tables '
+            f'are made; put "{found}" first to use that ledger, or leave it out to make another in "{first}"'
         )
 
 

@@ -100,6 +100,7 @@ class EngineCases(StorageCases):
                 assert 0 <= told.seen_ago_us <= 60 * SECOND
                 assert await store.lanes_up() == {"other": T0, LANE: T0 - SECOND}
                 assert await store.dead_engines(LANE) == []
+                assert not await store.in_doubt(LANE), "all of them are alive for sure"
             for hold, _ in held:
                 hold.release()
 
