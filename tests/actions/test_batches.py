@@ -18,7 +18,7 @@ from noonbell.errors import DeliveryError, TargetAwayError
 from noonbell.ports import ScheduleStore, StreamClaim
 from noonbell.store.memory import MemoryStore
 from noonbell.testing.storage_cases.base import SECOND, T0
-from noonbell.testing.storage_cases.messages import schedule, send
+from noonbell.testing.storage_cases.messages import LANE, schedule, send
 from tests.actions.test_delivery import World, make_store
 
 
@@ -139,6 +139,56 @@ async def test_one_that_is_refused_holds_up_its_own_stream_alone(world: World, b
     assert (deliverer.dead, len(bus.got)) == (1, 7)
 
 
+class Busy(Bus):
+    """A target that takes one batch at a time, and some while over it."""
+
+    busy = False
+
+    async def deliver_many(self, bodies: Sequence[str]) -> None:
+        if self.busy:
+            raise TargetAwayError("Busy", "what was sent before has not come to an end")
+        self.busy = True
+        try:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await super().deliver_many(bodies)
+        finally:
+            self.busy = False
+
+
+async def test_what_was_refused_with_another_of_its_stream_goes_again_in_its_turn(world: World) -> None:
+    bus = world.targets["inbox"] = Busy()
+    await send(world.store, T0, a="1x", b="2", c="3")
+    bus.refuses = "x"
+    async with world.running(world.deliverer(max_attempts=1)):
+        await world.seconds(5)
+    assert sorted(bus.got) == ["1", "2", "3"]
+    assert [letter.message.message_id for letter in await world.store.dead_letters(None, 0, 10)] == ["a:scheduled:x"]
+
+
+async def test_a_target_that_goes_away_after_a_refusal_kills_nothing(world: World, bus: Bus) -> None:
+    await send(world.store, T0, a="1x")
+    bus.refuses = "x"
+    real, refused = bus.deliver_many, False
+
+    async def leaving(bodies: Sequence[str]) -> None:
+        nonlocal refused
+        try:
+            await real(bodies)
+        except DeliveryError:
+            bus.away, refused = bus.away or not refused, True
+            raise
+
+    bus.deliver_many = leaving  # type: ignore[method-assign]  # to leave between two calls
+    async with world.running(world.deliverer(max_attempts=1)):
+        await world.seconds(100)
+        assert await world.store.dead_letters(None, 0, 10) == []
+        bus.away = False
+        await world.seconds(31)
+        assert bus.got == ["1"]
+    assert [letter.message.message_id for letter in await world.store.dead_letters(None, 0, 10)] == ["a:scheduled:x"]
+
+
 # --- away -------------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +292,7 @@ async def test_a_target_that_refuses_is_back(world: World, bus: Bus) -> None:
     async with world.running(world.deliverer()):
         bus.away, bus.refuses = False, "1"
         await world.seconds(1)
-        assert ["".join(sorted(batch)) for batch in bus.batches] == ["1234", "1", "234"]
+        assert ["".join(sorted(batch)) for batch in bus.batches] == ["1234", "1", "23", "4"]
         bus.refuses = ""
         await world.seconds(5)
         assert sorted(bus.got) == ["1", "2", "3", "4"]
@@ -254,6 +304,41 @@ async def test_one_message_that_it_never_answers_to_does_not_keep_it_away(world:
     async with world.running(world.deliverer()):
         await world.seconds(10)
         assert bus.got == ["2"]
+
+
+async def test_one_message_that_it_never_answers_to_holds_up_others_for_seconds(world: World, bus: Bus) -> None:
+    bus.leaves_at = "x"
+    letters = "x" + "2" * 40
+    given = [OutboxMessage(100 + n, LANE, f"m{n}", "inbox", f'{{"is":"{one}"}}', T0) for n, one in enumerate(letters)]
+    await world.store.post_messages(given, T0)
+    async with world.running(world.deliverer()):
+        await world.seconds(10)
+        assert bus.got == ["2"] * 40
+    assert await world.left() == [1]
+
+
+async def test_after_an_outage_ever_more_go_together_until_all_do(world: World, bus: Bus) -> None:
+    given = [OutboxMessage(100 + n % 20, LANE, f"m{n}", "inbox", '{"is":"1"}', T0) for n in range(60)]
+    await world.store.post_messages(given, T0)
+    bus.away = True
+    async with world.running(world.deliverer()):
+        bus.away = False
+        await world.seconds(1)
+    assert list(map(len, bus.batches)) == [60, 1, 2, 4, 8, 16, 16, 13]
+    assert len(bus.got) == 60
+
+
+async def test_what_it_says_of_being_away_can_be_written(world: World, bus: Bus) -> None:
+    async def gone(bodies: Sequence[str]) -> None:
+        raise TargetAwayError("Bus", "no \udc80")
+
+    bus.deliver_many = gone  # type: ignore[method-assign]  # to say what no encoding takes
+    await send(world.store, T0, a="1", b="2")
+    async with world.running(world.deliverer()):
+        await world.seconds(5)
+    waiting = await world.store.sending(1, "a:scheduled:1")
+    assert waiting is not None
+    assert waiting.error == "The message did not reach Bus: no \\udc80"
 
 
 async def test_what_is_in_hand_is_bounded(world: World, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,3 +445,20 @@ async def test_a_stop_does_not_wait_for_ever(world: World, bus: Bus) -> None:
     await task
     assert bus.got == []
     assert await world.left() == [1, 1]
+
+
+async def test_one_that_is_cut_off_lets_the_batch_under_way_arrive(
+    world: World, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CUT_OFF_SECONDS", 60.0)
+    await send(world.store, T0, a="1", b="2")
+    bus.go.clear()
+    task = asyncio.ensure_future(world.deliverer(stop_seconds=60.0).run(asyncio.Event()))
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+    bus.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(bus.got) == ["1", "2"]
+    assert await world.left() == []

@@ -191,6 +191,54 @@ async def test_a_task_that_cannot_be_written_is_refused_and_does_not_stop_others
     assert [headers["id"] for headers in queued(redis_server)] == [id_of(1)]
 
 
+def app_that_refuses(broker: str, refused: set[str], queue: str) -> Any:
+    """An application whose router finds no way for these, and takes all others to the queue."""
+    from celery import Celery
+
+    def route(name: str, args: Any, kwargs: Any, options: Any, **_: Any) -> dict[str, str]:
+        if args[0]["id"] in refused:
+            raise KeyError("no such customer")
+        return {"queue": queue}
+
+    app = Celery("mine", broker=broker, set_as_current=False)
+    app.conf.update(task_routes=route)
+    return app
+
+
+async def test_a_task_that_a_router_fails_at_is_refused_and_nothing_of_the_batch_goes_out(
+    redis_server: RedisServer, broker: str
+) -> None:
+    app = app_that_refuses(broker, {id_of(3)}, "passing")
+    # several commands for each task
+    app.conf.task_queues = {"passing": {"exchange": "passing", "queue_arguments": {"x-expires": 600_000}}}
+    target = CeleryTasks(app, "a.task")
+    with pytest.raises(DeliveryError, match="no such customer") as failed:
+        await target.deliver_many(bodies(4))
+    assert not isinstance(failed.value, TargetAwayError)
+    assert queued(redis_server, "passing") == []
+    await target.deliver_many(bodies(3))
+    await target.close()
+    assert [headers["id"] for headers in queued(redis_server, "passing")] == [id_of(number) for number in range(3)]
+
+
+async def test_what_went_out_before_a_refusal_does_not_go_out_again_with_its_half() -> None:
+    """A broker that is sent one after the other, as RabbitMQ is."""
+    app = app_that_refuses("memory://", {id_of(2)}, "one-by-one")
+    target = CeleryTasks(app, "a.task")
+    with pytest.raises(DeliveryError, match="no such customer"):
+        await target.deliver_many(bodies(4))
+    await target.deliver_many(bodies(2))
+    await target.deliver_many(bodies(1, 3))
+    await target.deliver_many(bodies(1))  # a repeat
+    await target.close()
+    found = []
+    with app.connection_for_read() as connection:
+        waiting = connection.SimpleQueue("one-by-one")
+        while waiting.qsize():
+            found.append(waiting.get(block=False).headers["id"])
+    assert found == [id_of(number) for number in (0, 1, 3, 0)]
+
+
 async def test_a_broker_that_was_gone_is_found_again() -> None:
     server = RedisServer()
     try:

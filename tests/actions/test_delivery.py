@@ -14,8 +14,10 @@ import pytest
 
 from noonbell.actions.delivery import Deliverer, Delivering
 from noonbell.actions.targets import Target, as_target
+from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
-from noonbell.errors import StoreError
+from noonbell.engine.services import Services
+from noonbell.errors import DeliveryError, StoreError
 from noonbell.ports import AuditFilter, ScheduleStore
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -360,8 +362,9 @@ async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World
 class Failing:
     """A store whose verbs fail on demand, before they are done or after."""
 
-    def __init__(self, store: ScheduleStore) -> None:
+    def __init__(self, store: ScheduleStore, kind: type[Exception] = StoreError) -> None:
         self._store = store
+        self._kind = kind
         self.before: dict[str, int] = {}
         self.after: dict[str, int] = {}
 
@@ -379,7 +382,7 @@ class Failing:
     def _fail(self, times: dict[str, int], name: str) -> None:
         if times.get(name, 0) > 0:
             times[name] -= 1
-            raise StoreError(f"{name} failed")
+            raise self._kind(f"{name} failed")
 
 
 @pytest.mark.parametrize("verb", ["claim_streams", "settle_streams", "owned_streams"])
@@ -441,15 +444,132 @@ async def test_a_stop_with_a_broken_store_ends(world: World) -> None:
     assert await world.store.owned_streams(ME) == [1]  # free again when the lane is taken over
 
 
-async def test_a_run_after_one_that_was_cut_off_finds_what_that_left(world: World) -> None:
+async def test_ends_that_cannot_be_written_for_another_reason_are_written_later(world: World) -> None:
+    failing: Any = Failing(world.store, ValueError)
+    failing.before["settle_streams"] = 2
+    await send(world.store, T0, a="1", b="x")
+    deliverer = world.deliverer(store=failing)
+    async with world.running(deliverer):
+        await world.seconds(5)
+        await send(world.store, world.clock.now(), a="2")
+        deliverer.wake()
+        await world.clock.settle()
+        assert sorted(world.inbox.got) == ["1", "2", "x"]
+    assert await world.left() == []
+
+
+async def test_what_a_target_says_can_be_written(world: World) -> None:
+    async def refuse(event: dict[str, Any]) -> None:
+        raise DeliveryError("inbox", "no \udc80")
+
+    world.targets["inbox"] = as_target("inbox", refuse)
+    await send(world.store, T0, a="1")
+    async with world.running(world.deliverer(max_attempts=1)):
+        pass
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert letter.error == "The message did not reach inbox: no \\udc80"
+
+
+# --- cut off ----------------------------------------------------------------------------------------------------------
+
+
+def stuck_at(world: World, last: str) -> None:
+    """Let the target never come back from a message."""
+
+    async def take(event: dict[str, Any]) -> None:
+        if event["is"] == last:
+            await asyncio.Event().wait()
+        world.inbox.got.append(event["is"])
+
+    world.targets["inbox"] = as_target("inbox", take)
+
+
+async def test_what_has_arrived_before_it_was_cut_off_is_not_sent_again(world: World) -> None:
+    stuck_at(world, "4")
+    await send(world.store, T0, a="1234", b="x")
+    services = Services(world.clock, {"delivery": world.deliverer(stop_seconds=0.05).run})
+    services.start()
+    await world.clock.settle()
+    services.cut_off()
+    await services.stop()
+    assert sorted(world.inbox.got) == ["1", "2", "3", "x"]
+    await world.store.take_over(LANE, ME, world.clock.now(), None, stopped=True)
+    (stream,) = (await world.store.claim_streams(LANE, "next", world.clock.now(), 10)).streams
+    assert (stream.attempt, [message.message_id for _, message in stream.messages]) == (0, ["a:scheduled:4"])
+
+
+async def test_what_another_has_taken_over_is_left_to_it(world: World) -> None:
+    stuck_at(world, "2")
     await send(world.store, T0, a="12")
+    task = asyncio.ensure_future(world.deliverer(stop_seconds=0.05).run(asyncio.Event()))
+    await world.clock.settle()
+    await world.store.take_over(LANE, "rescuer", T0)
+    await world.store.claim_streams(LANE, "next", T0, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    first = await world.store.sending(1, "a:scheduled:1")
+    assert first is not None
+    assert (first.owner, first.attempt) == ("next", 1)
 
-    async def stuck(event: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
 
+async def test_what_has_arrived_before_a_fault_of_our_own_is_not_sent_again(world: World) -> None:
+    failing: Any = Failing(world.store, ValueError)
+    stuck_at(world, "3")
+    await send(world.store, T0, a="123")
+    deliverer = world.deliverer(store=failing, stop_seconds=0.05)
+    task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
+    await world.clock.settle()
+    failing.before["claim_streams"] = 1
+    deliverer.wake()
+    with pytest.raises(ValueError, match="claim_streams failed"):
+        await task
+    assert await world.left() == [1]
+
+
+class Counting:
+    """A channel that never comes back from "3", and the desk where it is found."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+        self.written: list[str] = []
+
+    def target(self, name: str) -> ChannelTarget | None:
+        return self if name == "channel:x" else None
+
+    async def deliver(self, body: str) -> None:
+        if (letter := msgspec.json.decode(body)["is"]) == "3":
+            await asyncio.Event().wait()
+        self.counted.append(letter)
+
+    async def turn_over(self) -> None:
+        await asyncio.sleep(0)
+        self.written = [*self.counted]
+
+    async def close(self) -> None: ...
+
+
+async def test_what_a_channel_has_counted_before_it_was_cut_off_is_written(world: World) -> None:
+    desk, how = Counting(), Delivering(stop_seconds=0.05)
+    notices = [OutboxMessage(-7, LANE, f"n{letter}", "channel:x", f'{{"is":"{letter}"}}', T0) for letter in "123"]
+    await world.store.post_messages(notices, T0)
+    deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, desk=desk)
+    task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
+    await world.clock.settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert desk.written == ["1", "2"]
+    assert await world.left() == [1]
+
+
+async def test_a_run_after_one_that_could_not_write_finds_what_that_left(world: World) -> None:
+    await send(world.store, T0, a="12")
+    failing: Any = Failing(world.store)
+    failing.before["settle_streams"] = 1
     inbox = world.targets["inbox"]
-    world.targets["inbox"] = as_target("inbox", stuck)
-    deliverer = world.deliverer()
+    stuck_at(world, "1")
+    deliverer = world.deliverer(store=failing, stop_seconds=0.05)
     cut_off = asyncio.ensure_future(deliverer.run(asyncio.Event()))
     await world.clock.settle()
     cut_off.cancel()

@@ -157,6 +157,7 @@ def test_a_template_without_end_is_refused() -> None:
         ({"type": ""}, "action.type"),
         ({"target": "x"}, "action.target"),
         ({"to": "a\0"}, "action.to"),
+        ({"to": "channel:ops", "type": "flush"}, "action.to"),
     ],
 )
 def test_what_is_no_message_action_is_refused(action: dict[str, Any], field: str) -> None:

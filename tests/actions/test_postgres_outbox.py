@@ -138,6 +138,63 @@ async def test_an_id_that_no_index_holds_is_refused(dsn: str, db: Database) -> N
     assert not isinstance(failed.value, TargetAwayError)
 
 
+_TRIGGER = """
+    CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN IF NEW.event -> 'data' ->> 'text' = 'bad' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER judged BEFORE INSERT ON noonbell_messages FOR EACH ROW EXECUTE FUNCTION judge()
+"""
+_VIEW = """
+    ALTER TABLE noonbell_messages RENAME TO letters;
+    CREATE VIEW noonbell_messages AS SELECT * FROM letters WHERE event -> 'data' ->> 'text' <> 'bad'
+    WITH CHECK OPTION
+"""
+_POLICY = """
+    ALTER TABLE noonbell_messages ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY reading ON noonbell_messages FOR SELECT USING (true);
+    CREATE POLICY writing ON noonbell_messages FOR INSERT WITH CHECK (event -> 'data' ->> 'text' <> 'bad');
+    GRANT INSERT ON noonbell_messages TO {role}
+"""
+
+
+@pytest.fixture
+async def role(dsn: str, db: Database) -> AsyncIterator[str]:
+    """A user who may read the table, and no more."""
+    schema = dsn.rpartition("=")[2]
+    name = f"writer_{schema}"
+    await db.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA {schema} TO {name}")
+    await db.execute(f"GRANT SELECT ON noonbell_messages TO {name}")
+    yield name
+    await db.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(
+    ("judge", "told"),
+    [(_TRIGGER, "not this one"), (_VIEW, "check option"), (_POLICY, "row-level security policy")],
+    ids=["trigger", "view", "policy"],
+)
+async def test_a_row_that_the_database_is_against_is_refused(
+    dsn: str, db: Database, role: str, judge: str, told: str
+) -> None:
+    await db.execute(judge.format(role=role))
+    target = PostgresOutbox(f"{dsn}&role={role}" if judge is _POLICY else dsn)
+    with pytest.raises(DeliveryError, match=told) as failed:
+        await target.deliver_many([*bodies(2), *bodies(1, 2, text="bad")])
+    assert not isinstance(failed.value, TargetAwayError)
+    await target.deliver_many(bodies(2))
+    await target.close()
+    assert await ids(db) == [id_of(0), id_of(1)]
+
+
+async def test_a_grant_that_is_missing_is_waited_for(dsn: str, db: Database, role: str) -> None:
+    target = PostgresOutbox(f"{dsn}&role={role}")
+    with pytest.raises(TargetAwayError, match="permission denied for table"):
+        await target.deliver_many(bodies(1))
+    await db.execute(f"GRANT INSERT ON noonbell_messages TO {role}")
+    await target.deliver_many(bodies(1))
+    await target.close()
+    assert await ids(db) == [id_of(0)]
+
+
 async def test_without_its_table_it_is_away_until_somebody_makes_it(dsn: str, postgres: PostgresServer) -> None:
     target = PostgresOutbox(dsn)
     with pytest.raises(TargetAwayError, match='"noonbell_messages" does not exist'):

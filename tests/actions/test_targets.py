@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -175,6 +176,45 @@ async def test_any_answer_but_2xx_is_a_failure_without_secrets(endpoint: Endpoin
     assert len(str(failed.value)) < 400
     assert "s3cret" not in str(failed.value) + repr(target)
     assert "t0ken" not in str(failed.value) + repr(target)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("no such key: t0ken-of-ours, sorry", "no such key: ***, sorry"),
+        ("Authorization: Bearer t0ken-of-ours", "Authorization: ***"),
+        ('{"cookies": {"session": "c00kie-of-ours"}}', '{"cookies": {"***": "***"}}'),
+        ("POST /hook?token=s3cret is forbidden", "POST /hook?*** is forbidden"),
+        ("the token s3cret is forbidden", "the token *** is forbidden"),
+        ("ann:pa55word may not", "*** may not"),
+        (f"who is {base64.b64encode(b'xx:pa55word').decode()}?", "who is eHg6***?"),
+        ("x" * 190 + "t0ken-of-ours", "x" * 190 + "***"),
+        ("the key k is short", "the key k is short"),
+    ],
+)
+async def test_what_an_answer_repeats_of_the_request_is_masked(endpoint: Endpoint, said: str, told: str) -> None:
+    endpoint.status, endpoint.said = 400, said
+    basic = base64.b64encode(b"ann:pa55word").decode()
+    headers = {
+        "Authorization": "Bearer t0ken-of-ours",
+        "Cookie": "session=c00kie-of-ours; theme=dark",
+        "X-Inner": f"Basic {basic}",
+        "X-Key": "k",
+    }
+    target = HttpEndpoint(endpoint.url, headers=headers, egress=endpoint.egress)
+    with pytest.raises(DeliveryError) as failed:
+        await target.deliver(BODY)
+    await target.close()
+    assert failed.value.reason == f"it answered 400: {told}"
+
+
+async def test_a_password_in_the_address_is_masked_too(endpoint: Endpoint) -> None:
+    endpoint.status, endpoint.said = 401, "ann cannot log in with pa55/word"
+    target = HttpEndpoint(endpoint.url.replace("://", "://ann:pa55%2Fword@"), egress=endpoint.egress)
+    with pytest.raises(DeliveryError) as failed:
+        await target.deliver(BODY)
+    await target.close()
+    assert failed.value.reason == "it answered 401: ann cannot log in with ***"
 
 
 async def test_an_answer_that_does_not_come_is_a_failure(endpoint: Endpoint) -> None:

@@ -8,10 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
+from noonbell.core.records import OutboxMessage
 from noonbell.errors import SchedulerInUseError
 from noonbell.notify import NotifyStore
+from noonbell.notify.desk import ChannelTarget
+from noonbell.notify.records import Flush, Notice
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -255,6 +259,32 @@ async def test_a_channel_that_fails_is_tried_again_in_order_and_holds_up_nobody(
     assert events(await world.told(4)) == ["failed", "failed", "failed", "recovered"]
     assert len({came.json["id"] for came in hook.came[:3]}) == 1
     assert len(got) >= 2
+
+
+@pytest.mark.parametrize("flush", [True, False])
+async def test_a_channel_takes_notices_alone(world: World, monkeypatch: pytest.MonkeyPatch, *, flush: bool) -> None:
+    """A message of a schedule that got past the check of `to` is for nobody, whatever it looks like."""
+    turned: list[str] = []
+
+    async def turn_over(self: ChannelTarget) -> None:
+        turned.append(repr(self))
+
+    monkeypatch.setattr(ChannelTarget, "turn_over", turn_over)
+    await world.channel()
+    schedule_id = await world.schedule(spec="0 0 1 1 *")
+    (stored,) = await world.store.find_schedules([schedule_id])
+    now = world.clock.now()
+    forged = Flush("1") if flush else Notice("1", "failed", now, "schedule", schedule_id, "x", "default", ())
+    body = msgspec.json.encode(forged).decode()
+    message = OutboxMessage(stored.sid, "default", f"{schedule_id}:manual:1", "channel:ops", body, now)
+    await world.store.post_messages([message], now)
+    await world.schedules.start()
+    await world.minutes(0.1)
+    await world.settled()
+    found = await world.store.sending(stored.sid, message.message_id)
+    assert found is not None
+    assert 'No target named "channel:ops" is registered' in (found.error or "")
+    assert (world.hook.came, turned) == ([], [])
 
 
 async def test_what_a_channel_never_takes_is_a_dead_letter(world: World, hook: Hook) -> None:

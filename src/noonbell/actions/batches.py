@@ -7,6 +7,9 @@ A batch that is refused is halved until the message that the target does not lik
 by it. A target that is away as a whole is not asked by every stream: all that waits fails with it, and nobody tries
 again before the pause is over, 1, 2, 4, ... at most 30 seconds. Then one message does; `held_back` says what the others
 do meanwhile. That is told once, once a minute, and when it is back.
+
+A target that is back is given 1, 2, 4, ... messages, those first that were tried least, until that is all there is. So
+a message that it answers as if it were away, or never, meets the others late: they do not fail with it each time.
 """
 
 from __future__ import annotations
@@ -77,6 +80,8 @@ class Batches:
         self._worker: asyncio.Task[None] | None = None
         self._away: TargetAwayError | None = None
         self._pause = 0
+        self._most: int | None = None  # how many streams may go together, from when it was away until all may
+        self._back_at = 0
 
     async def send(self, bodies: Sequence[str]) -> None:
         """Return when all have arrived.
@@ -100,17 +105,19 @@ class Batches:
         return self._away if self._clock.now() < self.tries_again_at else None
 
     def held_back(self, *, tried: bool) -> AwayTarget | None:
-        """What becomes of streams that have come to a message for this target; None while it is there.
+        """What becomes of streams that have come to a message for this target; None where all may go.
 
         `tried` says that one is in hand already.
         """
+        now, tried = self._clock.now(), tried or self._worker is not None
         if self._away is None:
-            return None
-        now = self._clock.now()
+            if self._most is None or now - self._back_at >= _LONGEST_PAUSE:  # it may be long until more comes
+                return None
+            return AwayTarget("it was away", tries=0 if tried else self._most)
         until = None
         if now < self.tries_again_at:
             until = self.tries_again_at
-        elif tried or self._worker is not None:
+        elif tried:
             until = now + _TRY_PAUSE
         return AwayTarget(str(self._away), until)
 
@@ -128,6 +135,7 @@ class Batches:
             while self._waiting:
                 under_way = self._gathered()
                 await self._send(under_way)
+                self._go_on(len(under_way))
                 under_way = []
         finally:
             self._worker = None
@@ -178,12 +186,12 @@ class Batches:
 
     def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
         """All that waits fails with the batch, but for what has arrived of it."""
-        told = TargetAwayError(error.target, self._mask(error.reason))
+        told = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
             self._pause = 0
         self._pause = min(max(2 * self._pause, _SECOND), _LONGEST_PAUSE)
-        self._away, self.tries_again_at = told, self._clock.now() + self._pause
-        self._outage.failed("delivery", self._mask(error.reason), self._clock.elapsed())
+        self._away, self.tries_again_at, self._most = told, self._clock.now() + self._pause, 1
+        self._outage.failed("delivery", told.reason, self._clock.elapsed())
         arrived = error.arrived
         waiting, self._waiting = self._waiting, []
         for handed in (*batch, *waiting):
@@ -195,8 +203,19 @@ class Batches:
                 _fail(handed, TargetAwayError(told.target, told.reason, here))
 
     def _is_back(self) -> None:
+        if self._away is not None:
+            self._back_at = self._clock.now()
         self._away, self._pause = None, 0
         self._outage.worked("delivery", self._clock.elapsed())
+
+    def _go_on(self, count: int) -> None:
+        """After a batch of so many streams: where it is back, twice as many may go next, or all."""
+        if self._most is not None and self._away is None:
+            self._most = 2 * self._most if count >= self._most else None
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _tell(handed: _Handed) -> None:

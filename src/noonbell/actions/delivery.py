@@ -8,7 +8,8 @@ what it has claimed for such a target and goes on when all of it has arrived. Ot
 
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
-goes on. One that was under way each time the process died counts as tried, so it cannot bring the process down forever.
+goes on. A death of the process counts as a try for whatever was next in the streams in hand, begun or claimed ahead, so
+that no message can bring the process down forever.
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
 tried again within half a minute of its coming back. Nor does one die of a target that only another engine of the lane
@@ -18,7 +19,8 @@ At least once: a message is dropped from the outbox after it has arrived, so a c
 so does a delivery that was given up as too slow and arrives all the same. Its CloudEvent has the same `id` then.
 
 `run` needs an engine that is alive: a stream belongs to the engine that has claimed it, and those of a dead one are
-freed by `take_over`. A stop lets what is under way end, for a bounded time, and frees every stream.
+freed by `take_over`. A stop lets what is under way end, for a bounded time, and frees every stream. One that is cut off
+(`run` is cancelled) does the same, in a hurry; where the engine has lost its name the store takes nothing from it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -33,11 +36,11 @@ import msgspec
 
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.restraint import LEAST_ROOM, Restraint
-from noonbell.actions.served import Served, log_failures, told_of_dead
+from noonbell.actions.served import Served, log_failures, told_by, told_of_dead
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.core.records import Delivery, OutboxMessage, Stream
-from noonbell.errors import DeliveryError, HoldLostError, StoreError, TargetAwayError, describe_error
+from noonbell.errors import HoldLostError, StoreError, TargetAwayError, describe_error
 from noonbell.ports import Clock, ScheduleStore, StreamBounds, StreamClaim
 from noonbell.store.outage import outage_of
 
@@ -56,6 +59,9 @@ _STORE_PAUSE: Final = _SECOND // 2
 _SOON: Final = _SECOND // 10
 _LEFT_PAUSE: Final = _SECOND
 _LAST_CHANCES: Final = 3
+# Where it is cut off: for what is under way, and for each step of writing down how far that came.
+_CUT_OFF_SECONDS: Final = 1.0
+_LAST_SECONDS: Final = 2.0
 
 
 class Delivering(msgspec.Struct, frozen=True):
@@ -105,6 +111,7 @@ class Deliverer:
         self._outage = outage_of(store)
         self._wakeup = asyncio.Event()
         self._stopping = False
+        self._cut_off = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._slots = asyncio.Semaphore(self._how.streams)
         self._in_hand: dict[int, Served] = {}
@@ -120,7 +127,7 @@ class Deliverer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop` is set; returns when every stream is free again, as far as the store lets it."""
-        self._stopping = False
+        self._stopping = self._cut_off = False
         self._doubtful = True  # whatever an earlier run under this name has left behind
         watch = asyncio.ensure_future(self._watch(stop))
         try:
@@ -128,7 +135,11 @@ class Deliverer:
                 self._wakeup.clear()
                 wake_at = await self._look()
                 await self._clock.wait(wake_at, self._wakeup)
-            await self._finish()
+            await self._finish(self._how.stop_seconds)
+        except BaseException:
+            self._stopping = self._cut_off = True
+            await self._finish(min(self._how.stop_seconds, _CUT_OFF_SECONDS), _LAST_SECONDS)
+            raise
         finally:
             await self._give_way(watch)
 
@@ -171,6 +182,7 @@ class Deliverer:
         for stream in claim.streams:
             served = self._in_hand[stream.sid] = Served(stream, self._owner, now)
             served.task = asyncio.ensure_future(self._serve(served))
+            served.task.add_done_callback(partial(self._has_ended, served))
         return claim
 
     async def _account_for_claims(self, now: int) -> None:
@@ -183,20 +195,22 @@ class Deliverer:
     # --- delivering -----------------------------------------------------------------------------------------------
 
     async def _serve(self, served: Served) -> None:
-        try:
-            if self._goes_together(served.stream):
-                await self._deliver(served)  # what is under way there is one batch, whatever has gathered behind it
-            else:
-                async with self._slots:
-                    await self._deliver(served)
-                    await self._turn_over(served.stream)
-        finally:
-            # cancelled or not: what has arrived must not be sent again if that can be helped
-            served.delivery.at = self._clock.now()
-            if self._is_in_hand(served):
-                self._ended.append(served)
-                if self._settling is None:
-                    self._settling = asyncio.ensure_future(self._settle())
+        if self._goes_together(served.stream):
+            await self._deliver(served)  # what is under way there is one batch, whatever has gathered behind it
+            return
+        async with self._slots:
+            try:
+                await self._deliver(served)
+            finally:  # cancelled, too: what has arrived so far leaves the outbox
+                await self._turn_over(served.stream)
+
+    def _has_ended(self, served: Served, _: asyncio.Task[None]) -> None:
+        """Cancelled or not: what has arrived must not be sent again if that can be helped."""
+        served.delivery.at = self._clock.now()
+        if self._is_in_hand(served):
+            self._ended.append(served)
+            if self._settling is None:
+                self._settling = asyncio.ensure_future(self._settle())
 
     async def _deliver(self, served: Served) -> None:
         """Deliver in order, up to the first that fails."""
@@ -207,27 +221,29 @@ class Deliverer:
                 if self._stopping or self._clock.now() - began > _LONGEST_TURN:
                     return
                 if batches is None:
-                    await self._one_by_one(served, part)
+                    await self._alone(served, *part[0])
                 else:
                     await self._together(served, part, batches)
                 if served.failed is not None:
                     return
 
-    async def _one_by_one(self, served: Served, part: Sequence[Numbered]) -> None:
-        for number, message in part:
-            if self._restraint.leaves_to_others(message):
-                served.failed, served.away, served.delivery.error = message, True, "it is not known here"
-                return
-            attempt = self._tried(served)
-            error = await self._try(message, attempt)
-            if error is not None:
-                served.failed = message
-                self._give_up(served.delivery, number, attempt + 1, error)
-                return
+    async def _alone(self, served: Served, number: int, message: OutboxMessage) -> None:
+        if self._restraint.leaves_to_others(message):
+            served.failed, served.away, served.delivery.error = message, True, "it is not known here"
+            return
+        attempt = self._tried(served)
+        error = await self._try(message, attempt)
+        if error is None:
             self._has_arrived(served, [(number, message)])
+            return
+        served.failed = message
+        self._give_up(served.delivery, number, attempt + 1, error)
 
     async def _together(self, served: Served, part: Sequence[Numbered], batches: Batches) -> None:
-        """All at once, with those of other streams; where one is refused, those of this stream one by one."""
+        """All at once, with those of other streams; where one is refused, those of this stream one after the other.
+
+        Those as well by way of the batches, which know that the target is away, or busy with others.
+        """
         try:
             await batches.send([message.body for _, message in part])
         except TargetAwayError as error:
@@ -236,12 +252,13 @@ class Deliverer:
             served.failed, served.away = part[error.arrived][1], True
             served.delivery.error, served.delivery.wake_at = str(error), batches.tries_again_at
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            if len(part) > 1:
-                await self._one_by_one(served, part)
+            if len(part) == 1:
+                served.failed = part[0][1]
+                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told_by(error, self._mask))
                 return
-            served.failed = part[0][1]
-            told = self._mask(str(error)) if isinstance(error, DeliveryError) else describe_error(error, self._mask)
-            self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told)
+            for one in part:
+                if served.failed is None and not self._stopping:
+                    await self._together(served, [one], batches)
         else:
             self._has_arrived(served, part)
 
@@ -257,9 +274,10 @@ class Deliverer:
     def _goes_together(self, stream: Stream) -> bool:
         return all(self._batches_of(name) is not None for name in {message.target for _, message in stream.messages})
 
-    def _target_of(self, name: str) -> Target | None:
+    def _target_of(self, name: str, sid: int = -1) -> Target | None:
+        """The target of this name, for a message of this stream; the desk's own streams have negative numbers."""
         target = self._targets.get(name)
-        return self._desk.target(name) if target is None and self._desk is not None else target
+        return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
 
     def _batches_of(self, name: str) -> Batches | None:
         """What gathers messages for this target; None where it takes one at a time."""
@@ -273,7 +291,7 @@ class Deliverer:
         return made
 
     async def _turn_over(self, stream: Stream) -> None:
-        channel = None if self._desk is None else self._desk.target(stream.messages[0][1].target)
+        channel = None if self._desk is None or stream.sid >= 0 else self._desk.target(stream.messages[0][1].target)
         if channel is not None:
             try:
                 await channel.turn_over()
@@ -289,9 +307,8 @@ class Deliverer:
 
     async def _try(self, message: OutboxMessage, attempt: int) -> str | None:
         """One attempt; returns what went wrong."""
-        target = self._target_of(message.target)
-        # whatever takes many at once calls no code of the program, and tries that met it away count as well
-        if attempt >= self._how.max_attempts and not isinstance(target, BatchTarget):
+        target = self._target_of(message.target, message.sid)
+        if attempt >= self._how.max_attempts:
             return f"it was under way {attempt} times when the process ended; it is not tried again"
         if target is None:
             known = ", ".join(sorted(self._targets)) or "none"
@@ -306,10 +323,8 @@ class Deliverer:
             return describe_error(cancelled, self._mask)
         except TimeoutError as error:
             return f"it took longer than {seconds:g} s" if limit.expired() else describe_error(error, self._mask)
-        except DeliveryError as error:
-            return self._mask(str(error))
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            return describe_error(error, self._mask)
+            return told_by(error, self._mask)
         return None
 
     def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
@@ -334,11 +349,13 @@ class Deliverer:
                         await self._write(ended)
                 else:
                     await self._write(ended)
-            except StoreError as error:
+            except Exception as error:
                 _heed_cancelling()
                 failures += 1
                 self._ended = ended + self._ended
-                if self._stopping and failures >= _LAST_CHANCES:
+                if failures == 1 and not isinstance(error, StoreError):
+                    logger.exception("Deliveries could not be recorded; that is tried again")
+                if self._stopping and failures >= (1 if self._cut_off else _LAST_CHANCES):
                     logger.error("Deliveries could not be recorded and may be repeated: %s", error)  # noqa: TRY400 - the cause is in the message
                     break
                 told = f"{len(ended)} deliveries could not be recorded: {error}"
@@ -363,17 +380,20 @@ class Deliverer:
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def _finish(self) -> None:
-        """Let what is under way end, cancel what takes too long, and write down how far each stream came."""
+    async def _finish(self, seconds: float, patience: float | None = None) -> None:
+        """Let what is under way end, cancel what takes too long, and write down how far each stream came.
+
+        `patience` bounds, in seconds, the wait for those that were cancelled, and for the store.
+        """
         tasks = {served.task for served in self._in_hand.values() if served.task is not None}
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._how.stop_seconds)
+            _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late)
+                await asyncio.wait(late, timeout=patience)
         if self._settling is not None:
-            await self._settling
+            await asyncio.wait([self._settling], timeout=patience)
 
     async def _give_way(self, watch: asyncio.Task[None]) -> None:
         """End whatever is left, written down or not, and close the targets."""

@@ -38,6 +38,8 @@ from noonbell.errors import ScheduleInvalidError
 
 EXAMPLE: Final = '{"kind": "message", "to": "orders"}'
 DEFAULT_TARGET: Final = "default"
+# What the names of channels begin with, which notices alone are sent to.
+CHANNEL_PREFIX: Final = "channel:"
 DEFAULT_TYPE: Final = "noonbell.message"
 DEEPEST: Final = 50
 PLACEHOLDERS: Final = ("scheduled_for", "schedule_id", "run_id", "name")
@@ -53,6 +55,9 @@ def check_message(action: Mapping[str, Any]) -> dict[str, Any]:
     """The action in the form that is stored."""
     known_only(action, ("kind", "to", "type"), EXAMPLE)
     checked = {"kind": "message", "to": text("action.to", action.get("to", DEFAULT_TARGET))}
+    if checked["to"].startswith(CHANNEL_PREFIX):
+        right = 'must name a target, such as "orders"; a channel is told by the rules that name it, not by messages'
+        raise ScheduleInvalidError("action.to", checked["to"], right)
     if action.get("type") is not None:
         checked["type"] = text("action.type", action["type"])
     return checked

@@ -1,7 +1,7 @@
 """What the deliverer does not ask the store for: more bytes than it wants in hand, and what it could not deliver now.
 
 A target that is away is tried by one message, once its pause is over; what else is for it stays in the outbox, unread,
-until it answers. See `batches` for the pauses.
+until it answers, and then comes in ever larger claims. See `batches` for the pauses.
 
 A target that this engine does not know may be known to another engine of the lane, one with other settings or another
 version: streams that have come to such a message are left to the others, as they are, for the first minute of the

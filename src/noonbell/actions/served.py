@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from noonbell.actions.callback import schedule_of
 from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
+from noonbell.errors import DeliveryError, describe_error
 
 logger = logging.getLogger("noonbell.delivery")
 
@@ -30,6 +32,12 @@ class Served:
         self.failed: OutboxMessage | None = None
         self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
         self.task: asyncio.Task[None] | None = None
+
+
+def told_by(error: Exception, mask: Callable[[str], str]) -> str:
+    """What went wrong, without secrets and safe to write; a DeliveryError says by itself what it is."""
+    told = describe_error(error, mask)
+    return told.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else told
 
 
 def told_of_dead(served: Served) -> AuditEvent | None:

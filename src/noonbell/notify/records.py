@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from noonbell.actions.message import CHANNEL_PREFIX
 from noonbell.core.records import Document
 from noonbell.ports import DocumentStore, ScheduleStore
 
 CHANNEL: Final = "channel"
 RULE: Final = "rule"
 STATE: Final = "channel_state"
-TARGET_PREFIX: Final = "channel:"
+TARGET_PREFIX: Final = CHANNEL_PREFIX
 
 Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"]
 EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow")

@@ -6,7 +6,8 @@ apart: a task that must not be done twice compares `self.request.id`.
 Celery's client blocks, so it works in a thread, one at a time for each target, on a connection that is this target's
 alone. Its own retries are off: a message that the broker has not taken stays in the outbox and is sent again from
 there. With Redis as the broker what is sent together goes in one pipeline (kombu 5.7 and newer); other brokers are sent
-one after the other, and RabbitMQ confirms each.
+one after the other, and RabbitMQ confirms each. Where one of those is refused, what went before it has arrived: it is
+remembered, and passed over when it comes again without the one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER: Final = 500
 
-# What kombu and brokers call a message that cannot be written, or is too large: the next one may be well.
-_REFUSED: Final = frozenset({"EncodeError", "SerializationError", "ContentTooLarge", "PreconditionFailed"})
+# What kombu calls a failure of the broker beside the kinds that a transport lists for itself.
+_AWAY: Final = frozenset({"OperationalError", "BatchPublishError"})
+# What brokers and their clients call a message that is too large, or cannot be written: the next one may be well.
+_REFUSED: Final = frozenset({"ContentTooLarge", "PreconditionFailed", "DataError"})
+# Nothing goes out before all of a batch can: what it is made of is bounded elsewhere.
+_WHOLE_BATCH: Final = 1 << 30
 
 Arguments = Literal["event", "data", "kwargs"]
 ARGUMENTS: Final = get_args(Arguments)
@@ -81,6 +86,7 @@ class CeleryTasks:
         self._made: Celery | None = None
         self._producer: Any = None
         self._busy = False
+        self._sent: set[str] = set()  # tasks that went out with one that was refused, and have not come again yet
 
     def __repr__(self) -> str:
         where = masked(self._app) if isinstance(self._app, str) else f"the app {self._app.main}"
@@ -139,25 +145,32 @@ class CeleryTasks:
         producer = self._producer
         at_once = hasattr(producer, "batch") and hasattr(producer.channel, "create_publish_batch")
         try:
-            with producer.batch(len(tasks)) if at_once else contextlib.nullcontext():
+            with producer.batch(_WHOLE_BATCH) if at_once else contextlib.nullcontext():
                 for task in tasks:
-                    self._celery().send_task(
-                        task.name,
-                        args=task.args,
-                        kwargs=task.kwargs,
-                        task_id=task.task_id,
-                        queue=self._queue,
-                        producer=producer,
-                        retry=False,
-                        ignore_result=not self._results,
-                        add_to_parent=False,
-                    )
+                    if task.task_id not in self._sent:
+                        self._send_one(task, producer)
                     arrived += not at_once
         except Exception as error:  # noqa: BLE001 - what kinds there are is the transport's affair
+            away = _is_away(error, producer.__connection__)
             self._drop()
-            if isinstance(error, TypeError | ValueError) or type(error).__name__ in _REFUSED:
-                raise DeliveryError(repr(self), self._told(error)) from None
-            raise TargetAwayError(repr(self), self._told(error), arrived) from None
+            if away:
+                raise TargetAwayError(repr(self), self._told(error), arrived) from None
+            self._sent.update(task.task_id for task in tasks[:arrived])
+            raise DeliveryError(repr(self), self._told(error)) from None
+        self._sent.difference_update(task.task_id for task in tasks)
+
+    def _send_one(self, task: _Task, producer: Any) -> None:
+        self._celery().send_task(
+            task.name,
+            args=task.args,
+            kwargs=task.kwargs,
+            task_id=task.task_id,
+            queue=self._queue,
+            producer=producer,
+            retry=False,
+            ignore_result=not self._results,
+            add_to_parent=False,
+        )
 
     def _connect(self) -> None:
         if self._producer is not None:
@@ -208,6 +221,16 @@ def _require_names(task: object) -> None:
             require_text(f"task.{kind}", name)
     elif not isinstance(task, str) or not task.strip():
         raise ScheduleInvalidError("task", task, "must be a name, or a table from the types of events to names")
+
+
+def _is_away(error: Exception, connection: Any) -> bool:
+    """Whether it was the broker or the way to it, and any other task would have failed as well."""
+    names = {type(error).__name__, type(error.__cause__).__name__}
+    # kombu's list for Redis has KeyError in it, for the sake of consumers; here that is a router's, or an exchange's
+    if names & _REFUSED or isinstance(error, LookupError) or isinstance(error.__cause__, LookupError):
+        return False
+    listed = connection.connection_errors + connection.channel_errors + connection.recoverable_connection_errors
+    return bool(names & _AWAY) or isinstance(error, (OSError, *listed))
 
 
 def _deadlines(transport: object, seconds: float) -> dict[str, Any]:

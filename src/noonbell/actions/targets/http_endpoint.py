@@ -1,16 +1,29 @@
-"""An HTTP endpoint as a target."""
+"""An HTTP endpoint as a target.
+
+What it answers to a message that it refuses is told, cut short, to everybody who may see the schedule. Values of
+headers and of the address that it repeats are masked there, as far as they are long enough to be secrets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Final
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from noonbell.actions.egress import Egress, HttpClient, Outgoing
+from noonbell.actions.secrets.masking import Masker
+from noonbell.actions.secrets.records import check_value
 from noonbell.actions.targets.protocol import masked, require_address, require_seconds
-from noonbell.errors import DeliveryError, NoonbellError, ScheduleInvalidError
+from noonbell.errors import DeliveryError, NoonbellError, ScheduleInvalidError, SecretInvalidError
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 _LONGEST_EXCERPT: Final = 200
+# More than is shown: mask first, then cut.
+_LONGEST_READ: Final = 4_096
+_BETWEEN: Final = re.compile(r"[\s,;=\"]+")
 
 
 class HttpEndpoint:
@@ -48,7 +61,7 @@ class HttpEndpoint:
             body=body.encode(),
             total_seconds=self._timeout,
             connect_seconds=min(self._timeout, 10.0),
-            body_limit=_LONGEST_EXCERPT,
+            body_limit=_LONGEST_READ,
         )
         if self._client is None:
             try:
@@ -60,13 +73,60 @@ class HttpEndpoint:
         except NoonbellError as error:
             raise DeliveryError(repr(self), str(error)) from error
         if not 200 <= answer.status < 300:
-            said = answer.body.decode("utf-8", "backslashreplace")[:_LONGEST_EXCERPT].strip()
+            told = self._masker.data(answer.body, cut=answer.cut)
+            said = told.decode("utf-8", "backslashreplace")[:_LONGEST_EXCERPT].strip()
             raise DeliveryError(repr(self), f"it answered {answer.status}{': ' + said if said else ''}")
+
+    @cached_property
+    def _masker(self) -> Masker:
+        return Masker(_long_enough(_secrets_of(self._url, self._headers)))
 
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+def _secrets_of(url: str, headers: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What may be secret in a request: values of headers, of the query, user and password; whole and in their parts."""
+    for _, value in headers:
+        scheme, _, credentials = value.strip().partition(" ")
+        yield from (value, credentials, *_BETWEEN.split(credentials if scheme.isalpha() else value))
+        if scheme.lower() == "basic":
+            yield from _pair(_unpacked(credentials))
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return  # nothing is sent there
+    yield from (parts.query, unquote_plus(parts.query))
+    for piece in parts.query.split("&"):
+        name, _, value = piece.partition("=")
+        yield from (value or name, unquote_plus(value or name))
+    userinfo = parts.netloc.rpartition("@")[0]
+    for piece in _pair(userinfo):
+        yield from (piece, unquote(piece))
+
+
+def _pair(userinfo: str) -> tuple[str, str, str]:
+    user, _, password = userinfo.partition(":")
+    return userinfo, user, password
+
+
+def _unpacked(credentials: str) -> str:
+    try:
+        return base64.b64decode(credentials).decode()
+    except ValueError:
+        return ""
+
+
+def _long_enough(values: Iterable[str]) -> Iterator[str]:
+    """Those that can be masked: shorter ones turn up in ordinary text."""
+    for value in values:
+        try:
+            check_value(value)
+        except SecretInvalidError:
+            continue
+        yield value
 
 
 def _require_texts(headers: object) -> None:

@@ -32,8 +32,10 @@ DEFAULT_TABLE: Final = "noonbell_messages"
 
 _LONGEST_CHANNEL: Final = 63
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-# Classes of SQLSTATE that are about a value: data that does not fit, constraints of the table, limits of the server.
-_REFUSED: Final = ("22", "23", "54")
+# Classes of SQLSTATE that any message would meet: the connection, the transaction, the user, the database, the table or
+# the statement, resources and state of the server. All others are about a row, also what a trigger makes up.
+_AWAY: Final = ("08", "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
+_DENIED: Final = "42501"
 
 
 class _Event(msgspec.Struct):
@@ -70,6 +72,18 @@ def _quoted(table: object) -> str:
             "table", table, "must be a name of small letters, digits and _, such as noonbell_messages or app.messages"
         )
     return str(table)
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether any other message would have failed as well."""
+    state = getattr(error, "sqlstate", None)
+    if not isinstance(state, str):
+        return not isinstance(error, ValueError)  # the driver's word for a value that it cannot send
+    if state == _DENIED:
+        # A missing grant, or a policy that is against this row: the server has one code for both, and says it in its
+        # own language, but names the function that found it.
+        return str(getattr(error, "server_source_function", "")).startswith("aclcheck")
+    return state.startswith(_AWAY)
 
 
 class PostgresOutbox:
@@ -141,8 +155,7 @@ class PostgresOutbox:
             await db.execute(sql, *values)
         except Exception as error:  # noqa: BLE001 - what kinds there are is the driver's affair
             told = f"{type(error).__name__}: {cleaned(str(error), self._url)}"
-            # a ValueError is the driver's word for a value that it cannot send
-            if str(getattr(error, "sqlstate", "")).startswith(_REFUSED) or isinstance(error, ValueError):
+            if not _is_away(error):
                 raise DeliveryError(repr(self), told) from None
             self._drop()
             raise TargetAwayError(repr(self), told) from None
