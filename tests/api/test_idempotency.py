@@ -12,15 +12,22 @@ import pytest
 
 from noonbell.api.app import create_app
 from noonbell.api.idempotency import KIND
+from noonbell.api.models.schedules import MOST_AT_ONCE
 from noonbell.bootstrap import build
 from noonbell.core.records import Document
-from noonbell.ports import DocumentStore
+from noonbell.errors import StoreUnavailableError
+from noonbell.ports import DocumentStore, ScheduleStore
 from noonbell.testing import ManualClock
 from tests.api.conftest import Client, settings_for
 
 URL = "/api/v1/schedules"
+BULK = "/api/v1/bulk/schedules"
+QUIET = "/api/v1/quiet-hours"
+RULES = "/api/v1/rules"
 BODY = {"type": "cron", "spec": "0 9 * * *", "action": {"kind": "callback", "name": "report"}}
 KEY = {"Idempotency-Key": "k"}
+CHANNEL = {"name": "c", "kind": "webhook", "config": {"url": "https://example.com/"}}
+WINDOWS = [{"weekdays": [1], "from": "22:00", "to": "23:00", "timezone": "UTC"}]
 
 
 class Timed(NamedTuple):
@@ -55,12 +62,55 @@ async def timed(tmp_path: Path) -> AsyncIterator[Timed]:
 
 MADE: list[tuple[str, dict[str, Any]]] = [
     (URL, BODY),
-    ("/api/v1/bulk/schedules", {"schedules": [BODY, BODY]}),
+    (BULK, {"schedules": [BODY, BODY]}),
     ("/api/v1/monitors", {"name": "b", "type": "interval", "spec": 60}),
-    ("/api/v1/channels", {"name": "c", "kind": "webhook", "config": {"url": "https://example.com/"}}),
-    ("/api/v1/quiet-hours", {"name": "q", "windows": [
-        {"weekdays": [1], "from": "22:00", "to": "23:00", "timezone": "UTC"}]}),
-]  # fmt: skip
+    ("/api/v1/channels", CHANNEL),
+    (QUIET, {"name": "q", "windows": WINDOWS}),
+    (RULES, {"name": "r", "on": ["failed"], "channels": ["told"]}),
+]
+# the same, with an id that the caller chooses
+CHOSEN: list[tuple[str, dict[str, Any]]] = [
+    (URL, BODY | {"schedule_id": "mine"}),
+    (BULK, {"schedules": [BODY | {"schedule_id": "mine"}]}),
+    ("/api/v1/monitors", {"monitor_id": "mine", "name": "b", "type": "interval", "spec": 60}),
+    ("/api/v1/channels", CHANNEL | {"channel_id": "mine"}),
+    (QUIET, {"policy_id": "mine", "name": "q", "windows": WINDOWS}),
+    (RULES, {"rule_id": "mine", "name": "r", "on": ["failed"], "channels": ["told"]}),
+]
+# which verb of the store makes it; documents are put
+VERBS = {URL: "create_schedules", BULK: "create_schedules", QUIET: "put_quiet_hours"}
+
+
+async def prepare(timed: Timed, path: str) -> None:
+    if path == RULES:
+        channel = CHANNEL | {"channel_id": "told"}
+        assert (await timed.client.write.post("/api/v1/channels", json=channel)).status_code == 201
+
+
+def dying(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies when it is about to keep the answer."""
+    put = timed.store.put_documents
+
+    async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
+        if any(write.kind == KIND and '"answer":{' in write.body for write in writes):
+            raise SystemError("the power is gone")
+        return await put(writes, at, audits)
+
+    monkeypatch.setattr(timed.store, "put_documents", die, raising=False)
+
+
+def failing(timed: Timed, monkeypatch: pytest.MonkeyPatch, verb: str, *, committed: bool) -> None:
+    """A verb of the store fails, and what it was to write is there or not."""
+    work = getattr(timed.store, verb)
+
+    async def fail(*given: Any, **named: Any) -> Any:
+        other = verb == "put_documents" and given[0][0].kind not in ("monitor", "channel", "rule")
+        done = await work(*given, **named) if other or committed else None
+        if other:
+            return done
+        raise StoreUnavailableError("The connection was lost")
+
+    monkeypatch.setattr(timed.store, verb, fail, raising=False)
 
 
 @pytest.mark.parametrize(("path", "body"), MADE)
@@ -68,14 +118,8 @@ async def test_a_crash_before_the_answer_was_kept(
     timed: Timed, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
 ) -> None:
     """It was created, and the process died before that was written down: the repeat finds it."""
-    put = timed.store.put_documents
-
-    async def dying(writes: Any, at: int, audits: Any = ()) -> list[Document]:
-        if any(write.kind == KIND and '"answer":{' in write.body for write in writes):
-            raise SystemError("the power is gone")
-        return await put(writes, at, audits)
-
-    monkeypatch.setattr(timed.store, "put_documents", dying, raising=False)
+    await prepare(timed, path)
+    dying(timed, monkeypatch)
     assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 500
     monkeypatch.undo()
     listing = URL if "bulk" in path else path
@@ -90,6 +134,98 @@ async def test_a_crash_before_the_answer_was_kept(
     replayed = await timed.client.write.post(path, json=body, headers=KEY)
     assert replayed.headers["idempotency-replayed"] == "true"
     assert replayed.json() == again.json()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(("path", "body"), MADE)
+async def test_a_database_that_has_not_said_whether_it_committed(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], *, committed: bool
+) -> None:
+    """What was made is found by the repeat, and what was not is made by it."""
+    await prepare(timed, path)
+    failing(timed, monkeypatch, VERBS.get(path, "put_documents"), committed=committed)
+    assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 503
+    monkeypatch.undo()
+    listing, many = (URL, 2) if path == BULK else (path, 1)
+    before = await listed(timed, listing)
+    assert len(before) == (many if committed else 0)
+    assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 409
+    await timed.clock.advance(timedelta(seconds=61))
+    again = await timed.client.write.post(path, json=body, headers=KEY)
+    assert again.status_code == 201, again.text
+    after = await listed(timed, listing)
+    assert after == before if committed else len(after) == many
+
+
+@pytest.mark.parametrize("overlap", ["allow", "coalesce"])
+@pytest.mark.parametrize("trouble", ["died", "committed", "not committed"])
+async def test_a_run_is_asked_for_once(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch, overlap: str, trouble: str
+) -> None:
+    """However the first attempt ends, the repeat answers with its run, or asks for one where there is none."""
+    made = (await timed.client.write.post(URL, json=BODY | {"overlap": overlap})).json()["schedule_id"]
+    path = f"{URL}/{made}/trigger"
+    if trouble == "died":
+        dying(timed, monkeypatch)
+    else:
+        failing(timed, monkeypatch, "ask", committed=trouble == "committed")
+    assert (await timed.client.write.post(path, headers=KEY)).status_code in (500, 503)
+    monkeypatch.undo()
+    assert (await timed.client.write.post(path, headers=KEY)).status_code == 409
+    await timed.clock.advance(timedelta(seconds=61))
+    again = await timed.client.write.post(path, headers=KEY)
+    assert again.status_code == 202, again.text
+    (live,) = await cast("ScheduleStore", timed.store).read_ledger("live", None, 10)
+    assert int(again.json()["run_id"].rpartition(":")[2]) in live
+    replayed = await timed.client.write.post(path, headers=KEY)
+    assert replayed.headers["idempotency-replayed"] == "true"
+    assert replayed.json() == again.json()
+
+
+@pytest.mark.parametrize(("path", "body"), CHOSEN)
+async def test_what_was_there_before_is_not_taken_for_the_request_s_own(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    await prepare(timed, path)
+    assert (await timed.client.write.post(path, json=body)).status_code == 201
+    await timed.clock.advance(timedelta(seconds=1))
+    put = timed.store.put_documents
+
+    async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
+        done = await put(writes, at, audits)
+        if any(write.kind == KIND for write in writes):
+            raise SystemError("the power is gone")  # it was begun, and no more
+        return done
+
+    monkeypatch.setattr(timed.store, "put_documents", die, raising=False)
+    assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 500
+    monkeypatch.undo()
+    await timed.clock.advance(timedelta(seconds=61))
+    again = await timed.client.write.post(path, json=body, headers=KEY)
+    assert again.status_code in (409, 422)
+    assert "is taken" in again.json()["detail"]
+
+
+async def test_a_one_shot_that_is_over_when_the_request_comes_again(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = BODY | {"type": "one_shot", "spec": "2026-03-02T12:00:30Z"}
+    dying(timed, monkeypatch)
+    assert (await timed.client.write.post(URL, json=body, headers=KEY)).status_code == 500
+    monkeypatch.undo()
+    (made,) = await listed(timed)
+    await timed.clock.advance(timedelta(seconds=61))
+    again = await timed.client.write.post(URL, json=body, headers=KEY)
+    assert again.status_code == 201, again.text
+    assert again.json()["schedule_id"] == made["schedule_id"]
+
+
+async def test_as_many_as_go_together_are_created_or_none(timed: Timed) -> None:
+    assert (await timed.client.write.post(URL, json=BODY | {"name": "taken"})).status_code == 201
+    many = [BODY] * (MOST_AT_ONCE - 1) + [BODY | {"name": "taken"}]
+    refused = await timed.client.write.post(BULK, json={"schedules": many}, headers=KEY)
+    assert (refused.status_code, refused.json()["field"]) == (409, "name")
+    assert [one["name"] for one in await listed(timed)] == ["taken"]
 
 
 async def test_a_key_is_good_for_a_day(timed: Timed) -> None:

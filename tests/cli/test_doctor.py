@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
 from tests.cli.conftest import At, Served
 
@@ -73,6 +75,26 @@ def test_settings_and_egress_that_cannot_be(local: At) -> None:
     assert findings(local, healthy=False)["egress"]["level"] == "wrong"
     local.environment["NOONBELL_PORT"] = "many"
     assert findings(local, healthy=False)["settings"]["level"] == "wrong"
+
+
+@pytest.mark.parametrize("place", ["server", "store"])
+def test_a_lane_that_no_engine_serves(served: Served, tmp_path: Path, place: str) -> None:
+    store = f"sqlite:///{tmp_path / 'service' / 'service.db'}"
+
+    async def make() -> None:
+        async with Schedules(store, lane="end of month") as schedules:
+            for enabled in (True, True, False):
+                await schedules.create(
+                    type="cron", spec="0 9 1 * *", action={"kind": "callback", "name": "report"}, enabled=enabled
+                )
+
+    asyncio.run(make())
+    found = (served if place == "server" else At(NOONBELL_STORE=store)).data("doctor")["findings"]
+    lanes = [one for one in found if one["what"] == "lanes"]
+    assert lanes[0]["told"].startswith("default has been up for ")
+    told = "no engine of end of month is up: nothing that is due there runs; schedules of it: 2"
+    do = "noonbell worker --lane 'end of month' runs what is due"
+    assert lanes[1:] == [{"what": "lanes", "level": "warning", "told": told, "do": do}]
 
 
 def test_a_service(served: Served) -> None:

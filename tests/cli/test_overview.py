@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from noonbell.cli.backend.protocol import EngineUp
-from noonbell.cli.doctor import _told_lanes
+from noonbell.cli.doctor import Lanes, told_lanes
 from noonbell.cli.overview import Look, drawn
 from noonbell.cli.place import Place
 
@@ -49,7 +49,13 @@ def test_of_many_engines_the_first_are_shown_and_the_others_counted() -> None:
 
 def test_the_doctor_names_the_processes_of_each_host() -> None:
     place = Place("sqlite:///x.db", None, as_json=False, now=NOW)
-    (found,) = _told_lanes([engine(1), engine(2), engine(3, "bob")], place)
+    (found,) = told_lanes(Lanes([engine(1), engine(2), engine(3, "bob")], {"default": 5}, more=False), place)
     assert found.told == "default has been up for 5 min, by 3 engines (ada, processes 1, 2; bob, process 3)"
-    (found,) = _told_lanes([engine(1, host=None)], place)
+    (found,) = told_lanes(Lanes([engine(1, host=None)], {}, more=False), place)
     assert found.told == "default has been up for 5 min, by an engine"
+
+
+def test_the_doctor_says_that_not_all_schedules_were_looked_at() -> None:
+    place = Place("sqlite:///x.db", None, as_json=False, now=NOW)
+    _, found = told_lanes(Lanes([engine(1)], {"default": 2_000, "reports": 1_000}, more=True), place)
+    assert (found.level, found.told.rpartition("; ")[2]) == ("warning", "schedules of it: at least 1000")

@@ -1,20 +1,23 @@
-"""SIGTERM with long runs in hand: they are handed back by the service itself, not found by the next start."""
+"""SIGTERM with long runs in hand: service and worker hand them back themselves; no next start has to find them."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from noonbell import Schedules
 from noonbell.actions.callback import run_id
 from noonbell.core.crashes import CUT_OFF
 from noonbell.store.sqlite import SqliteStore
-from tests.service.conftest import PATIENCE, served
+from tests.service.conftest import PATIENCE, command, environment, served
 from tests.service.test_serve import API, eventually
 
 
@@ -104,3 +107,48 @@ async def test_what_runs_at_a_stop_is_handed_back(tmp_path: Path, signals: int) 
                 again = eventually(lambda one=one: running(client.get(f"{API}/runs/{one}").json()))  # type: ignore[misc]  # a name bound by its default
                 assert again["attempts"] == 2
             service.process.kill()
+
+
+@contextlib.contextmanager
+def working(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker that is up; it is killed at the end if nobody has stopped it."""
+    with subprocess.Popen(
+        command("worker", "--json", *arguments), cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["lane"] == "default"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_a_worker_hands_back_as_the_service_does(tmp_path: Path, signals: int) -> None:
+    begun, store = tmp_path / "begun", f"sqlite:///{tmp_path / 'worker.db'}"
+    action = {"kind": "command", "argv": ["/bin/sh", "-c", f"echo x >> {begun}; exec sleep 3600"]}
+    async with Schedules(store, commands=True) as schedules:
+        for schedule_id, at_most_once in (("slow-command", False), ("slow-once", True)):
+            await schedules.create(
+                schedule_id=schedule_id, name=schedule_id, type="interval", spec="1", action=action,
+                at_most_once=at_most_once,
+            )  # fmt: skip
+    seconds = "0.5" if signals == 1 else "600"
+    with working(tmp_path, "--store", store, "--command", "/bin/sh", "--shutdown-seconds", seconds) as worker:
+        assert worker.stderr is not None
+        eventually(lambda: begun.exists() and begun.read_text() == "x\nx\n")
+        worker.send_signal(signal.SIGTERM)
+        log = ""
+        while "Stopping: runs have" not in log:
+            log += (line := worker.stderr.readline())
+            assert line, log
+        if signals == 2:
+            worker.send_signal(signal.SIGTERM)
+        log += worker.stderr.read()
+        assert worker.wait(PATIENCE) == 0, log
+    assert "2 runs were cut off by the stop; 1 of them start again" in log, log
+    assert "Traceback" not in log
+    left, _ = await left_in(tmp_path / "worker.db")
+    cut = (1, "unknown", CUT_OFF)
+    assert left == {"slow-command": ([("queued", 0, None)], [], [cut]), "slow-once": ([], ["unknown"], [cut])}

@@ -8,14 +8,17 @@ answer, with `Idempotency-Replayed: true`. Another body under the same key is re
 while the first is under way (409). A key belongs to the team, the caller and the address that it is used with. Only
 answers of success are kept: after a refusal the same key may be tried again.
 
-What is created gets an id that is chosen and written down before it is created. So if the process dies between the
-creation and the kept answer, the repeat finds what is there instead of creating it again.
+What is created gets an id that is chosen and written down before it is created, and a run that is asked for is for the
+instant at which the request was first begun. So if the process dies before the answer is kept, or the database has not
+said whether it has committed, the repeat finds what is there instead of making it again. It may come a minute later:
+by then nothing of the first attempt is under way.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -26,7 +29,8 @@ from noonbell.api.models.base import Told
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
 from noonbell.core.records import Document, DocumentWrite
-from noonbell.errors import DocumentConflictError
+from noonbell.errors import DocumentConflictError, NoonbellError, StoreError, TimelineError
+from noonbell.ledger.reading import moment
 from noonbell.ports import DocumentStore
 from noonbell.schedules.changes import new_ids
 
@@ -59,16 +63,25 @@ class _Kept(msgspec.Struct, frozen=True):
     new_id: str  # of what is created
     begun_at: int
     answer: Answer | None = None
+    first_at: int = 0  # when the first attempt was begun; 0 in what an earlier version wrote
 
 
 _decode = msgspec.json.Decoder(_Kept).decode
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """The request for whoever carries it out. `repeated`: it was begun before, and nobody knows how far it got."""
+    """The request for whoever carries it out. `repeated`: it was begun before, and nobody knows how far it got.
+
+    `begun_at` is when that was for the first time, the same for all attempts.
+    """
 
     new_id: str
+    begun_at: datetime
     repeated: bool = False
+
+    def may_have_made(self, created_at: datetime) -> bool:
+        """Whether what is there since then can be an earlier attempt's; an id that somebody chose may be older."""
+        return self.repeated and created_at >= self.begun_at
 
 
 Do = Callable[[Attempt], Awaitable[Answer]]
@@ -83,7 +96,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     """Do it, unless it was done under this key before."""
     now = service.clock.now()
     if key is None:
-        return _response(await do(Attempt(next(new_ids(now)))))
+        return _response(await do(Attempt(next(new_ids(now)), moment(now))))
     store = cast("DocumentStore", service.store)
     document_id = _digest(caller.team, caller.actor, request.method, request.url.path, key)
     asked = _digest(request.headers.get("content-type", ""), request.url.query, (await request.body()).hex())
@@ -91,8 +104,10 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     if kept.answer is not None:
         return _response(kept.answer, replayed=True)
     try:
-        answer = await do(Attempt(kept.new_id, repeated=version > 1))
-    except Exception:  # not where we are stopped: nobody knows then how far it got
+        answer = await do(Attempt(kept.new_id, moment(kept.first_at), repeated=version > 1))
+    except (StoreError, TimelineError):
+        raise  # it may be committed all the same: the repeat finds out
+    except (NoonbellError, ProblemError):  # refused; after anything else nobody knows how far it got
         await store.drop_documents(KIND, [document_id])
         raise
     written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
@@ -107,15 +122,15 @@ async def _begin(store: DocumentStore, document_id: str, team: str, asked: str, 
     """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
     found = await store.get_documents(KIND, [document_id])
     known: _Kept | None = None
-    expected, new_id = 0, next(new_ids(now))
+    expected, new_id, first_at = 0, next(new_ids(now)), now
     if found:
         known = _known(found[0], asked, now)
         if known is not None and known.answer is not None:
             return known, found[0].version
         if known is not None:
-            new_id = known.new_id
+            new_id, first_at = known.new_id, known.first_at or known.begun_at
         expected = found[0].version
-    kept = _Kept(asked, new_id, now)
+    kept = _Kept(asked, new_id, now, first_at=first_at)
     write = DocumentWrite(KIND, document_id, team, _encode(kept).decode(), expected, now + KEPT_US)
     try:
         (document,) = await store.put_documents([write], now)
@@ -138,7 +153,7 @@ def _known(document: Document, asked: str, now: int) -> _Kept | None:
 
 
 def _under_way() -> ProblemError:
-    detail = "A request with this Idempotency-Key is under way; ask again in a moment"
+    detail = "A request with this Idempotency-Key is under way, or has just ended without an answer; ask again soon"
     return ProblemError(409, detail, kind="idempotency-under-way", headers={"Retry-After": "1"})
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shlex
 import shutil
 import sqlite3
 import sys
 import time
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +38,9 @@ Level = Literal["ok", "note", "warning", "wrong"]
 _SOUND_SQLITE: Final = (3, 51, 3)
 _LEAST_FREE: Final = 200 * 1024 * 1024
 _LOW_FREE: Final = 2 * 1024 * 1024 * 1024
+# So many schedules are asked for their lane: a doctor must not be a load.
+_MOST_SCHEDULES: Final = 3_000
+_PAGE: Final = 1_000
 _EXTRAS: Final = {
     "server": (("fastapi", "uvicorn", "aiohttp", "cryptography", "argon2", "structlog"), "serve, HTTP jobs, secrets"),
     "postgres": (("asyncpg",), "PostgreSQL"),
@@ -207,11 +212,11 @@ def _store(url: str, place: Place) -> Iterator[Finding]:
     yield Finding("database", "ok", f"{shown} answers, and its tables are those of this version")
     local = Place(url, None, place.as_json, place.now)
     try:
-        engines = local.ask(_engines, read_only=True)
+        lanes = local.ask(_lanes, read_only=True)
     except Complaint as error:
         yield Finding("lanes", "warning", error.message)
         return
-    yield from _told_lanes(engines, place)
+    yield from told_lanes(lanes, place)
 
 
 async def _opened(url: str) -> None:
@@ -220,16 +225,37 @@ async def _opened(url: str) -> None:
     await store.close()
 
 
-async def _engines(backend: Backend) -> list[EngineUp]:
-    return list(await backend.engines())
+class Lanes(NamedTuple):
+    """Who is there to run schedules, and which are to be run."""
+
+    engines: list[EngineUp]
+    in_use: Mapping[str, int]  # how many schedules that are enabled are of which lane
+    more: bool  # there are schedules that were not asked for
 
 
-def _told_lanes(engines: list[EngineUp], place: Place) -> Iterator[Finding]:
+async def _lanes(backend: Backend) -> Lanes:
+    in_use: Counter[str] = Counter()
+    cursor: str | None = None
+    for _ in range(0, _MOST_SCHEDULES, _PAGE):
+        page = await backend.schedules.list(cursor=cursor, limit=_PAGE, enabled=True)
+        in_use.update(one.lane for one in page.items if one.lane)  # what a program declares is of none
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return Lanes(list(await backend.engines()), in_use, cursor is not None)
+
+
+def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
+    engines = lanes.engines
     for lane in sorted({one.lane for one in engines}):
         share = [one for one in engines if one.lane == lane]
         age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
         yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
+    for lane in sorted(lanes.in_use.keys() - {one.lane for one in engines}) if engines else ():
+        number = f"{'at least ' if lanes.more else ''}{lanes.in_use[lane]}"
+        told = f"no engine of {lane} is up: nothing that is due there runs; schedules of it: {number}"
+        yield Finding("lanes", "warning", told, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
     if len(data := sorted({one.zone_data for one in engines})) > 1:
         told = f"the engines go by different time zone data ({', '.join(data)})"
         yield Finding("lanes", "warning", told, "Bring the zone data up to date where it is older")
@@ -341,9 +367,9 @@ def _server(place: Place) -> Iterator[Finding]:
         return
     began = time.monotonic()
     try:
-        engines = place.ask(_engines)
+        lanes = place.ask(_lanes)
     except Complaint as error:
         yield Finding("server", "wrong", error.message, " ".join(error.hints))
         return
     yield Finding("server", "ok", f"{place.shown} answers and accepts the key, in {time.monotonic() - began:.2f} s")
-    yield from _told_lanes(engines, place)
+    yield from told_lanes(lanes, place)

@@ -8,9 +8,8 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import uvicorn
@@ -22,6 +21,7 @@ from noonbell.api.demo import demo_key, ensure_demo
 from noonbell.bootstrap import Service, build
 from noonbell.cli import service_logs
 from noonbell.cli.connections import bounded, most_connections
+from noonbell.cli.leaving import leave
 from noonbell.config import Settings, is_loopback, shown
 from noonbell.errors import SettingsInvalidError
 from noonbell.store.opening import sqlite_path
@@ -30,8 +30,6 @@ logger = logging.getLogger("noonbell.service")
 
 # Requests under way have this long; runs have what the settings say.
 _REQUEST_SECONDS: Final = 5.0
-# What was given up has this long to hear of it.
-_LEAVE_SECONDS: Final = 1.0
 _DEMO_KEYS: Final = "demo.keys"
 
 
@@ -139,29 +137,12 @@ class _Process:
         in_time = await work
         if self._hurry.is_set():
             await service.close()
-            await _leave(service)
+            await leave(service)
         await serving
         await service.close()
         logger.info("Stopped")
         if not in_time:
-            await _leave(service)
-
-
-async def _leave(service: Service) -> NoReturn:
-    """End the process with runs in hand: they are told to end, and then nobody waits for them any more.
-
-    Nothing that they still say or write counts: to the store and the next start they were cut off.
-    """
-    service.store.kill()
-    logging.shutdown()
-    logging.disable(logging.CRITICAL)
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others, timeout=_LEAVE_SECONDS)  # long enough for a command to be sent its signal
-    sys.stdout.flush()
-    os._exit(0)
+            await leave(service)
 
 
 class _Server(uvicorn.Server):

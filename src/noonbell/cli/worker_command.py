@@ -1,7 +1,8 @@
 """`noonbell worker`: an engine without the API: it runs what is due in one lane, until it is asked to stop.
 
 SIGTERM or Ctrl-C stops it: nothing new begins at once, runs have the time that the settings give, and what has not
-ended by then is taken up by the next start. A second signal does not wait for anything.
+ended by then is cut off and handed back, for another engine of the lane or the next start. A second signal does that at
+once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli.leaving import leave
 from noonbell.cli.place import shown_address
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
 from noonbell.errors import NoonbellError
@@ -31,8 +33,6 @@ _EXAMPLES: Final = """\b
 noonbell worker --store postgresql://db/noonbell
 noonbell worker --store sqlite:///app.db --lane reports --command any
 """
-# Runs that were given up have this long to hear of it.
-_LEAVE_SECONDS: Final = 1.0
 
 
 @click.command("worker", cls=SpeakingCommand, epilog=_EXAMPLES)
@@ -102,16 +102,11 @@ async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> N
     pressed = asyncio.ensure_future(hurry.wait())
     await asyncio.wait([work, pressed], return_when=asyncio.FIRST_COMPLETED)
     pressed.cancel()
-    if work.done() and work.result():
-        await service.close()
-        logger.info("Stopped")
-        return
-    # what is still in hand is left as by a crash: another engine of the lane, or the next, takes it up
-    service.store.kill()
-    logging.shutdown()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.wait(others, timeout=_LEAVE_SECONDS)
-    sys.stdout.flush()
-    os._exit(0)
+    if not work.done():
+        logger.warning("Not waiting any longer")
+        await service.stop_work(0)  # what runs is cut off, and handed back
+    in_time = await work
+    await service.close()
+    logger.info("Stopped")
+    if not in_time:
+        await leave(service)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from noonbell.ports import Clock
 
 LARGEST: Final = 5_000
-FIRST: Final = 500
+FIRST: Final = 1_000  # up to so many are written whole or not at all
 _SMALLEST: Final = 200
 _LONG: Final = 0.2  # seconds
 _SHARE: Final = 6  # of the time that a batch took, so much is left to others

@@ -415,8 +415,10 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             for sid in gone:
                 self._lane.engine.deleted(sid)
 
-    async def trigger(self, schedule_id: str, *, via: Asked = "manual") -> str:
+    async def trigger(self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None) -> str:
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
+
+        `asked_at` is when: the run is for that instant, and the audit tells of it there. Now unless told otherwise.
 
         It is queued, and an engine of the schedule's lane starts it: at once where that is this one, at its next look
         where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
@@ -426,7 +428,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         arguments.require_id("schedule", schedule_id)
         if self._team is not None:
             await self._find(schedule_id)  # a schedule stays with its team, so this holds below
-        run_for = await self._store.ask(schedule_id, self._clock.now(), self._actor, via)
+        at = self._clock.now() if asked_at is None else arguments.instant("asked_at", asked_at)
+        run_for = await self._store.ask(schedule_id, at, self._actor, via)
         if run_for is None:
             raise ScheduleBusyError(schedule_id)
         self._wake(AT_ONCE)

@@ -21,6 +21,7 @@ from noonbell.api.models.base import (
     Told,
     left_out,
 )
+from noonbell.schedules.pace import FIRST
 
 Type = Literal["cron", "interval", "one_shot"]
 CatchUp = Literal["skip", "run_once", "run_all_capped"]
@@ -28,7 +29,7 @@ Overlap = Literal["coalesce", "skip", "allow"]
 Dst = Literal["literal", "once"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 
-MOST_AT_ONCE: Final = 1_000
+MOST_AT_ONCE: Final = FIRST  # of one batch, so that all are created or none
 _ID: Final = Field(min_length=1, max_length=500, pattern=r"^[^\u0000-\u001f\u007f/]+$")
 ScheduleId = Annotated[str, _ID]
 Text = Annotated[str, Field(min_length=1, max_length=1_000, pattern=PLAIN)]

@@ -63,6 +63,8 @@ async def create_channel(
             if not attempt.repeated or error.field != "channel_id":
                 raise
             made = await _find(service, caller, str(chosen["channel_id"]))
+            if not attempt.may_have_made(made.created_at):
+                raise
         service.events.nudge()
         return answered(201, ChannelTold.model_validate(made), ETag=tag(made.version))
 

@@ -73,6 +73,8 @@ async def create_monitor(
             if not attempt.repeated or error.field != "monitor_id":
                 raise
             made = await _find(service, caller, str(chosen["monitor_id"]))
+            if not attempt.may_have_made(made.created_at):
+                raise
         service.events.nudge()
         return answered(201, MonitorTold.model_validate(made), ETag=tag(made.version))
 

@@ -45,7 +45,7 @@ async def create_quiet_hours(
         made: QuietHoursRecord | None = None
         if attempt.repeated:
             made = await _there(schedules.get_quiet_hours, policy_id)
-        if made is None:
+        if made is None or not attempt.may_have_made(made.created_at):
             made = await schedules.create_quiet_hours(fields["name"], fields["windows"], policy_id=policy_id)
         service.events.nudge()
         return answered(201, QuietHoursTold.model_validate(made), ETag=_tag(made))

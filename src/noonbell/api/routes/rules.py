@@ -54,6 +54,8 @@ async def create_rule(
             if not attempt.repeated or error.field != "rule_id":
                 raise
             made = await _find(service, caller, str(chosen["rule_id"]))
+            if not attempt.may_have_made(made.created_at):
+                raise
         service.events.nudge()
         return answered(201, RuleTold.model_validate(made), ETag=tag(made.version))
 

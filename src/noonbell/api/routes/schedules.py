@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
+from noonbell.actions.callback import run_id as run_id_of
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.deps import Serving, schedules_of
@@ -33,10 +34,11 @@ from noonbell.api.written import declared_told, fields_of, not_editable, schedul
 from noonbell.errors import (
     LanguageError,
     ScheduleChangedError,
-    ScheduleExistsError,
+    ScheduleError,
     ScheduleInvalidError,
     ScheduleNotFoundError,
 )
+from noonbell.ledger.reading import moment
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedule, Schedules
 
@@ -123,10 +125,11 @@ async def create_schedule(
             named["name"] = named["schedule_id"]
         try:
             made = await schedules.create(**named)
-        except ScheduleExistsError as error:
-            if not attempt.repeated or error.field != "schedule_id":
+        except ScheduleError:  # the id is taken, or a one-shot is in the past by now
+            earlier = await _made_before(schedules, attempt, named["schedule_id"])
+            if earlier is None:
                 raise
-            made = await schedules.get(named["schedule_id"])  # the earlier attempt got as far as this
+            made = earlier
         service.events.nudge()
         answer = schedule_told(made, understood)
         return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
@@ -158,7 +161,8 @@ async def create_schedules(
             fields.setdefault("schedule_id", f"{attempt.new_id}-{place}")
         ids = [str(fields["schedule_id"]) for fields in many]
         found = await service.store.find_schedules(ids) if attempt.repeated else []
-        if len(found) < len(set(ids)) or {one.team for one in found} != {caller.team}:
+        ours = [one for one in found if one.team == caller.team and attempt.may_have_made(moment(one.created_at))]
+        if len(ours) < len(set(ids)):
             await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field
         service.events.nudge()
         return told(201, CreatedSchedules(schedule_ids=ids))
@@ -219,8 +223,11 @@ async def trigger_schedule(
     """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow`."""
     await _refuse_declared(declared, caller.team, schedule_id)
 
-    async def trigger(_: Attempt) -> Answer:
-        run_id = await schedules_of(service, caller).trigger(schedule_id, via="api")
+    async def trigger(attempt: Attempt) -> Answer:
+        schedules = schedules_of(service, caller)
+        run_id = await _asked_before(schedules, attempt, schedule_id, caller.actor)
+        if run_id is None:
+            run_id = await schedules.trigger(schedule_id, via="api", asked_at=attempt.begun_at)
         service.events.nudge()
         return told(202, Triggered(run_id=run_id))
 
@@ -237,6 +244,28 @@ async def delete_schedule(
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     await schedules.delete(schedule_id)
     service.events.nudge()
+
+
+async def _made_before(schedules: Schedules, attempt: Attempt, schedule_id: str) -> Schedule | None:
+    """What an earlier attempt of the same request has created."""
+    if not attempt.repeated:
+        return None
+    try:
+        found = await schedules.get(schedule_id)
+    except ScheduleNotFoundError:
+        return None
+    return found if attempt.may_have_made(found.created_at) else None
+
+
+async def _asked_before(schedules: Schedules, attempt: Attempt, schedule_id: str, actor: str) -> str | None:
+    """The id of the run that an earlier attempt of the same request has asked for."""
+    if not attempt.repeated:
+        return None
+    at = attempt.begun_at
+    found = await schedules.audit(
+        subject=schedule_id, event="schedule.triggered", actor=actor, start=at, end=at, limit=1
+    )
+    return next((run_id_of(schedule_id, "manual", one.detail["run_for"]) for one in found.items), None)
 
 
 async def _editable(
