@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,9 @@ def test_the_readme_shows_the_output_of_each_of_its_examples() -> None:
 
 @pytest.mark.parametrize(("program", "shown"), readme_examples())
 def test_readme_examples_print_what_the_readme_shows(program: str, shown: str, tmp_path: Path) -> None:
+    left = 60 - time.time() % 60
+    if left < 10:  # at the turn of a minute a task of every minute runs twice
+        time.sleep(left)
     assert run_python(["-c", program], tmp_path) == shown.strip()
 
 

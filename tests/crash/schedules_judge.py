@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, Final
 
+from noonbell.actions.delivery import MAX_ATTEMPTS
+from noonbell.core.records import DeadLetter
 from noonbell.ports import LEDGER_TABLES, ScheduleStore
 from tests.crash.schedules_declared import AT_MOST_ONCE, EDITED, is_quiet
 
@@ -253,6 +255,17 @@ def _check_stream(schedule: str, stream: list[tuple[str, int, bool]], ledger: Le
             furthest = place
 
 
+def judge_letters(story: Story, letters: Iterable[DeadLetter], *, deaths: int) -> Iterator[str]:
+    """A message is given up after ten tries: each was refused, or ended with the process."""
+    for letter in letters:
+        run = letter.message.message_id
+        arrivals = story.arrivals[run.rsplit(":", 2)[0]]
+        refused = sum(arrived == run and not ok for arrived, _, ok in arrivals)
+        if not MAX_ATTEMPTS <= letter.attempts <= refused + deaths:
+            told = f"{refused} refusals and {deaths} deaths"
+            yield f"{run} is a dead letter after {letter.attempts} attempts, and there were {told}"
+
+
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -264,8 +277,10 @@ def _check_minutes(schedule: str, ledger: Ledger) -> Iterator[str]:
         if epoch["enabled"] and epoch["spec"].endswith(" * * * *"):
             upto = min(cursor, cursor if epoch["to_at"] is None else epoch["to_at"])
             left.update(_minutes(epoch["spec"], epoch["from_at"], upto))
+    # a run that ends after its day has gone stays until the day is pruned again
+    stayed = {row["run_for"] for run, row in ledger.runs.items() if run.startswith(f"{schedule}:scheduled:")}
     for row in ledger.pruned[schedule]:
-        counted = {minute for minute in left if row["first_at"] <= minute <= row["to_at"]}
+        counted = {minute for minute in left - stayed if row["first_at"] <= minute <= row["to_at"]}
         if len(counted) != row["fired"] + row["passed"]:
             yield f"{schedule}: a pruned day counts {row['fired'] + row['passed']} of {len(counted)} occurrences"
         left -= counted
@@ -274,11 +289,9 @@ def _check_minutes(schedule: str, ledger: Ledger) -> Iterator[str]:
         if len(covered) != span["n"]:
             yield f"{schedule}: the span from {span['from_at']} says {span['n']}, and there are {len(covered)} left"
         left -= covered
-    for run, row in ledger.runs.items():
-        if run.startswith(f"{schedule}:scheduled:"):
-            if row["run_for"] not in left:
-                yield f"{run} is no occurrence, or has another verdict"
-            left.discard(row["run_for"])
+    for run_for in sorted(stayed - left):
+        yield f"{schedule}:scheduled:{run_for} is no occurrence, or has another verdict"
+    left -= stayed
     yield from (f"{schedule}: {minute} has no verdict" for minute in sorted(left)[:3])
 
 

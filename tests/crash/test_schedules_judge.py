@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.schedules_judge import MINUTE, Ledger, judge, read
+from noonbell.core.records import DeadLetter, OutboxMessage
+from tests.crash.schedules_judge import MINUTE, Ledger, judge, judge_letters, read
 
 NOON = 1_772_366_400_000_000
 EVERY_MINUTE = "* * * * *"
@@ -80,6 +81,26 @@ def span(first: int, last: int, n: int, verdict: str) -> dict[str, Any]:
 
 def test_a_permitted_story_passes() -> None:
     assert judge(read(journal()), ledger()) == []
+
+
+@pytest.mark.parametrize(("fired", "said"), [(1, []), (2, ["once-0: a pruned day counts 19 of 18 occurrences"])])
+def test_a_run_that_ended_after_its_day_was_pruned_is_not_counted_twice(fired: int, said: list[str]) -> None:
+    kept = ledger()
+    kept.spans["once-0"].clear()
+    del kept.runs[run("once-0", 1)]
+    day = at(0) // (1440 * MINUTE) * 1440 * MINUTE
+    kept.pruned["once-0"] = [{"day": day, "first_at": at(1), "to_at": at(19), "fired": fired, "passed": 17}]
+    assert judge(read(journal()), kept) == said
+
+
+@pytest.mark.parametrize(
+    ("attempts", "deaths", "explained"), [(10, 9, True), (10, 8, False), (9, 9, False), (11, 9, False)]
+)
+def test_a_dead_letter_needs_ten_attempts_and_a_reason_for_each(attempts: int, deaths: int, explained: bool) -> None:
+    """The journal has one refusal of it."""
+    message = OutboxMessage(1, "default", run("send-0", 2), "inbox", "{}", 0)
+    wrong = list(judge_letters(read(journal()), [DeadLetter(1, message, 0, attempts, "")], deaths=deaths))
+    assert (wrong == []) == explained
 
 
 Spoil = Callable[[list[dict[str, Any]], Ledger], object]

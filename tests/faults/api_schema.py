@@ -1,6 +1,6 @@
 """A long look at the API with schemathesis: all phases, inputs that differ each time, a service of its own.
 
-    python -m tests.faults.api_schema --seconds 600
+    python -m tests.faults.api_schema --seconds 180
 
 Ends with one line of JSON; the exit code is 1 where something was found, with the report before it.
 """
@@ -31,7 +31,7 @@ async def run(seconds: int, examples: int, seed: int | None, store: str | None) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=600, help="when to come to an end")
+    parser.add_argument("--seconds", type=int, default=180, help="when to come to an end")
     parser.add_argument("--examples", type=int, default=100, help="of each operation, at most")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--store", default=None, help="the address of an empty database; SQLite unless told otherwise")

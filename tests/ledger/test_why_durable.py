@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,13 @@ import pytest
 from noonbell.ledger import Answer, verify_store, why
 from noonbell.ledger.reading import instant
 from tests.schedules.conftest import World, store_maker
+from tests.schedules.patience import calm_duties
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _calm() -> Iterator[None]:
+    with calm_duties():
+        yield
 
 
 @pytest.fixture(params=["memory", "sqlite"])

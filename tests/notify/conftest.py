@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from noonbell import Schedules
 from noonbell.actions.callback import Call
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import KeyRing, new_ring
+from noonbell.engine import membership
 from noonbell.notify import NotifyStore
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -21,6 +22,15 @@ from noonbell.testing import ManualClock
 from tests.notify.servers import Hook, hook_server
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _alone() -> Iterator[None]:
+    """No other engine is looked for: on manual time that would be hundreds of looks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(membership, "LOOK", 3_600_000_000)
+        patched.setattr(membership, "BEAT", 3_600_000_000)
+        yield
 
 
 @pytest.fixture

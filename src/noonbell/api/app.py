@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Final, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from noonbell import __version__
 from noonbell.api import demo, openapi, problems
@@ -90,15 +91,11 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.limits = RateLimits(service)
     app.state.measures = measures = Measures(service)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
+    app.router.routes.extend(_routes())
     if service.tasks is not None:
         app.include_router(periodic_router(service.tasks, dependencies=[Depends(_of_first_team)]))
     if service.settings.demo:
         app.include_router(demo.router)
-    web.mount(app)
     app.router.routes.append(Route("/ping/{rest:path}", PingApp(service.monitors), include_in_schema=False))
     problems.install(app)
     web.tell_missing(app)
@@ -109,6 +106,19 @@ def create_app(service: Service) -> FastAPI:
         admit=_asking_for_a_key(service), https=service.settings.is_https,
     )  # fmt: skip
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """What every application has; it takes a while to be worked out, once in a process."""
+    included = APIRouter()
+    for router in (health.router, metrics.router):
+        included.include_router(router)
+    for router in ROUTERS:
+        included.include_router(router, prefix=PREFIX)
+    for router in web.ROUTERS:
+        included.include_router(router)
+    return included.routes
 
 
 async def _of_first_team(caller: Writing) -> None:

@@ -1,6 +1,6 @@
 """The dashboard, put into the application: every page, the files they load, and the live connection.
 
-`mount` is called once, by `api/app.py`. Whatever answers without a session stands in PUBLIC, with its reason; every
+`api/app.py` includes ROUTERS. Whatever answers without a session stands in PUBLIC, with its reason; every
 other route asks for exactly one right of `web/session.py`.
 """
 
@@ -60,6 +60,9 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     settings.router,
 )  # fmt: skip
 
+# All of the dashboard.
+ROUTERS: Final[tuple[APIRouter, ...]] = (assets.router, login.router, live.router, *PAGES)
+
 PUBLIC: Final = {
     "/login": "where people say who they are",
     "/logout": "ends the session of its cookie, if there is one",
@@ -67,15 +70,6 @@ PUBLIC: Final = {
     "/welcome/{name}/{token}": "as /setup",
     "/static/{digest}/{name:path}": "the looks of the pages",
 }
-
-
-def mount(app: FastAPI) -> None:
-    """Put the dashboard into the application."""
-    app.include_router(assets.router)
-    app.include_router(login.router)
-    app.include_router(live.router)
-    for router in PAGES:
-        app.include_router(router)
 
 
 def tell_missing(app: FastAPI) -> None:
