@@ -464,6 +464,10 @@ class ScheduleStore(Store, Protocol):
         """The lanes that are up, each with the instant since when."""
         ...
 
+    async def last_event(self, managed_by: str) -> LifecycleEvent | None:
+        """The last of a lifecycle; each tells that something was up at that instant."""
+        ...
+
     async def in_doubt(self, lane: str) -> bool:
         """Whether engines of the lane that seem to be dead may be alive: the store itself was away, say.
 

@@ -34,6 +34,7 @@ class Case(NamedTuple):
     up_since: int
     ran: tuple[int, int] | None
     longest_jitter: int = 0
+    down_since: int | None = None
 
     def jitter(self, occurrence: int) -> int:
         return Random(occurrence).randrange(self.longest_jitter + 1)
@@ -46,7 +47,7 @@ def told(case: Case) -> dict[int, str]:
     position = Position(1, 1, case.cursor, case.ran)
     found: dict[int, str] = {}
     for _ in range(case.policies.cap + 3):
-        verdicts = decide_by_policy(position, terms, case.now, case.up_since)
+        verdicts = decide_by_policy(position, terms, case.now, case.up_since, case.down_since)
         record(found, verdicts, timing)
         assert verdicts.cursor_at >= position.cursor_at
         ran = position.ran if verdicts.start is None else (case.now, case.now)
@@ -86,9 +87,11 @@ def right(case: Case) -> dict[int, str]:
     for t in due:
         if case.quiet.is_quiet(t):
             found[t] = "skipped: quiet hours"
-        elif t + case.jitter(t) <= min(case.up_since, case.now - GRACE_US):
+        elif is_missed(case, t + case.jitter(t)):
             missed.append(t)
-        elif case.policies.overlap == "skip" and case.ran is not None and case.ran[0] < t <= case.ran[1]:
+        elif (
+            case.policies.overlap == "skip" and case.ran is not None and case.ran[0] < t + case.jitter(t) <= case.ran[1]
+        ):
             found[t] = "skipped: overlap"
         else:
             late.append(t)
@@ -110,6 +113,12 @@ def right(case: Case) -> dict[int, str]:
     found |= dict.fromkeys(late[:-1], f"coalesced: one run for all that was {reason}")
     found |= dict.fromkeys(late[-1:], "fired")
     return found
+
+
+def is_missed(case: Case, start_at: int) -> bool:
+    if case.policies.catch_up == "skip" and case.down_since is not None and start_at <= case.down_since:
+        return False  # something was up, and what was in its way is for the other policies to say
+    return start_at <= min(case.up_since, case.now - GRACE_US)
 
 
 def quiet_beyond_now(case: Case, at: int) -> bool:
@@ -139,7 +148,10 @@ def cases(draw: st.DrawFn) -> Case:
     ran = draw(st.sampled_from([None, (began, draw(st.integers(began, now)))]))
     every = draw(st.sampled_from([MINUTE, 7 * MINUTE, HOUR, 5 * HOUR, DAY]))
     jitter = draw(st.sampled_from([0, 0, every // 100, every - 1]))
-    return Case(every, draw(quiets()), policies, cursor, now, up_since, ran, jitter)
+    down_since = up_since - draw(st.sampled_from([0, 90 * SECOND, 3 * HOUR, 2 * DAY]))
+    return Case(
+        every, draw(quiets()), policies, cursor, now, up_since, ran, jitter, draw(st.sampled_from([None, down_since]))
+    )
 
 
 @settings(max_examples=200, deadline=None)

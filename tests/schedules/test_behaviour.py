@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from noonbell.errors import ScheduleInvalidError
+from noonbell.ledger import verify_store
 from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
 from noonbell.timing import jitter_us
@@ -397,6 +398,115 @@ async def test_what_its_jitter_puts_off_until_after_a_restart_is_not_missed(worl
         await world.schedules.update(key, spec="0 0 1 1 *", jitter_seconds=0)
     await world.minutes(30)
     assert await world.told(key) == [("12:05", "fired")]
+
+
+async def stopped_while_it_runs(world: World) -> None:
+    """From 12:10 to 12:25 a run executes, and a stop waits for it; 12:20 has come meanwhile."""
+    world.duration = timedelta(minutes=15)
+    await world.schedules.start()
+    await world.minutes(20.5)
+    stopping = asyncio.get_running_loop().create_task(world.schedules.stop())
+    await world.minutes(4)
+    await stopping
+    world.duration = timedelta(0)
+
+
+async def test_what_a_run_was_in_the_way_of_is_not_missed_after_a_restart(world: World) -> None:
+    key = await world.create(spec="10,20 12 * * *")
+    await stopped_while_it_runs(world)
+    await world.schedules.start()
+    await world.clock.settle()
+    assert await world.told(key) == [("12:10", "fired"), ("12:20", "fired")]
+
+
+async def test_what_came_after_a_stop_is_missed_and_what_came_before_is_not(world: World) -> None:
+    key = await world.create(spec="*/10 12 * * *")
+    await stopped_while_it_runs(world)
+    await world.minutes(30)
+    await world.schedules.start()
+    await world.clock.settle()
+    assert await world.told(key) == [
+        ("12:10", "fired"), ("12:20", "fired"), ("12:30", "missed"), ("12:40", "missed"), ("12:50", "missed"),
+    ]  # fmt: skip
+    assert (await verify_store(world.store)).problems == []
+
+
+async def test_under_overlap_skip_it_is_skipped_after_a_restart_too(world: World) -> None:
+    key = await world.create(spec="10,20 12 * * *", overlap="skip")
+    await stopped_while_it_runs(world)
+    await world.minutes(5)
+    await world.schedules.start()
+    await world.clock.settle()
+    assert await world.told(key) == [("12:10", "fired"), ("12:20", "skipped")]
+
+
+async def test_what_a_retry_was_in_the_way_of_is_not_missed_after_a_restart(world: World) -> None:
+    retry = {"attempts": 2, "delay_seconds": 900, "strategy": "fixed"}
+    key = await world.create(spec="10,20 12 * * *", retry=retry)
+    world.failures = 1
+    await world.schedules.start()
+    await world.minutes(21)
+    await world.schedules.stop()
+    await world.schedules.start()
+    await world.minutes(5)
+    assert await world.told(key) == [("12:10", "fired"), ("12:20", "fired")]
+
+
+async def test_a_run_that_an_edit_has_fired_goes_before_a_retry_that_may_be_preempted(world: World) -> None:
+    """The edit comes while the first run executes, and decides what came meanwhile."""
+    retry = {"attempts": 3, "delay_seconds": 600, "strategy": "fixed"}
+    key = await world.create(retry=retry, retry_vs_new="preempt")
+    world.duration, world.failures = timedelta(seconds=90), 1
+    await world.schedules.start()
+    await world.minutes(1.75)
+    await world.schedules.update(key, tags=["x"])
+    world.duration = timedelta(0)
+    await world.minutes(2)
+    assert world.called == ["12:01", "12:02", "12:03", "12:04"]
+
+
+async def test_a_retry_that_nothing_takes_the_place_of_sleeps_through_quiet_hours(world: World) -> None:
+    """It may be preempted, but what has come lies in the quiet hours."""
+    policy = await calm(world, "12:10", "12:30")
+    retry = {"attempts": 3, "delay_seconds": 240, "strategy": "fixed"}
+    key = await world.create(spec="9,11 12 * * *", retry=retry, retry_vs_new="preempt", quiet_hours_policy_id=policy)
+    world.failures = 1
+    await world.schedules.start()
+    await world.minutes(20)
+    (stored,) = await world.store.find_schedules([key])
+    assert [live.wake_at for live in stored.lives] == [world.clock.now() + (9 * 60 + 30) * 1_000_000]
+    await world.minutes(10)
+    assert world.called == ["12:09", "12:09"]
+    assert await world.told(key) == [("12:09", "fired"), ("12:11", "skipped")]
+
+
+@pytest.mark.parametrize("verdict", ["skipped", "fired"])
+async def test_overlap_goes_by_when_a_run_is_to_start(world: World, verdict: str) -> None:
+    """The first executes for ten minutes: at 12:20 in any case, and when the second is to start or not."""
+    first, second = (world.clock.now() + (minutes * 60 - 30) * 1_000_000 for minutes in (10, 20))
+
+    def fits(name: str) -> bool:
+        one, other = (jitter_us(name, at, 540_000_000) for at in (first, second))
+        return one > 60_000_000 and (other > one) == (verdict == "fired")
+
+    key = next(filter(fits, map("late-{}".format, range(1000))))
+    await world.create(schedule_id=key, spec="10,20 12 * * *", jitter_seconds=540, overlap="skip")
+    world.duration = timedelta(minutes=10)
+    await world.schedules.start()
+    await world.minutes(45)
+    assert await world.told(key) == [("12:10", "fired"), ("12:20", verdict)]
+
+
+async def test_an_interval_has_no_next_run_beyond_its_end(world: World) -> None:
+    key = await world.create(type="interval", spec="600", end_at="2026-03-04T12:15")
+    world.duration = timedelta(minutes=1)
+    await world.schedules.start()
+    await world.minutes(10.5)
+    assert (await verify_store(world.store)).problems == [], "while it executes"
+    await world.minutes(10)
+    assert await world.told(key) == [("12:10:30", "fired")]
+    assert (await world.schedules.get(key)).next_run_at is None
+    assert (await world.schedules.preview(key, 3)) == []
 
 
 async def test_what_its_jitter_puts_off_into_a_time_when_nothing_is_up_is_missed(world: World) -> None:

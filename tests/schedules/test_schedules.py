@@ -50,6 +50,35 @@ async def test_an_interval_that_starts_later_starts_then(world: World) -> None:
     assert [one.scheduled_for.hour for one in coming] == [8, 9, 10]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+async def test_an_interval_that_is_changed_before_its_start_still_starts_then(world: World, paused: bool) -> None:
+    start = datetime(2026, 3, 5, 8, tzinfo=UTC)
+    key = await world.create(type="interval", spec="3600", start_at=start)
+    if paused:
+        await world.schedules.pause(key)
+    for spec in ("86400", "60", "7200"):
+        await world.schedules.update(key, spec=spec)
+        assert [one.scheduled_for for one in await world.schedules.preview(key, 1)] == [start]
+    await world.schedules.start()
+    if paused:
+        await world.schedules.resume(key)
+    await world.minutes(22 * 60)
+    assert world.called == ["08:00", "10:00"]
+    assert (await verify_store(world.store)).problems == []
+
+
+async def test_what_its_jitter_puts_off_is_still_to_come(world: World) -> None:
+    key = await world.create(schedule_id="abc", spec="5 * * * *", jitter_seconds=3000)
+    await world.schedules.start()
+    await world.minutes(5)
+    first, second = await world.schedules.preview(key, 2)
+    assert (f"{first.scheduled_for:%H:%M}", f"{second.scheduled_for:%H:%M}") == ("12:05", "13:05")
+    assert first.starts_at == (await world.schedules.get(key)).next_run_at
+    await world.schedules.pause(key)
+    (later,) = await world.schedules.preview(key, 1)
+    assert later == second, "it does not come while it is paused, nor afterwards"
+
+
 async def test_a_one_shot_without_offset_is_in_the_zone_of_the_schedule(world: World) -> None:
     made = await world.schedules.create(
         type="one_shot", spec="2026-03-05T20:00", timezone="Asia/Tokyo", action=ACTION, enabled=False

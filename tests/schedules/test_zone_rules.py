@@ -9,12 +9,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
 from noonbell.schedules import zone_rules
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, compiled, zone_folder
 
 EAST_2, EAST_3 = "XXX-2", "YYY-3"
+LEAP_AT_15 = "XXX-2YYY,M3.1.3/15,M10.5.0/3"  # on 4 March 2026 from 15:00 to 16:00, at 13:00 in UTC
 CHANGED = "schedule.zone_rules_changed"
 
 
@@ -143,6 +145,65 @@ async def test_a_one_shot_whose_instant_is_over_by_the_new_rules_is_told(world: 
     assert (gone.enabled, gone.next_run_at) == (False, None)
     (told,) = await world.audits(key, CHANGED)
     assert "its instant is over" in told["reason"]
+    assert (await world.schedules.update(key, spec="2026-03-04T18:00")).enabled
+
+
+async def test_a_one_shot_that_has_had_its_time_by_the_old_rules_has_had_it(world: World, folder: ZoneFolder) -> None:
+    key = await world.create(type="one_shot", spec="2026-03-04T14:05", timezone=TOWN)
+    paused = await world.create(type="one_shot", spec="2026-03-04T14:05", timezone=TOWN, enabled=False)
+    await world.schedules.start()
+    await world.minutes(10)
+    assert await world.told(key) == [("12:05", "fired")]
+    folder.put(EAST_3, "2026b")
+    await restart(world)
+    assert (await world.schedules.update(key, spec="2026-03-04T18:00")).enabled
+    assert not (await world.schedules.update(paused, spec="2026-03-04T18:00")).enabled
+
+
+async def test_a_one_shot_that_the_new_rules_leap_over_comes_with_the_leap(world: World, folder: ZoneFolder) -> None:
+    key = await world.create(type="one_shot", spec="2026-03-04T15:30", timezone=TOWN)
+    paused = await world.create(type="one_shot", spec="2026-03-04T15:30", timezone=TOWN, enabled=False)
+    cron = await world.create(spec="0 17 * * *", timezone=TOWN)
+    await world.schedules.start()
+    folder.put(LEAP_AT_15, "2026b")
+    await restart(world)
+    leap = datetime(2026, 3, 4, 13, tzinfo=UTC)
+    assert (await world.schedules.get(key)).next_run_at == leap
+    (told,) = await world.audits(key, CHANGED)
+    assert told["fires"] == [{"before": micros(leap + timedelta(minutes=30)), "after": micros(leap)}]
+    await world.minutes(125)
+    assert await world.told(key) == [("13:00", "fired")]
+    assert await world.told(paused) == []
+    assert await world.told(cron) == [("14:00", "fired")]
+    assert (await verify_store(world.store)).problems == []
+
+
+async def test_a_one_shot_that_is_leapt_over_can_be_seen_and_changed(world: World, folder: ZoneFolder) -> None:
+    spec = "2026-03-04T15:30"
+    key = await world.create(type="one_shot", spec=spec, timezone=TOWN)
+    folder.put(LEAP_AT_15, "2026b")
+    ZoneInfo.clear_cache()
+    (coming,) = await world.schedules.preview(key)
+    assert coming.scheduled_for == datetime(2026, 3, 4, 13, tzinfo=UTC)
+    assert not (await world.schedules.pause(key)).enabled
+    assert (await world.schedules.update(key, tags=["late"])).tags == ("late",)
+    for typed in ({"spec": spec}, {"timezone": TOWN}):
+        with pytest.raises(ScheduleInvalidError, match="does not exist in Test/Town"):
+            await world.schedules.update(key, **typed)  # type: ignore[arg-type]  # two of its fields
+    assert (await world.schedules.update(key, spec="2026-03-04T16:30")).spec == "2026-03-04T16:30"
+    await world.schedules.delete(key)
+
+
+async def test_one_that_cannot_be_read_by_the_new_rules_is_passed_over(
+    world: World, folder: ZoneFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    last = await world.create(type="one_shot", spec="9999-12-31T23:30", timezone=TOWN, name="the last hour")
+    cron = await world.create(spec="0 15 * * *", timezone=TOWN)
+    folder.put("ZZZ+3", "2026b")  # by these it lies beyond the calendar
+    await restart(world)
+    assert "'the last hour' cannot be read by the new rules" in caplog.text
+    assert (await world.schedules.get(last)).epoch == 1
+    assert (await world.schedules.get(cron)).next_run_at == datetime(2026, 3, 4, 18, tzinfo=UTC)
 
 
 async def test_a_zone_that_is_gone_from_the_host_is_told(

@@ -82,6 +82,7 @@ def test_a_time_that_does_not_exist_is_refused_with_its_neighbours(
     assert raised.value.expression == text
     first, second = (parse_one_shot(neighbour, zone) for neighbour in (before, after))
     assert second - first == 60_000_000  # they exist, and are neighbours
+    assert parse_one_shot(text, zone, stored=True) == second
 
 
 @given(
@@ -142,8 +143,9 @@ def test_other_texts_are_refused_with_the_reason(text: str, reason: str) -> None
     ],
 )
 def test_civil_times_beyond_the_calendar_are_refused(text: str, zone: tzinfo) -> None:
-    with pytest.raises(OneShotInvalidError, match="lies outside the years 1 to 9999 in UTC"):
-        parse_one_shot(text, zone)
+    for stored in (False, True):
+        with pytest.raises(OneShotInvalidError, match="lies outside the years 1 to 9999 in UTC"):
+            parse_one_shot(text, zone, stored=stored)
 
 
 def test_a_value_that_is_no_text_is_refused() -> None:

@@ -54,6 +54,12 @@ class Terms(msgspec.Struct, frozen=True):
     quiet: QuietHours = QuietHours()
     every_us: int | None = None
     jitter: Callable[[int], int] = lambda _occurrence: 0
+    end_at: int | None = None
+
+    def next_after(self, started_at: int) -> int | None:
+        """Of an interval: the occurrence that counts from this start; None where it would come after the end."""
+        following = started_at + (self.every_us or 0)
+        return None if self.end_at is not None and following > self.end_at else following
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -91,8 +97,14 @@ class Verdicts(msgspec.Struct, frozen=True):
     caught_up: bool = False
 
 
-def decide_by_policy(position: Position, terms: Terms, now: int, up_since: int) -> Verdicts:
-    """What becomes of the schedule now, if something has been up without a break since `up_since`."""
+def decide_by_policy(
+    position: Position, terms: Terms, now: int, up_since: int, down_since: int | None = None
+) -> Verdicts:
+    """What becomes of the schedule now, if something has been up without a break since `up_since`.
+
+    Before that something was up until `down_since`, as far as is known: what was to start by then, and has no verdict
+    because a run was in its way, was not missed.
+    """
     live, policies = position.live, terms.policies
     unchanged = Verdicts(position.cursor_at, None, backlog=position.backlog)
     if live is not None:
@@ -106,7 +118,12 @@ def decide_by_policy(position: Position, terms: Terms, now: int, up_since: int) 
             new = due is not None and due > position.cursor_at
             if not (new and policies.retry_vs_new == "preempt"):
                 return _retry(live, terms, now, position, unchanged)
-    return _Decision(position, terms, now, up_since).verdicts()
+    found = _Decision(position, terms, now, up_since, down_since).verdicts()
+    if live is None or live.state != "waiting" or live.wake_at is None or live.wake_at > now or found.start is not None:
+        return found
+    # nothing takes its place: it is tried again, or sleeps through quiet hours
+    position = msgspec.structs.replace(position, cursor_at=found.cursor_at)
+    return _retry(live, terms, now, position, msgspec.structs.replace(found, next_run_at=None))
 
 
 def _retry(live: LiveRun, terms: Terms, now: int, position: Position, unchanged: Verdicts) -> Verdicts:
@@ -128,15 +145,20 @@ class _Piece(NamedTuple):
     verdict: Verdict | None = None
     reason: str = ""
 
+    def given(self, verdict: Verdict, reason: str) -> _Piece:
+        """With this verdict, if it is open."""
+        return self._replace(verdict=verdict, reason=reason) if self.verdict is None else self
+
 
 class _Decision:
     """One decision in the making: the cursor moves over pieces, each leaving its span."""
 
-    def __init__(self, position: Position, terms: Terms, now: int, up_since: int) -> None:
+    def __init__(self, position: Position, terms: Terms, now: int, up_since: int, down_since: int | None) -> None:
         self._position = position
         self._terms = terms
         self._now = now
         self._up_since = up_since
+        self._down_since = down_since
         self._cursor = position.cursor_at
         self._spans: list[Span] = []
 
@@ -147,9 +169,11 @@ class _Decision:
         if due is None or due <= self._cursor:
             return self._idle()
         missed_to = missed_upto(self._terms, self._now, self._up_since) or self._cursor
-        missed = self._pieces(self._cursor, missed_to)
-        late = self._without_overlap(self._pieces(max(self._cursor, missed_to), due))
         policy = self._terms.policies.catch_up
+        owed_to = self._owed_upto(missed_to) if policy == "skip" else self._cursor  # the others make up for it anyway
+        owed = self._without_overlap(self._pieces(self._cursor, owed_to))
+        missed = self._pieces(owed_to, missed_to)
+        late = self._without_overlap(self._pieces(max(self._cursor, missed_to), due))
         catches_up = any(piece.verdict is None for piece in missed)
         fires = any(piece.verdict is None for piece in late)
         if catches_up and (policy == "run_all_capped" or (policy == "run_once" and not fires)):
@@ -164,8 +188,14 @@ class _Decision:
                 return self._pass_by([*missed, *late])
             fired = self._fire([*missed, *late], CAUGHT_UP if catches_up else "one run for all that was due")
             return msgspec.structs.replace(fired, caught_up=catches_up)
-        self._pass_over(missed, "missed", "nothing was up")
-        return self._fire(late, "one run for all that was due") if fires else self._pass_by(late)
+        pieces = [*owed, *(piece.given("missed", "nothing was up") for piece in missed), *late]
+        fires = fires or any(piece.verdict is None for piece in owed)
+        return self._fire(pieces, "one run for all that was due") if fires else self._pass_by(pieces)
+
+    def _owed_upto(self, missed_to: int) -> int:
+        """Up to where something was up, of what lies before the last time that nothing was."""
+        known = None if self._down_since is None else _latest_due(self._terms, self._down_since)
+        return max(self._cursor, min(known or self._cursor, missed_to))
 
     # --- the ways it can end --------------------------------------------------------------------------------------
 
@@ -206,7 +236,7 @@ class _Decision:
 
     def _start(self, run_for: int) -> Verdicts:
         terms, position, live = self._terms, self._position, self._position.live
-        following = _wake(terms, self._cursor) if terms.every_us is None else self._now + terms.every_us
+        following = _wake(terms, self._cursor) if terms.every_us is None else terms.next_after(self._now)
         start = Start(
             sid=position.sid, kind="scheduled", run_for=run_for, fence=1, attempt=1, cause="cron", epoch=position.epoch,
             started_at=self._now, due_at=run_for + terms.jitter(run_for), following=following,
@@ -249,10 +279,10 @@ class _Decision:
         return until if until is not None and until > self._now else None
 
     def _without_overlap(self, late: list[_Piece]) -> list[_Piece]:
-        """Under overlap `skip`: what came while the last run executed has its verdict."""
+        """Under overlap `skip`: what was to start while the last run executed has its verdict."""
         if self._terms.policies.overlap != "skip" or self._position.ran is None:
             return late
-        began, ended = self._position.ran
+        began, ended = (_latest_due(self._terms, at) or 0 for at in self._position.ran)
         cut: list[_Piece] = []
         for piece in late:
             if piece.verdict is not None:
@@ -276,10 +306,11 @@ class _Decision:
 
     def _pass_over(self, pieces: list[_Piece], verdict: Verdict, reason: str) -> None:
         """Give the open ones this verdict, and write them all."""
-        for piece in pieces:
-            given = (verdict, reason) if piece.verdict is None else (piece.verdict, piece.reason)
-            self._spans.append(Span(self._position.sid, piece.first, piece.last, piece.n, *given, self._position.epoch))
-            self._cursor = piece.last
+        sid, epoch = self._position.sid, self._position.epoch
+        for first, last, n, given, why in (piece.given(verdict, reason) for piece in pieces):
+            assert given is not None  # noqa: S101 - that is what was just done
+            self._spans.append(Span(sid, first, last, n, given, why, epoch))
+            self._cursor = last
 
     def _before(self, occurrence: int) -> int:
         found = self._terms.timing.latest(occurrence - 1)

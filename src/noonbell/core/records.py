@@ -412,7 +412,7 @@ class StoredSchedule(msgspec.Struct, gc=False):
     anchor_at: int | None  # what an interval counts from
     backlog_left: int | None
     backlog_until: int | None
-    last_run_for: int | None  # of the latest scheduled run that was fired
+    last_run_for: int | None  # of the latest scheduled run that was fired; of a one-shot that is over, its instant
     quiet: str | None  # the document of its quiet hours
     ran: tuple[int, int] | None  # when the run for last_run_for began and ended, if it has; under overlap skip alone
     lives: list[LiveRun]

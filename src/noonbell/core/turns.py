@@ -120,7 +120,7 @@ def _lasting_timing(kind: str, spec: str, zone: ZoneInfo, text: str) -> Timing:
     definition = definition_of(text)
     if kind == "cron":
         return _bounded(cron_timing(spec, zone, definition.dst), definition)
-    return _bounded(OneShotTiming(parse_one_shot(spec, zone)), definition)
+    return _bounded(OneShotTiming(parse_one_shot(spec, zone, stored=True)), definition)
 
 
 def _bounded(timing: Timing, definition: Definition) -> Timing:
@@ -137,6 +137,7 @@ def terms_of(stored: StoredSchedule) -> Terms:
         Policies(columns.catch_up_policy, definition.cap, definition.overlap, definition.retry_vs_new),  # type: ignore[arg-type]  # checked when it was written
         quiet_hours_of(stored.quiet),
         parse_interval(columns.spec) * SECOND if columns.type == "interval" else None,
+        end_at=definition.end_at,
     )
     if definition.jitter_us:
         schedule_id, limit = stored.schedule_id, definition.jitter_us
@@ -147,9 +148,9 @@ def terms_of(stored: StoredSchedule) -> Terms:
 # --- a look -----------------------------------------------------------------------------------------------------------
 
 
-def look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
-    """What becomes of the schedule now, if something has been up without a break since `up_since`."""
-    return ordinary_look(stored, now, up_since) or whole_look(stored, now, up_since)
+def look(stored: StoredSchedule, now: int, up_since: int, down_since: int | None = None) -> Turn:
+    """What becomes of the schedule now: something is up since `up_since`, and was until `down_since` where known."""
+    return ordinary_look(stored, now, up_since) or whole_look(stored, now, up_since, down_since)
 
 
 def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | None:
@@ -179,10 +180,11 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
         ran = stored.ran
         if due_at <= up_since and due_at <= now - GRACE_US:
             return None
-        if ran is not None and definition.overlap == "skip" and ran[0] < due <= ran[1]:
+        if ran is not None and definition.overlap == "skip" and ran[0] < due_at <= ran[1]:
             return None
         if columns.type == "interval":
             following = now + parse_interval(columns.spec) * SECOND
+            following = None if definition.end_at is not None and following > definition.end_at else following
             anchor_at = now
         elif following is not None and jitter:
             following += jitter_us(stored.schedule_id, following, jitter)
@@ -199,7 +201,7 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
     )  # fmt: skip
 
 
-def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
+def whole_look(stored: StoredSchedule, now: int, up_since: int, down_since: int | None = None) -> Turn:
     """The same for all: with live runs, quiet hours, catch-up and the rest."""
     turn = _unchanged(stored)
     terms = terms_of(stored)
@@ -213,7 +215,8 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
                     continue
                 _write(turn, stored, terms, now, _live_only(stored, terms, live, now), live=live)
         if stored.enabled:
-            _write(turn, stored, terms, now, decide_by_policy(_position(stored, None), terms, now, up_since))
+            verdicts = decide_by_policy(_position(stored, None), terms, now, up_since, down_since)
+            _write(turn, stored, terms, now, verdicts)
             # the end of a run that was started again brings the schedule's wake-up back, too
             fresh = (start.following for start in turn.starts if start.fence == 1 and start.following is not None)
             wake_at = min(fresh, default=None) if turn.next_run_at is None else turn.next_run_at
@@ -221,13 +224,15 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int) -> Turn:
         return turn
     if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
         return turn
+    if len(lives) > 1 and terms.policies.retry_vs_new == "preempt" and lives[0].state == "waiting":
+        turn.preempted.append(lives.pop(0))  # what an edit has fired meanwhile is newer
     if lives and (_has_its_place(lives[0], now) or _waits(turn, terms, lives[0], now)):
         return turn
     if len(lives) > 1 or (lives and not stored.enabled):
         _write(turn, stored, terms, now, _live_only(stored, terms, lives[0], now), live=lives[0])
     elif stored.enabled:
         oldest = lives[0] if lives else None
-        verdicts = decide_by_policy(_position(stored, oldest), terms, now, up_since)
+        verdicts = decide_by_policy(_position(stored, oldest), terms, now, up_since, down_since)
         _write(turn, stored, terms, now, verdicts, live=oldest)
     return turn
 

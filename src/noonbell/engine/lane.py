@@ -81,7 +81,9 @@ class LaneWork:
         knows: Callable[[StoredSchedule], bool] = lambda _: True,
         others: Callable[[], bool] = lambda: False,
         in_doubt: Callable[[], bool] = lambda: False,
+        down_since: int | None = None,
     ) -> None:
+        """`down_since`: until when another engine of the lane is known to have been up, before this one came."""
         self.owner = owner
         self.metrics = Metrics()
         self.left_due = False
@@ -99,12 +101,13 @@ class LaneWork:
         self._in_doubt = in_doubt
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self._up_since: int | None = None
+        self._down_since = down_since
+        self._looked_at: int | None = None
         self._batch = FIRST_BATCH
 
     async def claim(self, now: int, up_since: int, room: Room) -> Batch:
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
-        if up_since != self._up_since:
-            self._up_since, self._batch = up_since, FIRST_BATCH
+        up = self._up(now, up_since)
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
         strangers.begin(now)
@@ -120,7 +123,7 @@ class LaneWork:
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, up_since, lineup)
+            turn = _look(stored, now, up, lineup)
             told += len(turn.audits)
             starts = turn.starts
             threads.take(stored, starts)
@@ -147,6 +150,15 @@ class LaneWork:
         for sid, error in claimed.quarantined:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
+
+    def _up(self, now: int, up_since: int) -> tuple[int, int | None]:
+        """Since when something is up, and until when something was before that, where it is known."""
+        if up_since != self._up_since:
+            if self._up_since is not None and up_since > self._up_since:  # the machine slept
+                self._down_since = self._looked_at
+            self._up_since, self._batch = up_since, FIRST_BATCH
+        self._looked_at = now
+        return up_since, self._down_since
 
     def _limit(self, room: Room) -> int:
         limit = min(self._batch, room.runs)
@@ -298,14 +310,14 @@ def _left_alone(stored: StoredSchedule, until: int) -> Turn:
     )  # fmt: skip
 
 
-def _look(stored: StoredSchedule, now: int, up_since: int, lineup: Lineup) -> Turn:
+def _look(stored: StoredSchedule, now: int, up: tuple[int, int | None], lineup: Lineup) -> Turn:
     held = lineup.held_back(stored) if stored.lives else ()
     if not held:
-        return look(stored, now, up_since)
+        return look(stored, now, *up)
     rest = without(stored, held)
     if isinstance(rest, Turn):
         return rest
-    turn = look(rest, now, up_since)
+    turn = look(rest, now, *up)
     turn.put_off.extend(held)
     return turn
 

@@ -51,6 +51,7 @@ class Membership:
         self.host, self.pid = socket.gethostname(), os.getpid()
         self.instance = f"{self.host}-{self.pid}-{uuid.uuid4().hex[:8]}"
         self.up_since = 0
+        self.down_since: int | None = None  # until when another is known to have been up
         self.state: EngineState = "starting"
         self.others_up = False  # whether other engines of the lane are, as last seen
         self.in_doubt = False  # whether others may have been up that seemed to be dead
@@ -77,6 +78,8 @@ class Membership:
         now = self._clock.now()
         data = self._zone_data()
         record = EngineRecord(self.instance, self._lane, self.host, self.pid, self._version, data, now, now, self.state)
+        last = await self._store.last_event(lane_name(self._lane))
+        self.down_since = last.at if last is not None and last.at <= now else None
         self.up_since = await self._store.join(record)
         self.in_doubt = await self._store.in_doubt(self._lane)
         await self._look_around()

@@ -181,9 +181,9 @@ def rhythm_of(kind: str, spec: str, zone_name: str, dst: DstPolicy, anchor: int 
             return Steps(anchor, parse_interval(spec) * SECOND)
         if kind == "one_shot":
             zone = zone_named(zone_name)
-            return (
-                f"its time zone {zone_name!r} is not known here" if zone is None else Once(parse_one_shot(spec, zone))
-            )
+            if zone is None:
+                return f"its time zone {zone_name!r} is not known here"
+            return Once(parse_one_shot(spec, zone, stored=True))
     except (IntervalInvalidError, OneShotInvalidError) as error:
         return f"its spec cannot be read: {error}"
     return f"its type is {kind!r}, which is none"

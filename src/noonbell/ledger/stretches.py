@@ -203,7 +203,9 @@ class Stretches:
                 right, left = before.anchor_at, False
             else:
                 right, left = steps.last_anchor, steps.left_at(terms.anchor_at)
-            if not left and terms.anchor_at not in (right, queued_at):
+            yet_to_start = terms.start_at is not None and terms.start_at > epoch["from_at"]
+            anew = _first_anchor(terms, epoch) if yet_to_start else None
+            if not left and terms.anchor_at not in (right, queued_at, anew):
                 text = (
                     f"epoch {number} counts its interval from {iso(terms.anchor_at)}, but it was left at {iso(right)}"
                 )

@@ -16,14 +16,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy, ScheduleColumns, StoredSchedule
-from noonbell.core.turns import definition_of, quiet_hours_of, timing_of
+from noonbell.core.turns import quiet_hours_of, timing_of
 from noonbell.errors import ScheduleFileInvalidError, ScheduleInvalidError
 from noonbell.planning.differences import FieldChange, differences
 from noonbell.planning.moves import Fires, Heard, moves
 from noonbell.planning.places import NOTHING, Problem
 from noonbell.planning.schedule_file import DeclaredSchedule, ScheduleFile
 from noonbell.ports import ScheduleFilter, ScheduleStore
-from noonbell.schedules.fields import first_anchor, moved_by, require_future
+from noonbell.schedules.fields import counts_on, first_anchor, moved_by, require_future
 
 Kind = Literal["create", "change", "delete"]
 
@@ -230,8 +230,8 @@ class _Making:
             found += self._windows_changed(after.quiet_hours_policy_id)
         if not found:
             return None
-        restarted = definition_of(before.definition).start_at != definition_of(after.definition).start_at
-        timing = timing_of(after, first_anchor(after, self._now) if restarted else stored.anchor_at)
+        goes_on = counts_on(before, after, self._now)
+        timing = timing_of(after, stored.anchor_at if goes_on else first_anchor(after, self._now))
         moved = moved_by(before, after)
         if enabled and (moved is not None or not stored.enabled):
             try:

@@ -34,6 +34,7 @@ from noonbell.schedules.fields import (
     Written,
     check_id,
     check_team,
+    counts_on,
     first_anchor,
     moved_by,
     read_fields,
@@ -187,7 +188,7 @@ class Change:
 
     def _comes_again(self, stored: StoredSchedule, columns: ScheduleColumns) -> bool:
         """Whether a one-shot that is off because it has had its time is given another one."""
-        if columns.type != "one_shot" or moved_by(stored.columns, columns) is None or not _had_its_time(stored):
+        if columns.type != "one_shot" or moved_by(stored.columns, columns) is None or not _is_over(stored):
             return False
         # a new time that is over, too, is refused as it is for a new schedule
         return "spec" in self._fields or timing_of(columns, None).following(self._now) is not None
@@ -210,13 +211,15 @@ class Change:
         turn = close(stored, self._now, self._up.get(stored.lane))
         at = turn.cursor_at
         anchor_at = turn.anchor_at
-        if not _counts_on(stored.columns, columns):
+        if not counts_on(stored.columns, columns, at):
             anchor_at = first_anchor(columns, at)
         timing = timing_of(columns, anchor_at)
         moved = moved_by(stored.columns, columns)
         if enabled and (moved is not None or "spec" in self._fields or not stored.enabled):
             require_future(columns, timing, at, moved or "spec")
         turn.enabled = enabled and not (columns.type == "one_shot" and timing.following(at) is None)
+        if columns.type == "one_shot" and not turn.enabled and (enabled or _is_over(stored)):
+            turn.last_run_for = timing.latest(at) or turn.last_run_for  # see `had_its_time`
         turn.anchor_at = anchor_at
         definition = definition_of(columns.definition)
         executing = any(live.state == "running" or live.kind == "manual" for live in stored.lives)
@@ -269,10 +272,17 @@ class Change:
         return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, detail, stored.team)
 
 
-def _had_its_time(stored: StoredSchedule) -> bool:
-    """Whether a one-shot was decided at its instant; one that a person has switched off before then was not."""
-    instant = parse_one_shot(stored.columns.spec, ZoneInfo(stored.columns.timezone))
+def had_its_time(stored: StoredSchedule, zone: ZoneInfo) -> bool:
+    """Whether a one-shot was decided at its instant; one that a person has switched off before then was not.
+
+    Its cursor stands at its instant until an edit moves it on, and `last_run_for` keeps the instant then, fired or not.
+    """
+    instant = parse_one_shot(stored.columns.spec, zone, stored=True)
     return not stored.enabled and instant in (stored.cursor_at, stored.last_run_for)
+
+
+def _is_over(stored: StoredSchedule) -> bool:
+    return had_its_time(stored, ZoneInfo(stored.columns.timezone))
 
 
 def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
@@ -314,11 +324,6 @@ def letters_told(at: int, actor: str, event: str, team: str | None = None) -> Ca
         return AuditEvent(at, event, "dead_letters", actor, detail, team)
 
     return told
-
-
-def _counts_on(before: ScheduleColumns, after: ScheduleColumns) -> bool:
-    """Whether an interval goes on from its anchor: its start is the same."""
-    return definition_of(before.definition).start_at == definition_of(after.definition).start_at
 
 
 def _like(columns: ScheduleColumns) -> tuple[str | None, ...]:

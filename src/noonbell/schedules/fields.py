@@ -40,6 +40,7 @@ LARGEST_CAP: Final = 1_000
 LONGEST_JITTER_SECONDS: Final = 86_400
 _LONGEST_TEXT: Final = 500
 _MOST_TAGS: Final = 100
+_OF_CHANNELS: Final = "channel:"  # the signing keys of channels go by such ids, beside those of schedules
 _PAGES: Final = frozenset({"new"})  # in an address it stands for something that is to be made
 _NO_LETTERS: Final = frozenset({"Cn", "Co"})  # unassigned, or of private use
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -169,6 +170,8 @@ def check_id(value: object, field: str = "schedule_id") -> str:
         raise ScheduleInvalidError(field, chosen, "would mean something else in an address; choose another")
     if not chosen.isascii() and any(unicodedata.category(letter) in _NO_LETTERS for letter in chosen):
         raise ScheduleInvalidError(field, chosen, "must be of characters that Unicode gives a meaning to")
+    if field == "schedule_id" and chosen.startswith(_OF_CHANNELS):
+        raise ScheduleInvalidError(field, chosen, f'must not begin with "{_OF_CHANNELS}", which is kept for channels')
     return chosen
 
 
@@ -202,7 +205,7 @@ def _spec(
             return posix, None if posix.split() == typed.split() else posix
         if kind == "interval":
             return str(parse_interval(typed)), None
-        parse_one_shot(typed, ZoneInfo(timezone))
+        parse_one_shot(typed, ZoneInfo(timezone), stored={"spec", "timezone"}.isdisjoint(fields))
     except NoonbellError as error:
         raise ScheduleInvalidError("spec", typed, f"is no {kind} spec: {_complaint(error)}") from error
     return typed.strip(), None
@@ -403,6 +406,12 @@ def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
         return None
     start_at = definition_of(columns.definition).start_at
     return at if start_at is None or start_at <= at else start_at - parse_interval(columns.spec) * SECOND
+
+
+def counts_on(before: ScheduleColumns, after: ScheduleColumns, at: int) -> bool:
+    """Whether an interval goes on from its anchor: its start is the same, and is over."""
+    start_at = definition_of(after.definition).start_at
+    return start_at == definition_of(before.definition).start_at and (start_at is None or start_at <= at)
 
 
 def moved_by(before: ScheduleColumns, after: ScheduleColumns) -> str | None:

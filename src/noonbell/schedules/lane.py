@@ -159,6 +159,7 @@ class Lane:
             knows=self.actions.knows,
             others=lambda: member.others_up,
             in_doubt=lambda: member.in_doubt,
+            down_since=member.down_since,
             notices=None if self.desk is None else self.desk.notifier,
         )
         if rescued_at is not None:

@@ -209,8 +209,12 @@ def upcoming(stored: StoredSchedule, now: int, count: int) -> list[Upcoming]:
     """The next occurrences, as the schedule stands."""
     terms = terms_of(stored)
     found: list[Upcoming] = []
-    at = terms.timing.following(max(now, stored.cursor_at))
+    # what has come and is yet to start, put off by its jitter, is still to come
+    longest = definition_of(stored.columns.definition).jitter_us if stored.enabled else 0
+    at = terms.timing.following(max(now - longest, stored.cursor_at))
     while at is not None and len(found) < count:
-        found.append(Upcoming(moment(at), moment(at + terms.jitter(at)), terms.quiet.is_quiet(at)))
+        starts_at = at + terms.jitter(at)
+        if starts_at > now:
+            found.append(Upcoming(moment(at), moment(starts_at), terms.quiet.is_quiet(at)))
         at = terms.timing.following(at)
     return found

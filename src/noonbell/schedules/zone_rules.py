@@ -7,7 +7,7 @@ gone from the disk. `check` compares them with the zone data of this host, as it
 - the same rules, or other bytes for the same rules: nothing happens;
 - newer rules: each schedule of the zone goes on in a new epoch, which begins at its cursor, with an audit event
   `schedule.zone_rules_changed` that shows what moves in the coming year. When all have, the new rules are remembered:
-  a crash before that does the rest at the next start;
+  a crash before that does the rest at the next start. One that cannot be read by them stays as it is, which is logged;
 - older rules than those remembered: this host must not undo what another has done. The zone is `outdated` here, and
   the engine leaves its schedules alone until the host has newer zone data.
 
@@ -38,6 +38,7 @@ from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, Stor
 from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, quiet_zones, timing_of
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
 from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
+from noonbell.schedules.changes import had_its_time
 from noonbell.schedules.occurrences import written_terms
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.timing import Bounded, OneShotTiming, Timing, cron_timing, jitter_us, parse_one_shot, rules_hash
@@ -188,11 +189,17 @@ class ZoneWatch:
         after_sid = 0
         while page := await self._store.schedules_in_zone(timezone, after_sid, _PAGE):
             waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
+            moving: list[str] = []
             for stored in waiting:
-                move.expect(stored)
+                try:
+                    move.expect(stored)
+                except Exception:  # one bad row must not stop its neighbours
+                    logger.exception("%r cannot be read by the new rules of %s", stored.columns.name, timezone)
+                else:
+                    moving.append(stored.schedule_id)
                 await asyncio.sleep(0)
             try:
-                await self._store.edit_schedules([stored.schedule_id for stored in waiting], move)
+                await self._store.edit_schedules(moving, move)
             except (ScheduleNotFoundError, ScheduleChangedError):
                 continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
             after_sid = page[-1].sid
@@ -252,9 +259,13 @@ class Move:
         )
 
     def expect(self, stored: StoredSchedule) -> None:
-        """This one is to be moved, as it was read; ScheduleChangedError where it is in another epoch by then."""
-        self._expected[stored.sid] = stored.epoch
+        """This one is to be moved, as it was read; ScheduleChangedError where it is in another epoch by then.
+
+        Raises the errors of its kind where it cannot be read.
+        """
+        timing_of(stored.columns, stored.anchor_at)
         self.prepare(stored.columns)
+        self._expected[stored.sid] = stored.epoch
 
     def prepare(self, columns: ScheduleColumns) -> Moved | None:
         """What moves of a schedule; None where the old rules are not known any more."""
@@ -282,6 +293,8 @@ class Move:
             turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
         elif following is None and columns.type == "one_shot":
             turn.enabled = False  # its instant lies before the cursor now, which nothing goes back behind
+            if stored.enabled or (self._old is not None and had_its_time(stored, self._old)):
+                turn.last_run_for = parse_one_shot(columns.spec, self._new, stored=True)
         turn.audits.append(self._told(stored, still_due=following is not None))
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone, self._after.zone_hash,
@@ -316,7 +329,7 @@ def _timing(columns: ScheduleColumns, zone: ZoneInfo) -> Timing:
     if columns.type == "cron":
         timing = cron_timing(columns.spec, zone, definition.dst)
     else:
-        timing = OneShotTiming(parse_one_shot(columns.spec, zone))
+        timing = OneShotTiming(parse_one_shot(columns.spec, zone, stored=True))
     if definition.start_at is None and definition.end_at is None:
         return timing
     return Bounded(timing, definition.start_at, definition.end_at)

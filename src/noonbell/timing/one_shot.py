@@ -4,6 +4,8 @@ A text with an offset ("2026-11-01T01:30-04:00", "2026-11-01T05:30Z") names its 
 civil time in the schedule's zone. A civil time that comes twice, because the clocks are set back, means its first
 coming; one that does not exist, because they are set forward, is refused with the times on either side of the gap.
 A date alone is refused too: midnight would be a guess.
+
+A stored text was right when it was written. Where later rules of its zone leap over it, it means that leap.
 """
 
 from __future__ import annotations
@@ -48,8 +50,11 @@ class OneShotTiming:
         return Look(self.latest(at), None, self.following(at))
 
 
-def parse_one_shot(text: str, zone: tzinfo) -> int:
-    """The instant that a text names, in microseconds since 1970; raises OneShotInvalidError."""
+def parse_one_shot(text: str, zone: tzinfo, *, stored: bool = False) -> int:
+    """The instant that a text names, in microseconds since 1970; raises OneShotInvalidError.
+
+    With `stored` a civil time that does not exist is the instant at which the clocks leap over it.
+    """
     if not isinstance(text, str):
         raise OneShotInvalidError(repr(text), f"must be text, not {type(text).__name__}")
     typed = text.strip(" \t").upper()
@@ -61,7 +66,7 @@ def parse_one_shot(text: str, zone: tzinfo) -> int:
     if read.tzinfo is not None:
         at = (read - _EPOCH) // _MICROSECOND
     else:
-        at = _first_coming(text, read, zone_of(zone)) * SECOND + read.microsecond
+        at = _first_coming(text, read, zone_of(zone), stored=stored)
     if not EARLIEST <= at <= LATEST:
         raise OneShotInvalidError(text, "lies outside the years 1 to 9999 in UTC")
     return at
@@ -83,14 +88,16 @@ def _refuse_other_forms(text: str, typed: str) -> None:
         raise OneShotInvalidError(text, "is finer than a microsecond")
 
 
-def _first_coming(text: str, wall: datetime, zone: Zone) -> int:
+def _first_coming(text: str, wall: datetime, zone: Zone, *, stored: bool) -> int:
     civil = civil_seconds(wall)
     found = comings(civil, zone)
     if found:
-        return found[0]
+        return found[0] * SECOND + wall.microsecond
     leap = leap_over(civil, zone)
     if not EARLIEST < leap * SECOND < LATEST:
         raise OneShotInvalidError(text, "lies outside the years 1 to 9999 in UTC")
+    if stored:
+        return leap * SECOND
     # the last second before the leap and the first after it: the minute before is what people would write
     gap_from = wall_at(leap + zone.offset(leap - 1))
     resumed = wall_at(leap + zone.offset(leap))

@@ -123,6 +123,14 @@ class EngineCases(StorageCases):
             assert since == T0 + 3 * MINUTE, "nothing was up in between"
             fourth.release()
 
+    async def test_the_last_event_of_a_lane_is_its_own(self) -> None:
+        async with self.shared() as (one, two):
+            assert await one.last_event(lane_name(LANE)) is None
+            events = [LifecycleEvent(lane_name(LANE), T0 + at, A, "init-ok") for at in (2, 1)]
+            for event in (*events, LifecycleEvent(lane_name("other"), T0 + 3, C, "stop-end")):
+                await one.record(event)
+            assert await two.last_event(lane_name(LANE)) == events[1], "the last that was written"
+
     async def test_an_engine_that_only_begins_is_not_up(self) -> None:
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
