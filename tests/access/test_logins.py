@@ -105,6 +105,26 @@ async def test_an_address_that_goes_on_waits_whatever_name_it_tries(world: World
     assert (await world.access.verify_password("ann", GOOD, "10.0.0.2")).name == "ann"
 
 
+async def test_a_clock_that_is_set_back_locks_nobody_out(world: World) -> None:
+    await ann(world)
+    assert (await world.access.verify_password("ann", GOOD, "10.0.0.1")).name == "ann"
+    world.clock.step(-timedelta(hours=1))
+    assert (await world.access.verify_password("ann", GOOD, "10.0.0.1")).name == "ann"
+    for _ in range(FREE["account"]):
+        await fail(world, address="10.0.0.2")
+    world.clock.step(-timedelta(hours=1))
+    assert (await fail(world, address="10.0.0.3")).retry_after_seconds is None
+    assert (await fail(world, address="10.0.0.3")).retry_after_seconds == 2, "the failures still count"
+
+
+async def test_a_clock_that_is_a_little_behind_shortens_no_pause(world: World) -> None:
+    await ann(world)
+    for _ in range(FREE["account"]):
+        await fail(world)
+    world.clock.step(-timedelta(seconds=5))
+    assert (await fail(world)).retry_after_seconds == 6
+
+
 async def test_failures_are_counted_one_by_one_when_they_come_together(world: World) -> None:
     await ann(world)
     await asyncio.gather(*(fail(world, "ann", "10.0.0.7") for _ in range(4)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from noonbell.schedules import fields
 from tests.api.conftest import Client
 
 API = "/api/v1"
@@ -31,6 +32,29 @@ async def test_an_id_that_means_something_else(inside: Client, thing: str) -> No
     for fine in ("new-one", "a.b", "x..y"):
         assert (await inside.write.post(f"{API}/{thing}", json={**body, field: fine})).status_code == 201
         assert (await inside.read.get(f"{API}/{thing}/{fine}")).status_code == 200
+
+
+async def test_no_new_schedule_goes_by_the_id_of_a_channels_keys(
+    inside: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has such an id already works on, and does not reach the keys of the channel."""
+    await inside.write.post(f"{API}/channels", json={**THINGS["channels"][1], "channel_id": "ops"})
+    keys = (await inside.write.get(f"{API}/channels/ops/signing-keys")).json()
+    other = await inside.with_key("other", "write")
+    body = {**THINGS["schedules"][1], "schedule_id": "channel:ops"}
+    refused = await other.post(f"{API}/schedules", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (422, "schedule_id")
+    assert "kept for channels" in refused.text
+    with monkeypatch.context() as earlier:
+        earlier.setattr(fields, "_OF_CHANNELS", "none has this:")
+        assert (await other.post(f"{API}/schedules", json=body)).status_code == 201
+    address = f"{API}/schedules/channel:ops"
+    assert (await other.get(address)).status_code == 200
+    assert (await other.patch(address, json={"name": "Later"})).status_code == 200
+    shown = await other.get(f"{address}/signing-keys")
+    assert (shown.status_code, shown.json()["type"]) == (422, "urn:noonbell:problem:signing-key")
+    assert (await other.delete(f"{address}/signing-keys")).status_code == 404
+    assert (await inside.write.get(f"{API}/channels/ops/signing-keys")).json() == keys
 
 
 async def test_many_at_once_and_files_are_held_to_the_same(inside: Client) -> None:

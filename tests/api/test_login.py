@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import argon2
 import httpx2
@@ -11,7 +12,7 @@ import pytest
 
 from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
-from noonbell.api.app import create_app
+from noonbell.api.app import PUBLIC, create_app
 from noonbell.ports import AuditFilter
 from noonbell.web.forms import FORM_COOKIE, SESSION_COOKIE
 from tests.api.conftest import Client, serving, settings_for
@@ -206,12 +207,47 @@ async def test_pages_load_nothing_from_elsewhere(inside: Client) -> None:
         assert (await inside.anonymous.get(f"{folder}/{name}")).status_code == 404
 
 
-async def test_the_token_of_the_link_is_not_in_the_log(inside: Client, caplog: pytest.LogCaptureFixture) -> None:
-    token = await inside.service.access.new_first_admin_token()
+def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The log lines of requests, with all that programs read of them; the client of the tests has lines of its own."""
+    return [vars(record) for record in caplog.records if record.name == "noonbell.api"]
+
+
+async def test_the_tokens_of_links_are_not_in_the_log(inside: Client, caplog: pytest.LogCaptureFixture) -> None:
+    access = inside.service.access
+    first = await access.new_first_admin_token()
+    assert first is not None
     with caplog.at_level("DEBUG"):
-        await inside.anonymous.get(f"/setup/{token}")
-    paths = [record.noonbell["path"] for record in caplog.records if record.name == "noonbell.api"]  # type: ignore[attr-defined]  # an extra field
-    assert paths == ["/setup/***"]
+        await inside.anonymous.get(f"/setup/{first}")
+        await access.create_admin("ann", GOOD)
+        link = await access.new_password_link("ann")
+        assert (await inside.anonymous.get(f"/welcome/ann/{link}")).status_code == 200
+    assert [line["noonbell"]["path"] for line in told(caplog)] == ["/setup/***", "/welcome/ann/***"]
+    assert first not in repr(told(caplog))
+    assert link not in repr(told(caplog))
+
+
+async def test_no_address_with_a_token_tells_it(inside: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Every route that is opened by a part of its address, also as a proxy or a slip of the pen may write it."""
+    routes = [path for path in PUBLIC if re.search(r"\{(token|rest:path)\}", path)]
+    assert len(routes) >= 3
+    token = "a-token-that-nobody-may-see"  # noqa: S105 - it is to be looked for
+    addresses = [re.sub(r"\{(token|rest:path)\}", token, path).replace("{name}", "ann") for path in routes]
+    for address in addresses:
+        first, _, rest = address[1:].partition("/")
+        written = (
+            address, f"{address}/", f"{address}/start", f"/{address}", address.replace("/", "//"),
+            f"/{first.upper()}/{rest}", address.replace("/", "%2f").replace("%2f", "/", 1),
+        )  # fmt: skip
+        for path in written:
+            for method in ("GET", "POST", "HEAD", "PUT"):
+                with caplog.at_level("DEBUG"):
+                    answer = await inside.anonymous.request(method, f"{inside.base_url}{path}")
+                assert token not in str(answer.headers)
+                if answer.headers.get("content-type", "").endswith("json"):
+                    assert token not in answer.text
+    assert len(told(caplog)) == len(addresses) * 7 * 4
+    assert token not in repr(told(caplog))
+    assert token not in (await inside.read.get("/metrics")).text
 
 
 async def test_a_logout_stands_in_the_audit(inside: Client) -> None:

@@ -76,13 +76,35 @@ def test_an_admin_from_the_first_to_the_last(shell: Shell) -> None:
     ],
 )
 def test_what_is_refused(shell: Shell, arguments: tuple[str, ...], given: str | None, told: str) -> None:
+    shell.ask(lambda access: access.ensure_default_team())
     result = shell.run(*arguments, given=given)
     assert result.exit_code == 2
     assert told in result.output
     assert given is None or given.strip() not in result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("admin", "list"),
+        ("admin", "teams"),
+        ("admin", "link", "ann"),
+        ("admin", "password", "ann"),
+        ("admin", "delete", "ann"),
+        ("api-keys", "list"),
+        ("api-keys", "revoke", "k3v9x2m7q1az"),
+    ],
+)
+def test_what_is_there_is_not_looked_for_in_a_database_that_is_not(shell: Shell, arguments: tuple[str, ...]) -> None:
+    result = shell.run(*arguments, given="correct horse\n")
+    assert result.exit_code == 2
+    assert f"There is no file {shell.path}; nothing was created" in result.output
+    assert "makes a ledger there" in result.output
+    assert not shell.path.exists()
+
+
 def test_teams(shell: Shell) -> None:
+    shell.ask(lambda access: access.ensure_default_team())
     assert shell.told("admin", "teams") == [{"name": "default", "title": "default"}]
     assert "--team billing" in shell.run("admin", "add-team", "billing", "--title", "Billing").output
     assert [one["name"] for one in shell.told("admin", "teams")] == ["billing", "default"]

@@ -26,6 +26,7 @@ FREE: Final = {"account": 5, "address": 20}
 _LONGEST: Final = {"account": 30_000_000, "address": 3_600_000_000}
 _FORGOTTEN: Final = 900_000_000
 _SECOND: Final = 1_000_000
+_SKEW: Final = 60 * _SECOND  # how far the clocks of two processes may be apart
 _TRIES: Final = 10
 
 
@@ -102,7 +103,10 @@ def _refusal(wait: int) -> LoginRefusedError:
 
 
 def _wait(kind: str, body: FailuresBody, now: int) -> int:
-    return body.last_at + _pause(kind, body.failures) - now
+    pause = _pause(kind, body.failures)
+    if pause == 0 or body.last_at - now > _SKEW:  # a clock that was set back: what lies ahead of it tells no pause
+        return 0
+    return body.last_at + pause - now
 
 
 def _one_more(kind: str, before: FailuresBody | None, now: int) -> FailuresBody:

@@ -33,7 +33,11 @@ logger = logging.getLogger("noonbell.api")
 
 BODY_SECONDS: Final = 30.0
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-_SECRET_PATHS: Final = re.compile(r"^(/ping/|/setup/)[^/]+")
+# Also as a proxy or a slip of the pen may write them: a token is as good there as in the right address.
+_SLASHES: Final = f"[/{ESCAPED}]+"
+_SECRET_PATHS: Final = re.compile(
+    rf"^({_SLASHES}(?:ping|setup|welcome{_SLASHES}[^/{ESCAPED}]+){_SLASHES})[^/]+", re.IGNORECASE
+)
 # Nothing from elsewhere, nothing inline, and nobody puts us into a frame.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "

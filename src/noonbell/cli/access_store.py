@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from noonbell.access import Access
 from noonbell.cli.complaints import Complaint
@@ -13,18 +13,21 @@ from noonbell.cli.sealed_store import actor
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError
 from noonbell.ports import DocumentStore
-from noonbell.store.opening import open_store
+from noonbell.store.opening import open_store, require_ledger
 
 T = TypeVar("T")
+_CREATE: Final = "noonbell admin create NAME makes a ledger there, if that is where it should be; so does serve"
 
 
-def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: bool) -> T:
+def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: bool, create: bool = False) -> T:
     """Open the store, ask, and close it; what goes wrong becomes a complaint.
 
-    A store that is not there is made: the first admin may come before the first start of the service.
+    With `create` a store that is not there is made: the first admin may come before the first start of the service.
     """
 
     async def session() -> T:
+        if not create:
+            require_ledger(url)
         store = open_store(url)
         await store.open()
         try:
@@ -38,4 +41,5 @@ def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: boo
         return asyncio.run(session())
     except NoonbellError as error:
         facts = {"store": re.sub(r"//[^/]*@", "//…@", url), "kind": type(error).__name__}
-        raise Complaint(str(error), facts, as_json=as_json) from None
+        hints = (_CREATE,) if error.details.get("missing") else ()
+        raise Complaint(str(error), facts, hints, as_json=as_json) from None

@@ -33,10 +33,12 @@ def create(name: str, team: str, scope: str, url: str, *, as_json: bool) -> None
     """Make the user NAME, by default an admin. The password is asked for, or read from stdin."""
     password = read_value("Password", as_json=as_json)
     if (team, scope) == (DEFAULT_TEAM, "admin"):
-        user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json)
+        user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json, create=True)
         told = f'"{user.name}" may log in now, and look after all teams.'
     else:
-        user = with_access(url, lambda access: access.create_user(name, team, scope, password), as_json=as_json)
+        user = with_access(
+            url, lambda access: access.create_user(name, team, scope, password), as_json=as_json, create=True
+        )
         told = f'"{user.name}" may log in now to the team {user.team}, with the right to {user.scope}.'
     _tell(told, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
 
@@ -108,7 +110,7 @@ def teams(url: str, *, as_json: bool) -> None:
 @json_option
 def add_team(name: str, title: str | None, url: str, *, as_json: bool) -> None:
     """Make the team NAME."""
-    team = with_access(url, lambda access: access.create_team(name, title), as_json=as_json)
+    team = with_access(url, lambda access: access.create_team(name, title), as_json=as_json, create=True)
     told = f'The team "{team.name}" is there. Make its first key: noonbell api-keys create NAME --team {team.name}'
     _tell(told, {"name": team.name, "title": team.title}, as_json=as_json)
 

@@ -66,7 +66,7 @@ def list_keys(*, team: str | None, place: Place) -> None:
             found.extend(page)
         return whose, found
 
-    whose, keys = place.ask(all_keys, create=True)
+    whose, keys = place.ask(all_keys)
     if place.as_json:
         click.echo(json.dumps([_facts(key) for key in keys], ensure_ascii=False))
         return
@@ -83,7 +83,7 @@ def list_keys(*, team: str | None, place: Place) -> None:
 @placed
 def revoke(*, key_id: str, place: Place) -> None:
     """Revoke a key. A service that runs notices within seconds."""
-    place.ask(lambda backend: backend.keys.revoke_key(key_id), create=True)
+    place.ask(lambda backend: backend.keys.revoke_key(key_id))
     click.echo(json.dumps({"revoked": key_id}) if place.as_json else f"The key {key_id} opens nothing any more.")
 
 

@@ -18,7 +18,13 @@ from noonbell.actions.secrets import DEFAULT_TEAM, KeyRing, Secrets
 from noonbell.actions.secrets.keys import new_ring
 from noonbell.actions.secrets.logs import OWN_LOGGERS
 from noonbell.core.records import DocumentWrite
-from noonbell.errors import MasterKeyMissingError, ScheduleInvalidError, SecretInvalidError, SecretUnreadableError
+from noonbell.errors import (
+    MasterKeyMissingError,
+    ScheduleInvalidError,
+    SecretInvalidError,
+    SecretUnreadableError,
+    SigningKeyError,
+)
 from noonbell.ports import AuditFilter, DocumentStore, ScheduleStore
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
@@ -250,6 +256,20 @@ async def test_signing_keys_are_made_once_and_replaced_with_an_overlap(store: Do
     assert not await here.drop_signing_keys("abc")
     (document,) = await store.get_documents("signing_key", ["other"])
     assert "whsec" not in document.body
+
+
+async def test_signing_keys_of_another_team_are_neither_shown_nor_changed_nor_dropped(store: DocumentStore) -> None:
+    secrets = secrets_of(store)
+    mine = await secrets.signing_keys("abc", "mine")
+    with pytest.raises(SigningKeyError, match="another team has keys"):
+        await secrets.signing_keys("abc", "other")
+    assert await secrets.made_signing_keys("abc", "other") == []
+    with pytest.raises(SigningKeyError, match="another team has keys"):
+        await secrets.rotate_signing_keys("abc", "other")
+    assert not await secrets.drop_signing_keys("abc", "other")
+    assert await secrets_of(store).signing_keys("abc", "mine") == mine
+    assert await secrets.drop_signing_keys("abc", "mine")
+    assert await secrets.signing_keys("abc", "other") != mine
 
 
 async def test_a_signing_key_does_not_open_as_a_secret(store: DocumentStore) -> None:

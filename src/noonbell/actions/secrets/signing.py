@@ -1,7 +1,10 @@
-"""The signing keys of schedules, sealed like secrets: one document for all keys of a schedule.
+"""The signing keys of schedules and channels, sealed like secrets: one document for all keys of one of them.
 
 A schedule has no key until somebody asks for it. Replacing it leaves the old one signing beside the new for a while.
 Unlike secrets, signing keys can be shown: whoever receives the requests has to be given them.
+
+A channel goes by "channel:" and its id, which no new schedule may have as its own. Whoever asks says for which team,
+and neither sees, changes nor drops the keys of another, under whatever id they are.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class SigningKeys:
         self._documents = SecretDocuments(store, clock.now, actor, _KIND)
         self._vault = vault
         self._clock = clock
-        self._kept: dict[str, tuple[float, tuple[SigningKey, ...]]] = {}
+        self._kept: dict[tuple[str, str], tuple[float, tuple[SigningKey, ...]]] = {}  # by team and id
 
     def acting(self, actor: str) -> SigningKeys:
         """The same keys, what is kept of them included; the audit names somebody else."""
@@ -49,7 +52,7 @@ class SigningKeys:
     async def of(self, schedule_id: str, team: str) -> list[SigningKey]:
         """The keys that sign now, newest first; the first is made here."""
         elapsed, now = self._clock.elapsed(), self._clock.now()
-        kept = self._kept.get(schedule_id)
+        kept = self._kept.get((team, schedule_id))
         if kept is not None and elapsed - kept[0] <= _FRESH_SECONDS:
             return in_use(kept[1], now)
         return in_use(await self._changed(schedule_id, team, lambda keys: keys or (new_key(now),)), now)
@@ -65,7 +68,7 @@ class SigningKeys:
         return in_use(await self._changed(schedule_id, team, lambda keys: rotated(keys, now, overlap)), now)
 
     async def drop(self, schedule_id: str, team: str) -> bool:
-        self._kept.pop(schedule_id, None)
+        self._kept.pop((team, schedule_id), None)
         return await self._documents.drop_secret(team, schedule_id)
 
     async def _changed(
@@ -77,8 +80,10 @@ class SigningKeys:
             after = change(before)
             # somebody else may have changed them since they were looked up
             if after == before or await self._documents.put_secret(self._sealed(schedule_id, team, known, after)):
-                self._keep(schedule_id, after)
+                self._keep(schedule_id, team, after)
                 return after
+        if known is None:
+            raise SigningKeyError(f'another team has keys under "{schedule_id}"; choose another id')
         raise SigningKeyError(f'the keys of "{schedule_id}" are being changed by others all the time; try again')
 
     def _opened(self, sealed: SealedSecret) -> tuple[SigningKey, ...]:
@@ -97,7 +102,7 @@ class SigningKeys:
             kind=_KIND,
         )
 
-    def _keep(self, schedule_id: str, keys: tuple[SigningKey, ...]) -> None:
+    def _keep(self, schedule_id: str, team: str, keys: tuple[SigningKey, ...]) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
-        self._kept[schedule_id] = (self._clock.elapsed(), keys)
+        self._kept[team, schedule_id] = (self._clock.elapsed(), keys)

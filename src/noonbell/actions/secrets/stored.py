@@ -83,6 +83,8 @@ class SecretDocuments:
         return found
 
     async def drop_secret(self, team: str, name: str) -> bool:
+        if not await self.get_secrets(team, [name]):
+            return False  # there may be one of another team: the id of signing keys does not name theirs
         told = self._told("deleted", team, name)
         return await self._store.drop_documents(self._kind, [self._id(team, name)], [told]) > 0
 
