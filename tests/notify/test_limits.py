@@ -42,6 +42,22 @@ def test_the_same_event_within_the_window_is_held_another_is_not() -> None:
     assert held.count == 1
 
 
+def test_a_schedule_and_a_monitor_of_one_id_are_two() -> None:
+    state = ChannelState("l", "c")
+    beats = [msgspec.structs.replace(notice(n), id=f"m{n}/failed", subject="monitor") for n in (1, 2)]
+    assert handle(state, notice(1), T0, 20) == "send"
+    assert handle(state, beats[0], T0 + SECOND, 20) == "send"
+    assert handle(state, beats[1], T0 + 2 * SECOND, 20) == "hold"
+    assert handle(state, notice(2), T0 + 2 * SECOND, 20) == "hold"
+    assert len(limits.due_for_summary(state, T0 + 601 * SECOND, 20)) == 2
+
+
+def test_windows_that_are_stored_hold_back() -> None:
+    stored = f'{{"lane":"l","channel_id":"c","windows":{{"s\\nfailed":{T0 + MINUTE}}}}}'
+    state = msgspec.json.decode(stored, type=ChannelState)
+    assert handle(state, notice(1), T0, 20) == "hold"
+
+
 def test_without_a_window_everything_is_told() -> None:
     state = ChannelState("l", "c")
     assert [handle(state, notice(n, window=0), T0, None) for n in range(50)] == ["send"] * 50
@@ -118,3 +134,7 @@ def test_a_text_of_a_rule_is_filled_once_and_shown_as_it_is() -> None:
     letter = letter_of(one)
     assert letter.title == "{{error}} / failed"
     assert letter.text == "<b>{{name}}</b>\ndefault"
+
+
+def test_a_title_that_comes_out_empty_gives_way_to_the_usual_one() -> None:
+    assert letter_of(msgspec.structs.replace(notice(1, event="recovered"), title="{{error}}")).title == "s works again"

@@ -45,9 +45,9 @@ async def test_what_is_held_back_is_counted_across_engines(world: World) -> None
         await desk._ask_for_summaries()
     claim = await world.store.claim_streams("default", "x", world.clock.now(), 10)
     bodies = [message.body for stream in claim.streams for _, message in stream.messages]
-    assert len(bodies) == 2, "each has asked for a summary"
-    for desk, body in zip((one, two), bodies, strict=True):
-        await turn(desk, body)
+    assert len(bodies) == 1, "one has asked for a summary, and the other sees that"
+    for desk in (one, two):  # a crash between the turn and its record brings it again
+        await turn(desk, bodies[0])
     told = await world.told(2)
     assert events(told) == ["failed", "held"], "and there is one"
     assert told[1]["data"]["count"] == len(NAMES) - 1

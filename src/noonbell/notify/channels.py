@@ -37,12 +37,14 @@ from noonbell.notify.records import (
     CHANNEL,
     DEFAULT_PER_MINUTE,
     RULE,
+    STATE,
     Channel,
     ChannelBody,
     ChannelPage,
     channel_body,
     moment,
     rule_body,
+    state_id,
 )
 from noonbell.notify.sending import Ways
 from noonbell.notify.wording import Letter, trial_letter
@@ -52,6 +54,7 @@ NEW: Final = "new"  # no id: in an address it stands for something that is to be
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LARGEST_PAGE: Final = 1_000
 _PAGE: Final = 500
+_LANES: Final = 10  # as many states are read at once: most stores have a lane or two
 _MOST_PER_MINUTE: Final = 10_000
 _encode = msgspec.json.Encoder().encode
 
@@ -227,6 +230,8 @@ class Channels:
     async def delete(self, channel_id: str, *, version: int | None = None) -> None:
         """Delete a channel that no rule names. What is on its way to it becomes a dead letter.
 
+        What it has held back is forgotten.
+
         Raises DocumentConflictError where it is not of `version`.
         """
         document = await self._find(channel_id)
@@ -236,6 +241,7 @@ class Channels:
         told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
         if not await self._store.drop_documents(CHANNEL, [channel_id], [told], expected=version):
             raise ChannelNotFoundError(channel_id)
+        await self._drop_states(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
         if self._secrets is not None and self._secrets.usable:
             await self._secrets.drop_signing_keys(_signer(channel_id), document.team)
@@ -247,6 +253,15 @@ class Channels:
             naming += [document.id for document in page if channel_id in rule_body(document).channels]
             after = page[-1].id
         return naming
+
+    async def _drop_states(self, channel_id: str) -> None:
+        """Forget what was counted in each lane; what a turn that is under way writes after this, no channel reads."""
+        prefix = state_id(channel_id, "")
+        while page := await self._store.list_documents(STATE, None, prefix, _LANES):
+            ids = [document.id for document in page if document.id.startswith(prefix)]
+            if not ids:
+                break
+            await self._store.drop_documents(STATE, ids)
 
     async def _put(self, channel_id: str, team: str, body: ChannelBody, *, expected: int, event: str) -> Document:
         now = self._clock.now()

@@ -9,7 +9,9 @@
   messages leave the outbox. A crash in between brings the messages again, and they are known then. At the next turn
   they are read again: engines share a lane, and the stream may have been another's in between.
 - When something that was held back is due, it puts a `Flush` into the channel's stream, so that a summary keeps its
-  place in the order and is tried again like any notice.
+  place in the order and is tried again like any notice. While one is on its way there is no other.
+- An id may be given again when its channel is deleted, to any team. What was counted for a channel is for that one
+  alone, and a notice goes to channels of its own team alone.
 
 A channel's limits are those of one lane: two engines on two lanes have two buckets.
 """
@@ -17,6 +19,7 @@ A channel's limits are those of one lane: two engines on two lanes have two buck
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -30,7 +33,7 @@ from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError,
 from noonbell.notify import limits
 from noonbell.notify.channels import Postman
 from noonbell.notify.limits import ChannelState
-from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for
+from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import (
     CHANNEL,
     RULE,
@@ -41,6 +44,7 @@ from noonbell.notify.records import (
     NotifyStore,
     channel_body,
     instant,
+    state_id,
 )
 from noonbell.notify.wording import Letter, letter_of, summary_of
 from noonbell.ports import Clock, DocumentStore
@@ -94,18 +98,17 @@ class ChannelTarget:
         message = _decode(body)
         desk, now = self._desk, self._desk.clock.now()
         document = await desk.channel(self._channel_id)
+        if isinstance(message, Flush):
+            if document is not None:
+                await self._summarise(document, now)
+            return
+        if document is None or document.team != message.team:
+            raise DeliveryError(f'the channel "{self._channel_id}"', "it was deleted")
         channel = channel_body(document)
         if not channel.enabled:
             logger.info('The channel "%s" is off; a notice was dropped', self._channel_id)
             return
-        state, rate = await self._loaded(), channel.most_per_minute
-        if isinstance(message, Flush):
-            told = limits.due_for_summary(state, now, rate)
-            self._changed = True
-            if told:
-                await self._send(document, summary_of(self._channel_id, told, now))
-                limits.note_summarised(state, told, desk.clock.now(), rate)
-            return
+        state, rate = await self._loaded(document), channel.most_per_minute
         judgement = limits.judge(state, message, now, rate)
         if judgement == "known":
             return
@@ -116,6 +119,17 @@ class ChannelTarget:
             limits.note_held(state, message, now)
         self._changed = True
 
+    async def _summarise(self, document: Document, now: int) -> None:
+        channel = channel_body(document)
+        if not channel.enabled:
+            return
+        state, rate = await self._loaded(document), channel.most_per_minute
+        told = limits.due_for_summary(state, now, rate)
+        self._changed = True
+        if told:
+            await self._send(document, summary_of(self._channel_id, told, now))
+            limits.note_summarised(state, told, self._desk.clock.now(), rate)
+
     async def _send(self, document: Document, letter: Letter) -> None:
         try:
             await self._desk.postman.send(document, letter)
@@ -124,13 +138,16 @@ class ChannelTarget:
         except NoonbellError as error:  # a secret that is missing, a kind that is off
             raise DeliveryError(f'the channel "{self._channel_id}"', str(error)) from error
 
-    async def _loaded(self) -> ChannelState:
-        if self._state is None:
-            state_id = _state_id(self._channel_id, self._desk.lane)
-            found = await self._desk.store.get_documents(STATE, [state_id])
+    async def _loaded(self, channel: Document) -> ChannelState:
+        state, lane = self._state, self._desk.lane
+        if state is None or state.made_for != _made(channel):
+            found = await self._desk.store.get_documents(STATE, [state_id(channel.id, lane)])
             self._version = found[0].version if found else 0
-            self._state = _decode_state(found[0].body) if found else ChannelState(self._desk.lane, self._channel_id)
-        return self._state
+            state = _state_of(channel, found[0]) if found else None
+            if state is None:
+                state = ChannelState(lane, channel.id, made_for=_made(channel))
+            self._state = state
+        return state
 
     async def turn_over(self) -> None:
         """Write down what was counted; called before the messages of a turn leave the outbox."""
@@ -140,7 +157,7 @@ class ChannelTarget:
             return
         desk = self._desk
         write = DocumentWrite(
-            STATE, _state_id(self._channel_id, desk.lane), "noonbell", _encode(state).decode(), self._version,
+            STATE, state_id(self._channel_id, desk.lane), "noonbell", _encode(state).decode(), self._version,
             state.due_at,
         )  # fmt: skip
         try:
@@ -220,18 +237,44 @@ class Desk:
         now = self.clock.now()
         due, next_at = await self.store.due_documents(STATE, now, _MOST_DUE)
         self._asked = {one: at for one, at in self._asked.items() if now - at < _FLUSH_AGAIN}
+        states = [(stored, _decode_state(stored.body)) for stored in due if stored.id not in self._asked]
+        states = [(stored, state) for stored, state in states if state.lane == self.lane]
+        ids = [state.channel_id for _, state in states]
+        channels = {channel.id: channel for channel in await self.store.get_documents(CHANNEL, ids)} if ids else {}
         messages = []
-        for document in due:
-            state = _decode_state(document.body)
-            if state.lane == self.lane and document.id not in self._asked:
-                self._asked[document.id] = now
-                flush_id = f"{state.channel_id}:held:{now}"
-                body = _encode(Flush(flush_id)).decode()
-                messages.append(message_for(state.channel_id, self.lane, flush_id, body, now, team=document.team))
+        for stored, state in states:
+            channel = channels.get(state.channel_id)
+            if channel is None or _state_of(channel, stored) is None:
+                await self._drop_state(stored, state)
+            elif not channel_body(channel).enabled:
+                await self._drop_held(stored, state)
+            else:
+                self._asked[stored.id] = now
+                # the same for as long as it is on its way: what is held back meanwhile is due later
+                flush_id = f"{channel.id}:held:{stored.wake_at}"
+                if await self.store.sending(stream_of(channel.id, self.lane), flush_id) is None:
+                    body = _encode(Flush(flush_id)).decode()
+                    messages.append(message_for(channel.id, self.lane, flush_id, body, now, team=channel.team))
         if messages:
             await self.store.post_messages(messages, now)
             self._on_messages()
         return next_at
+
+    async def _drop_state(self, stored: Document, state: ChannelState) -> None:
+        """Forget what was counted for a channel that was deleted."""
+        with contextlib.suppress(DocumentConflictError):  # written meanwhile: the next look sees what it is then
+            await self.store.drop_documents(STATE, [stored.id], expected=stored.version)
+            told = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
+            logger.info(told, state.channel_id, _count(state))
+
+    async def _drop_held(self, stored: Document, state: ChannelState) -> None:
+        """Forget what a channel that is off has held back."""
+        count = _count(state)
+        state.held.clear()
+        write = DocumentWrite(STATE, stored.id, stored.team, _encode(state).decode(), stored.version)
+        with contextlib.suppress(DocumentConflictError):  # as above
+            await self.store.put_documents([write], self.clock.now())
+            logger.info('The channel "%s" is off; what it held back is forgotten, %d in all', state.channel_id, count)
 
     # --- channels -------------------------------------------------------------------------------------------------
 
@@ -242,11 +285,9 @@ class Desk:
         channel_id = name.removeprefix(TARGET_PREFIX)
         return self._targets.setdefault(channel_id, ChannelTarget(self, channel_id))
 
-    async def channel(self, channel_id: str) -> Document:
+    async def channel(self, channel_id: str) -> Document | None:
         found = await self.store.get_documents(CHANNEL, [channel_id])
-        if not found:
-            raise DeliveryError(f'the channel "{channel_id}"', "it was deleted")
-        return found[0]
+        return found[0] if found else None
 
     async def close(self) -> None:
         """Nothing is delivered any more; what is delivered later opens all again."""
@@ -276,5 +317,17 @@ def _nobody() -> None:
     pass
 
 
-def _state_id(channel_id: str, lane: str) -> str:
-    return f"{channel_id}/{lane}"
+def _count(state: ChannelState) -> int:
+    return sum(held.count for held in state.held.values())
+
+
+def _made(channel: Document) -> tuple[str, int]:
+    return channel.team, channel.created_at
+
+
+def _state_of(channel: Document, stored: Document) -> ChannelState | None:
+    """What was counted for this channel; None where it was for an earlier one of the same id."""
+    state = _decode_state(stored.body)
+    if state.made_for is None and stored.created_at >= channel.created_at:  # older versions write no made_for
+        state.made_for = _made(channel)
+    return state if state.made_for == _made(channel) else None

@@ -2,7 +2,7 @@
 
 Two limits, each leading to the same place:
 
-- the same event of the same schedule within the window of its rule is a repeat: it is counted, not sent;
+- the same event of the same schedule or monitor within the window of its rule is a repeat: it is counted, not sent;
 - a channel sends as many notices as its bucket has tokens. The bucket holds a minute's worth and fills evenly.
 
 What is held back is told in one summary: when the window ends, or a minute after the bucket was empty. From a summary
@@ -52,6 +52,8 @@ class ChannelState(msgspec.Struct):
     windows: dict[str, int] = {}
     held: dict[str, Held] = {}
     recent: list[str] = []
+    # the team and the created_at of the channel: another one may have the same id later
+    made_for: tuple[str, int] | None = None
 
     @property
     def due_at(self) -> int | None:
@@ -112,7 +114,9 @@ def note_summarised(state: ChannelState, told: list[Held], now: int, per_minute:
 
 
 def _key(notice: Notice) -> str:
-    return f"{notice.subject_id}\n{notice.event}"
+    key = f"{notice.subject_id}\n{notice.event}"
+    # a schedule and a monitor may have one id
+    return key if notice.subject == "schedule" else f"{key}\n{notice.subject}"
 
 
 def _tokens(state: ChannelState, now: int, per_minute: int | None) -> float:

@@ -39,6 +39,11 @@ def instant(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
+def state_id(channel_id: str, lane: str) -> str:
+    """The id of what is counted for a channel in a lane; no channel's id has a slash."""
+    return f"{channel_id}/{lane}"
+
+
 class NotifyStore(DocumentStore, ScheduleStore, Protocol):
     """A store that holds channels and rules, and an outbox."""
 

@@ -58,7 +58,7 @@ def unknown_field(template: str) -> str | None:
 def letter_of(notice: Notice) -> Letter:
     facts = _facts(notice)
     usual = _TITLES.get((notice.subject, notice.event), "{{name}}: {{event}}")
-    title = " ".join(_filled(notice.title or usual, facts).split())
+    title = _in_one_line(notice.title or "", facts) or _in_one_line(usual, facts)
     text = _usual_text(notice, facts) if notice.text is None else _filled(notice.text, facts)
     data: dict[str, object] = {key: value for key, value in facts.items() if value}
     data |= {"count": notice.count, "tags": list(notice.tags)}
@@ -126,6 +126,10 @@ def lasting(us: int) -> str:
 def _filled(template: str, facts: dict[str, str]) -> str:
     # in one pass: a name or an error that looks like a field stays what it is
     return _FIELD.sub(lambda found: facts.get(found[1], found[0]), template)
+
+
+def _in_one_line(template: str, facts: dict[str, str]) -> str:
+    return " ".join(_filled(template, facts).split())
 
 
 def _facts(notice: Notice) -> dict[str, str]:
