@@ -146,6 +146,21 @@ async def test_guessing_is_slowed_down(monitors: Monitors) -> None:
     assert answers == [404] * 4 + [429] * 16
 
 
+async def test_the_body_of_a_made_up_ping_is_not_read(monitors: Monitors) -> None:
+    async def unread() -> Message:
+        raise AssertionError("a body was read of a ping that nobody waits for")
+
+    answer = await asked(PingApp(monitors), "/ping/guess", unread)
+    assert answer["status"] == 404
+    assert (b"connection", b"close") in answer["headers"]
+
+
+async def test_after_a_restart_hundreds_of_jobs_are_heard_at_once(monitors: Monitors) -> None:
+    made = [await monitors.create(name="job", type="interval", spec="3600") for _ in range(300)]
+    app = PingApp(monitors)
+    assert {(await asked(app, one.ping_path))["status"] for one in made} == {200}
+
+
 async def test_only_so_many_bodies_are_read_at_once(monitors: Monitors) -> None:
     backup = await monitors.create(name="backup", type="interval", spec="3600", monitor_id="backup")
     app = PingApp(monitors, limits=PingLimits(at_once=2))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from noonbell.monitors.state import (
     Heard,
     PingKind,
     Rhythm,
+    Running,
     State,
     changed,
     deadlines,
@@ -223,6 +225,31 @@ def test_another_rhythm_counts_from_the_change() -> None:
     assert life.told[3:] == [(66, "late"), (67, "down")]
 
 
+@pytest.mark.parametrize(
+    "rhythm",
+    [
+        Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 20 * MINUTE),
+        Rhythm("interval", "3600", "UTC", "once", 20 * MINUTE, None),
+    ],
+)
+def test_an_open_run_has_its_time_from_the_change(rhythm: Rhythm) -> None:
+    life = Life(Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 120 * MINUTE))
+    life.ping(0, "start", "a")
+    life.rhythm = rhythm
+    life.decide(changed(life.state, T0 + 70 * MINUTE))
+    life.look(70)
+    life.ping(75, "start", "b")
+    life.look(89.9)
+    assert life.told == [(0, "up")]
+    assert life.state.running[0].since == T0
+    life.look(91)
+    assert life.told[1:] == [(90, "down")]
+
+
+def test_a_run_that_was_written_without_its_newer_fields_is_read() -> None:
+    assert msgspec.json.decode(b'{"run": "a", "since": 5}', type=Running) == Running("a", 5)
+
+
 def test_nobody_is_down_because_nobody_was_listening() -> None:
     life = Life()
     life.ping(0)
@@ -234,11 +261,32 @@ def test_nobody_is_down_because_nobody_was_listening() -> None:
     assert life.told[2:] == [(310, "down")]
 
 
+def test_a_ping_that_was_due_while_nobody_listened_has_the_whole_grace() -> None:
+    life = Life()
+    life.ping(0)
+    life.look(65, watched_from=65)
+    assert life.told == [(0, "up"), (60, "late")]
+    life.look(74.9, watched_from=65)
+    assert life.state.status == "late"
+    life.look(76, watched_from=65)
+    assert life.told[2:] == [(75, "down")]
+
+
 def test_a_deadline_that_was_watched_is_not_put_off() -> None:
     life = Life()
     life.ping(0)
+    life.look(60.1, watched_from=0)
     life.look(71, watched_from=65)
     assert life.told == [(0, "up"), (60, "late"), (70, "down")]
+
+
+def test_one_gap_after_another_puts_off_only_what_passed_in_them() -> None:
+    life = Life()
+    life.ping(0)
+    life.look(65, watched_from=65)
+    life.look(70, watched_from=70)
+    life.look(76, watched_from=74)
+    assert life.told == [(0, "up"), (60, "late"), (75, "down")]
 
 
 def test_flips_do_not_go_back_when_the_clock_does() -> None:
@@ -250,6 +298,29 @@ def test_flips_do_not_go_back_when_the_clock_does() -> None:
     instants = [flip.at for flip in life.flips]
     assert instants == sorted(instants)
     assert all(flip.lasted_us >= 0 for flip in life.flips)
+
+
+def test_a_clock_that_was_ahead_does_not_silence_what_comes_after_it() -> None:
+    life = Life()
+    life.ping(0)
+    life.ping(1440)
+    life.ping(70, "fail")
+    assert life.state.status == "down"
+    life.ping(80)
+    life.look(1200)
+    assert [status for _, status in life.told[-4:]] == ["down", "up", "late", "down"]
+    assert life.state.last_ping_at == T0 + 80 * MINUTE
+
+
+def test_a_run_that_a_clock_ahead_has_opened_ends_in_time_again() -> None:
+    life = Life()
+    life.ping(0)
+    life.ping(1440, "start", "a")
+    life.ping(1441)
+    life.ping(5, "start")
+    assert [(run.run, run.since) for run in life.state.running] == [("a", T0 + 5 * MINUTE), ("", T0 + 5 * MINUTE)]
+    life.look(15)
+    assert life.state.status == "down"
 
 
 @pytest.mark.parametrize(("early", "due"), [(5, "02:30"), (15, "02:30")])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from noonbell.core.records import DocumentWrite
+from noonbell.bootstrap import build
+from noonbell.config import Settings
+from noonbell.core.records import Document, DocumentWrite
 from noonbell.engine.services import Services
+from noonbell.errors import StoreUnavailableError
 from noonbell.monitors import LoggedAlerts, Monitor, MonitorFlipped, Monitors, Watch
 from noonbell.monitors.stored import MONITOR
 from noonbell.ports import AuditFilter
@@ -25,17 +30,24 @@ async def hourly(monitors: Monitors, name: str = "backup") -> Monitor:
     return await monitors.ping(made.token)
 
 
+async def watched(watch: Watch, clock: ManualClock, length: timedelta) -> int | None:
+    """Let time pass while the watch looks, without a gap; returns what the last look did."""
+    end, next_at = clock.at + length, None
+    while clock.at < end:
+        await clock.advance(min(minutes(1), end - clock.at))
+        next_at = await watch.look()
+    return next_at
+
+
 async def test_silence_is_late_then_down_and_a_ping_recovers(store: Handle, clock: ManualClock) -> None:
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     made = await hourly(monitors)
     assert await watch.look() == (NOON + minutes(60)).timestamp() * 1_000_000
-    await clock.advance(minutes(61))
-    await watch.look()
+    await watched(watch, clock, minutes(61))
     assert (await monitors.get("backup")).status == "late"
-    await clock.advance(minutes(10))
-    assert await watch.look() is None
-    await clock.advance(minutes(5))
+    assert await watched(watch, clock, minutes(10)) is None
+    await watched(watch, clock, minutes(5))
     await monitors.ping(made.token)
     await watch.look()
     assert told.events == ["late", "failed", "recovered"]
@@ -63,10 +75,11 @@ async def test_many_watches_flip_once_and_tell_once(handles: Handles, clock: Man
     watches = [Watch(store, clock, told) for store in stores]
     names = [f"job{number}" for number in range(8)]
     for name in names:
-        await hourly(monitors, name)
-    await asyncio.gather(*(watch.look() for watch in watches))
-    await clock.advance(minutes(75))
-    await asyncio.gather(*(watch.look() for watch in watches))
+        made = await monitors.create(name=name, type="interval", spec="60", grace_seconds=30, monitor_id=name)
+        await monitors.ping(made.token)
+    for _ in range(3):  # from before it is due to after the grace, without a gap
+        await asyncio.gather(*(watch.look() for watch in watches))
+        await clock.advance(timedelta(seconds=50))
     await asyncio.gather(*(watch.look() for watch in watches))
     assert sorted((flip.monitor_id, flip.event) for flip in told.flips) == [(name, "failed") for name in names]
     for name in names:
@@ -155,6 +168,151 @@ async def test_after_downtime_of_the_watch_jobs_have_their_grace_again(store: Ha
     assert (await monitors.ping(made.token)).status == "up"
     await watch.look()
     assert told.events == ["late"]
+
+
+class Away(MemoryStore):
+    """A store that fails while it is told to."""
+
+    away = False
+
+    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+        self._check()
+        return await super().get_documents(kind, ids)
+
+    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+        self._check()
+        return await super().due_documents(kind, now, limit)
+
+    def _check(self) -> None:
+        if self.away:
+            raise StoreUnavailableError("The disk is full", path="monitors.db")
+
+
+async def test_an_outage_of_the_store_is_nobodys_silence(clock: ManualClock) -> None:
+    store, told = Away(), Told()
+    await store.open()
+    watch = Watch(store, clock, told)
+    monitors = Monitors(store, clock, on_due=watch.wake)
+    services = Services(clock, {"monitors": watch.run})
+    services.start()
+    punctual = await hourly(monitors, "punctual")
+    await hourly(monitors, "silent")
+    await clock.advance(minutes(50))
+    store.away = True
+    await clock.advance(minutes(40))
+    with pytest.raises(StoreUnavailableError):
+        await monitors.ping(punctual.token)
+    store.away = False
+    await monitors.ping(punctual.token)  # before the watch has found out
+    await clock.advance(minutes(1))
+    assert [(flip.monitor_id, flip.event) for flip in told.flips] == [("silent", "late")]
+    await clock.advance(minutes(10))
+    assert [(flip.monitor_id, flip.event) for flip in told.flips[1:]] == [("silent", "failed")]
+    await asyncio.wait_for(services.stop(), 10)
+
+
+async def test_a_short_failure_of_the_store_is_a_gap_as_well(clock: ManualClock) -> None:
+    store, told = Away(), Told()
+    await store.open()
+    watch = Watch(store, clock, told)
+    made = await hourly(Monitors(store, clock))
+    await watched(watch, clock, minutes(69.5))
+    store.away = True
+    await clock.advance(timedelta(seconds=30))
+    with pytest.raises(StoreUnavailableError):
+        await watch.look()
+    store.away = False
+    await clock.advance(timedelta(seconds=10))
+    await watch.look()
+    assert told.events == ["late"]
+    assert (await Monitors(store, clock).ping(made.token)).status == "up"
+
+
+async def test_without_a_watch_a_ping_that_failed_tells_of_the_outage(clock: ManualClock) -> None:
+    store = Away()
+    await store.open()
+    monitors = Monitors(store, clock)
+    made = await hourly(monitors)
+    await clock.advance(minutes(60))
+    store.away = True
+    with pytest.raises(StoreUnavailableError):
+        await monitors.ping(made.token)
+    store.away = False
+    await clock.advance(minutes(20))
+    await monitors.ping(made.token)
+    assert [flip.status for flip in await monitors.flips("backup")] == ["up", "late", "up"]
+
+
+async def test_a_ping_that_waited_through_an_outage_does_not_hide_it(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Away()
+    await store.open()
+    monitors, put = Monitors(store, clock), store.put_documents
+    patient, other = await hourly(monitors, "patient"), await hourly(monitors, "other")
+    await clock.advance(minutes(50))
+
+    async def slow(*args: Any) -> list[Document]:
+        monkeypatch.undo()
+        store.away = True
+        clock.stall(minutes(20))
+        with pytest.raises(StoreUnavailableError):
+            await monitors.ping(other.token)
+        store.away = False
+        clock.stall(minutes(10))
+        return await put(*args)
+
+    monkeypatch.setattr(store, "put_documents", slow)
+    await monitors.ping(patient.token)
+    await monitors.ping(other.token)
+    assert [flip.status for flip in await monitors.flips("other")] == ["up", "late", "up"]
+
+
+async def test_a_machine_that_slept_has_missed_pings_and_not_the_jobs(clock: ManualClock) -> None:
+    store, told = MemoryStore(), Told()
+    await store.open()
+    watch = Watch(store, clock, told)
+    monitors = Monitors(store, clock)
+    services = Services(clock, {"monitors": watch.run})
+    services.start()
+    await hourly(monitors)
+    await clock.advance(minutes(10))
+    await clock.jump(timedelta(hours=8))
+    await clock.advance(minutes(9))
+    assert told.events == ["late"]
+    await clock.advance(minutes(2))
+    assert told.events == ["late", "failed"]
+    await asyncio.wait_for(services.stop(), 10)
+
+
+async def test_a_ping_that_comes_before_the_watch_has_woken_is_no_recovery(store: Handle, clock: ManualClock) -> None:
+    monitors, told = Monitors(store, clock), Told()
+    watch = Watch(store, clock, told)
+    made = await hourly(monitors)
+    await watch.look()
+    await clock.jump(minutes(80))
+    await monitors.ping(made.token)
+    await watch.look()
+    assert told.events == []
+
+
+async def test_in_a_service_pings_and_the_watch_know_of_the_same_gaps() -> None:
+    service = build(Settings(store="memory://"), environ={})
+    desk = service.schedules._lane.desk
+    assert desk is not None
+    assert Watch(desk.store, service.clock)._hearing is service.monitors.acting("ann")._hearing
+
+
+async def test_a_clock_that_was_ahead_spares_nobody_when_it_is_right_again(store: Handle, clock: ManualClock) -> None:
+    monitors, told = Monitors(store, clock), Told()
+    watch = Watch(store, clock, told)
+    clock.step(timedelta(days=1))
+    await watch.look()
+    clock.step(-timedelta(days=1))
+    await watch.look()
+    await hourly(monitors)
+    await watched(watch, clock, minutes(71))
+    assert told.events == ["late", "failed"]
 
 
 async def test_a_ping_finds_what_time_has_done_where_no_watch_ran(store: Handle, clock: ManualClock) -> None:

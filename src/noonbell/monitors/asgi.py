@@ -9,8 +9,9 @@
 
 The body of a POST is kept, up to a length; what is beyond it is read and forgotten, so that a talkative job is not told
 that its ping failed. Beyond LONGEST_READ the ping counts all the same, and the connection is closed. More pings than
-`rates` takes are turned away before their body is read. Answers are plain text: 200, or 400, 404, 405, 408, 429, 503
-with a sentence that says what is wrong. Nothing but the token is needed, and nothing but "OK" is given away.
+`rates` takes are turned away before their body is read, and so are those on a URL that no monitor has. Answers are
+plain text: 200, or 400, 404, 405, 408, 429, 503 with a sentence that says what is wrong. Nothing but the token is
+needed, and nothing but "OK" is given away.
 """
 
 from __future__ import annotations
@@ -95,6 +96,14 @@ class PingApp:
         if wait:
             later = (b"retry-after", str(math.ceil(wait)).encode())
             return _Answer(429, "There are too many pings; this one was not counted", (later, *_CLOSE))
+        if not self._rates.knows(token):
+            try:
+                await self._monitors.check_token(token)
+            except PingUnknownError as error:
+                return _Answer(404, str(error), _CLOSE)
+            except StoreError as error:
+                return _not_stored(error, *_CLOSE)
+            self._rates.note(token)
         if not self._rates.enter():
             return _Answer(503, "Too many pings are being read now; send it again", (_RETRY_AFTER, *_CLOSE))
         try:
@@ -123,10 +132,14 @@ class PingApp:
         except MonitorInvalidError as error:
             return _Answer(400, str(error))
         except (StoreError, DocumentConflictError) as error:
-            logger.error("A ping could not be stored: %s", describe_error(error))  # noqa: TRY400 - the store has said all there is
-            return _Answer(503, "The ping could not be stored now; send it again", (_RETRY_AFTER,))
+            return _not_stored(error)
         self._rates.note(token)
         return _Answer(200, "OK")
+
+
+def _not_stored(error: Exception, *headers: tuple[bytes, bytes]) -> _Answer:
+    logger.error("A ping could not be stored: %s", describe_error(error))
+    return _Answer(503, "The ping could not be stored now; send it again", (_RETRY_AFTER, *headers))
 
 
 async def _read(receive: Receive) -> _Body | None:

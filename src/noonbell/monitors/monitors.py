@@ -26,6 +26,7 @@ from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
 from noonbell.monitors.fields import MonitorChanges, MonitorFields
+from noonbell.monitors.hearing import hearing_of
 from noonbell.monitors.records import (
     FlipRecord,
     Monitor,
@@ -104,7 +105,7 @@ class Monitors:
         self._mask = mask
         self._on_due = on_due
         self._editor = Editor(store)
-        self._watched_from = clock.now()
+        self._hearing = hearing_of(store, clock.now())
 
     def acting(self, actor: str) -> Monitors:
         """The same monitors, for somebody else: the audit names him."""
@@ -188,7 +189,7 @@ class Monitors:
             if written._replace(understood=None) == had:
                 return None
             # what passed under the old rhythm is judged by it
-            state, flips = passed(body.rhythm, body.state, now, self._watched_from)
+            state, flips = passed(body.rhythm, body.state, now, self._hearing.since(now))
             if written.rhythm != body.rhythm:
                 state, more = changed(state, now)
                 flips += more
@@ -214,7 +215,7 @@ class Monitors:
         now = self._clock.now()
 
         def step(before: Stored) -> Edit | None:
-            state, flips = passed(before.body.rhythm, before.body.state, now, self._watched_from)
+            state, flips = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
             state, more = decide(state, now)
             if not more:
                 return None
@@ -259,6 +260,11 @@ class Monitors:
         """Seconds on a clock that is never set, for whoever counts pings by time."""
         return self._clock.elapsed()
 
+    async def check_token(self, token: str) -> None:
+        """Raises PingUnknownError where no monitor has the token. Cheap, for whoever asks before he reads a ping."""
+        with self._hearing.asking():
+            await self._owner(token)
+
     async def ping(
         self,
         token: str,
@@ -276,27 +282,33 @@ class Monitors:
         now = self._clock.now()
         meant, named = checked.ping_kind(kind, exit_code), checked.run_name(run)
         raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
+        with self._hearing.asking():
+            after = await self._take(token, Heard(now, meant, named, exit_code), raw)
+        self._hearing.heard(self._clock.now())  # it may have waited for the store
+        self._wake(after, now)
+        return record(after)
+
+    async def _take(self, token: str, heard: Heard, raw: bytes) -> Stored:
         monitor_id, team = await self._owner(token)
-        if self._secrets is not None and (raw or named):
+        if self._secrets is not None and (raw or heard.run):
             await self._secrets.resolve(team, ())  # afterwards its masker knows them all
-        heard = Heard(now, meant, self._hidden(team, named), exit_code)
+        now, heard = heard.at, msgspec.structs.replace(heard, run=self._hidden(team, heard.run))
         text, cut = self._kept_text(team, raw)
 
         def step(before: Stored) -> Edit:
             if not secrets.compare_digest(before.body.token.encode(), token.encode()):
                 raise PingUnknownError
-            change = pinged(before.body.rhythm, before.body.state, heard, self._watched_from)
+            change = pinged(before.body.rhythm, before.body.state, heard, self._hearing.since(now))
             edit = with_change(before, change, noticed_at=now, actor=PING_ACTOR)
             ran_for = _ran_for(before.body.state.running, heard)
-            kept = KeptPing(before.body.pings, now, heard.kind, exit_code, heard.run, ran_for, text, cut)
+            kept = KeptPing(before.body.pings, now, heard.kind, heard.exit_code, heard.run, ran_for, text, cut)
             return with_ping(before, edit, kept)
 
         try:
             _, after = await self._editor.edit(monitor_id, now, step)
         except MonitorNotFoundError:
             raise PingUnknownError from None
-        self._wake(after, now)
-        return record(after)
+        return after
 
     async def _owner(self, token: str) -> tuple[str, str]:
         """The monitor that a token is for, and its team."""

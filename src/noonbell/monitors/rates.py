@@ -4,8 +4,9 @@ Three buckets decide, each filling evenly and holding what may come at once:
 
 - one for each monitor that has been pinged lately. A job that calls its URL in a loop is told to wait;
 - one for all monitors together, so that the store has time for what else it has to do;
-- one for URLs that were not seen before. Made-up ones can use up nothing but this, so they keep no monitor from being
-  heard that has been heard before.
+- one for URLs that were not seen before: after a restart that is all of them, and many jobs run at the full hour. The
+  store is asked for each. Made-up ones can use up nothing but this, so they keep no monitor from being heard that has
+  been heard before.
 
 What is remembered is bounded: of the monitors, the last MOST_KNOWN that were pinged.
 """
@@ -31,7 +32,7 @@ class PingLimits(msgspec.Struct, frozen=True):
 
     monitor_per_minute: int = 60
     all_per_second: int = 500
-    strangers_per_second: int = 50
+    strangers_per_second: int = 500
     at_once: int = 256
 
     def __post_init__(self) -> None:
@@ -84,6 +85,10 @@ class PingRates:
             for bucket in buckets:
                 bucket.take()
         return longest
+
+    def knows(self, token: str) -> bool:
+        """Whether a monitor has this token, as far as is remembered."""
+        return token in self._known
 
     def note(self, token: str) -> None:
         """A monitor has this token."""

@@ -19,8 +19,10 @@ The rules:
    the monitor is `down` and the run is forgotten.
 4. Pings may overtake each other. A start does not open a run that has ended: one of the same name, or, without a name,
    one that began before the last end. An end that is older than the last one decides nothing.
-5. Nobody is down because nobody was listening: a deadline that passed before `watched_from` is put off to that moment
-   and the grace.
+5. Nobody is down because nobody was listening: where a deadline passed before `watched_from`, the one of being late or
+   the one of being down, the monitor is not down before that moment and the grace.
+6. A clock that was ahead is not believed: a ping that comes more than AHEAD_US before what was noted takes it back to
+   its own moment.
 
 Every flip is at the instant at which it became true, which may be before the moment when it was noticed, but never
 before the flip that precedes it.
@@ -42,6 +44,8 @@ Status = Literal["new", "up", "late", "down", "paused"]
 PingKind = Literal["start", "success", "fail", "log"]
 
 EARLY_US: Final = 10 * SECOND
+# Pings that are handled out of order lie closer together than this.
+AHEAD_US: Final = 60 * SECOND
 # More open runs than this are not kept apart: the oldest is forgotten.
 MOST_RUNNING: Final = 20
 # So many ended runs are remembered by name, for starts that come after their end.
@@ -86,6 +90,11 @@ class Running(msgspec.Struct, frozen=True):
 
     run: str
     since: int
+    counted_from: int | None = None  # where the rhythm was changed while it ran
+
+    def over_at(self, rhythm: Rhythm) -> int:
+        """When it has to have ended."""
+        return (self.since if self.counted_from is None else self.counted_from) + rhythm.longest_run_us
 
 
 class State(msgspec.Struct, frozen=True):
@@ -144,7 +153,7 @@ def deadlines(rhythm: Rhythm, state: State) -> Deadlines:
     if state.status not in ("up", "late"):
         return Deadlines(None, None)
     if state.running:
-        late_at, down_at = None, min(run.since for run in state.running) + rhythm.longest_run_us
+        late_at, down_at = None, min(run.over_at(rhythm) for run in state.running)
     else:
         due_at = None if state.counted_from is None else rhythm.due_after(state.counted_from)
         if due_at is None:
@@ -165,7 +174,7 @@ def passed(rhythm: Rhythm, state: State, now: int, watched_from: int | None = No
     late_at, down_at = deadlines(rhythm, state)
     if down_at is None:
         return Change(state)
-    if watched_from is not None and down_at < watched_from:
+    if watched_from is not None and (down_at if late_at is None else late_at) < watched_from:
         state = msgspec.structs.replace(state, spared_until=watched_from + rhythm.grace_us)
         late_at, down_at = deadlines(rhythm, state)
         assert down_at is not None  # noqa: S101 - sparing puts a deadline off and takes none away; tells mypy
@@ -174,7 +183,7 @@ def passed(rhythm: Rhythm, state: State, now: int, watched_from: int | None = No
         state = _flipped(state, "late", late_at, "no ping when one was due", flips)
     if down_at <= now:
         if state.running:
-            open_still = tuple(run for run in state.running if run.since + rhythm.longest_run_us > down_at)
+            open_still = tuple(run for run in state.running if run.over_at(rhythm) > down_at)
             state = msgspec.structs.replace(state, running=open_still)
             reason = "a run did not end in time"
         else:
@@ -195,13 +204,30 @@ def _flipped(state: State, status: Status, at: int, reason: str, flips: list[Fli
 
 def pinged(rhythm: Rhythm, state: State, heard: Heard, watched_from: int | None = None) -> Change:
     """What a ping makes of it, after what the time up to the ping has made of it."""
-    state, flips = passed(rhythm, state, heard.at, watched_from)
+    state, flips = passed(rhythm, _taken_back(state, heard.at), heard.at, watched_from)
     told = list(flips)
     if state.last_ping_at is None or heard.at >= state.last_ping_at:
         state = msgspec.structs.replace(state, last_ping_at=heard.at, last_kind=heard.kind)
     if state.status != "paused" and heard.kind != "log":
         state = _started(state, heard, told) if heard.kind == "start" else _ended(rhythm, state, heard, told)
     return Change(state, tuple(told))
+
+
+def _taken_back(state: State, at: int) -> State:
+    """The state without instants that a clock which was ahead has left: see rule 6."""
+
+    def ahead(noted: int | None) -> bool:
+        return noted is not None and noted > at + AHEAD_US
+
+    return msgspec.structs.replace(
+        state,
+        counted_from=at if ahead(state.counted_from) else state.counted_from,
+        running=tuple(
+            Running(run.run, at) if ahead(run.since) or ahead(run.counted_from) else run for run in state.running
+        ),
+        ended_at=None if ahead(state.ended_at) else state.ended_at,  # a start at this moment opens a run
+        last_ping_at=at if ahead(state.last_ping_at) else state.last_ping_at,
+    )
 
 
 def _started(state: State, heard: Heard, flips: list[Flip]) -> State:
@@ -222,9 +248,7 @@ def _ended(rhythm: Rhythm, state: State, heard: Heard, flips: list[Flip]) -> Sta
     # what ran too long while the monitor was down is no news any more
     down = state.status == "down"
     running = tuple(
-        run
-        for run in state.running
-        if run.run != heard.run and not (down and run.since + rhythm.longest_run_us <= heard.at)
+        run for run in state.running if run.run != heard.run and not (down and run.over_at(rhythm) <= heard.at)
     )
     ended = (*(run for run in state.ended if run != heard.run), heard.run)[-_ENDED_KEPT:] if heard.run else state.ended
     state = msgspec.structs.replace(state, running=running, ended=ended)
@@ -260,6 +284,8 @@ def resumed(state: State, at: int) -> Change:
 
 def changed(state: State, at: int) -> Change:
     """The rhythm was changed: what is due is counted from now, so that nothing is overdue by the new rhythm."""
+    running = tuple(msgspec.structs.replace(run, counted_from=at) for run in state.running)
+    state = msgspec.structs.replace(state, running=running)
     if state.status not in ("up", "late"):
         return Change(state)
     state, flips = msgspec.structs.replace(state, counted_from=at, spared_until=None), list[Flip]()

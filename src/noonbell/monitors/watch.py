@@ -25,6 +25,7 @@ import msgspec
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
+from noonbell.monitors.hearing import hearing_of
 from noonbell.monitors.records import moment
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
@@ -49,7 +50,8 @@ class Watch:
         self._editor = Editor(store)
         self._wakeup = asyncio.Event()
         self._stopping = False
-        self._watched_from: int | None = None
+        self._hearing = hearing_of(store, clock.now())
+        self._began = False
 
     def wake(self) -> None:
         """Something is due soon, or somebody has to be told: look now."""
@@ -77,11 +79,17 @@ class Watch:
 
     async def look(self) -> int | None:
         """Settle everything that is due by now; returns when the next thing will be."""
-        if self._watched_from is None:
-            self._watched_from = self._clock.now()
+        if not self._began:
+            self._hearing.interrupt()
+            self._began = True
+        with self._hearing.asking():
+            return await self._settle_due()
+
+    async def _settle_due(self) -> int | None:
         while True:
             now = self._clock.now()
             due, next_at = await self._store.due_documents(MONITOR, now, _AT_ONCE)
+            self._hearing.looked(self._clock.now())
             for document in due:
                 if not self._stopping:
                     await self._attend(document, now)
@@ -118,7 +126,7 @@ class Watch:
 
         def step(before: Stored) -> Edit | None:
             nonlocal telling
-            change = passed(before.body.rhythm, before.body.state, now, self._watched_from)
+            change = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
             edit = with_change(before, change, noticed_at=now, actor=WATCH_ACTOR)
             claimed = edit.body.claimed_until
             telling = edit.body.unsent if claimed is None or claimed <= now else ()
