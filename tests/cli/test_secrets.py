@@ -44,6 +44,9 @@ async def _create_store(folder: Path) -> None:
         await schedules.create(
             schedule_id="abc", name="a", type="cron", spec="* * * * *", action={"kind": "callback", "name": "x"}
         )
+        await schedules.acting("somebody", "red").create(
+            schedule_id="red", name="r", type="cron", spec="* * * * *", action={"kind": "callback", "name": "x"}
+        )
 
 
 def stored(folder: Path, team: str = "default") -> list[SealedSecret]:
@@ -136,3 +139,14 @@ def test_signing_keys(run: Run) -> None:
     unknown = run("signing", "show", "abd")
     assert unknown.exit_code == 2
     assert "abd" in unknown.output
+
+
+def test_signing_keys_are_those_of_the_schedules_team(run: Run) -> None:
+    shown = run("signing", "show", "red")
+    assert shown.exit_code == 0
+    assert run("signing", "show", "red", "--team", "red").output == shown.output
+    for verb in ("show", "rotate"):
+        refused = run("signing", verb, "red", "--team", "default")
+        assert refused.exit_code == 2
+        assert "whsec_" not in refused.output
+    assert len(json.loads(run("signing", "rotate", "red", "--json").output)) == 2

@@ -43,7 +43,7 @@ def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: Pl
 
     async def ask(backend: Backend) -> Sequence[SigningKey]:
         found = await find_schedule(backend.schedules, schedule_id)
-        return await backend.secrets.signing_keys(found.schedule_id, backend.team_for(team))
+        return await backend.secrets.signing_keys(found.schedule_id, backend.team_for(team or found.team))
 
     _print(place.ask(ask, key_file=key_file, needs_keys=True), as_json=place.as_json)
 
@@ -61,7 +61,8 @@ def rotate(*, schedule_id: str, overlap: float, team: str | None, key_file: Path
 
     async def ask(backend: Backend) -> Sequence[SigningKey]:
         found = await find_schedule(backend.schedules, schedule_id)
-        return await backend.secrets.rotate_signing_keys(found.schedule_id, backend.team_for(team), overlap=beside)
+        team_of = backend.team_for(team or found.team)
+        return await backend.secrets.rotate_signing_keys(found.schedule_id, team_of, overlap=beside)
 
     _print(place.ask(ask, key_file=key_file, needs_keys=True), as_json=place.as_json)
 

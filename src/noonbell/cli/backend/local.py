@@ -136,7 +136,7 @@ class LocalBackend:
 
 
 class LocalSecrets:
-    """The secrets of a store; signing keys are made for schedules that exist alone."""
+    """The secrets of a store; signing keys are made for schedules of the team that exist alone."""
 
     def __init__(self, store: NotifyStore, secrets: Secrets) -> None:
         self._store = store
@@ -147,15 +147,15 @@ class LocalSecrets:
         self.rotate = secrets.rotate
 
     async def signing_keys(self, schedule_id: str, team: str) -> Any:
-        await self._require(schedule_id)
+        await self._require(schedule_id, team)
         return await self._secrets.signing_keys(schedule_id, team)
 
     async def rotate_signing_keys(self, schedule_id: str, team: str, *, overlap: Any) -> Any:
-        await self._require(schedule_id)
+        await self._require(schedule_id, team)
         return await self._secrets.rotate_signing_keys(schedule_id, team, overlap=overlap)
 
-    async def _require(self, schedule_id: str) -> None:
-        if not await self._store.find_schedules([schedule_id]):
+    async def _require(self, schedule_id: str, team: str) -> None:
+        if not any(found.team == team for found in await self._store.find_schedules([schedule_id])):
             raise ScheduleNotFoundError("schedule", schedule_id)
 
 
