@@ -54,7 +54,8 @@ class Story:
     """The log, read."""
 
     tries: list[Try] = field(default_factory=list)
-    killed: dict[int, int] = field(default_factory=dict)  # worker to when
+    killed: dict[int, int] = field(default_factory=dict)  # worker to when, at the earliest
+    dead: dict[int, int] = field(default_factory=dict)  # the same at the latest
     pauses: dict[int | None, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     processes: dict[int, int] = field(default_factory=dict)  # pid to worker
     gone: dict[int, bool] = field(default_factory=dict)  # worker to whether it had to cut nothing off
@@ -99,7 +100,8 @@ def read(lines: Iterable[Line]) -> Story:
         elif mark == "gone":
             story.gone[worker] = line["whole"]
         elif mark == "killed":
-            story.killed.setdefault(worker, at)
+            story.killed.setdefault(worker, line.get("t0", at))
+            story.dead.setdefault(worker, at)
         elif mark == "pause":
             story.pauses[worker].append((line["t0"], at))
         elif mark == "stall":
@@ -190,7 +192,7 @@ def _check_run(plan: Plan, story: Story, run: str, tries: list[Try], least_us: f
 def _explained(story: Story, one: Try, following: Try, least_us: float) -> bool:
     """By a death after the start and before the repeat, or by a pause that outlasted the lease."""
     killed_at = story.killed.get(one.worker)
-    if killed_at is not None and one.at <= killed_at <= following.at:
+    if killed_at is not None and killed_at <= following.at and one.at <= story.dead[one.worker]:
         return True
     return story.stood_still(one.worker, following.at, one.at - _CLAIM_US, least_us)
 

@@ -174,9 +174,10 @@ class Cluster:
     async def kill(self, worker: WorkerProcess) -> None:
         """By SIGKILL."""
         self.workers.remove(worker)
-        self.evidence.write("killed", worker.number)
+        began = real_us()
         worker.signal(signal.SIGKILL)
         await worker.ended.wait()
+        self.evidence.write("killed", worker.number, t0=began)
 
     async def pause(self, worker: WorkerProcess, seconds: float) -> None:
         """By SIGSTOP, for so long."""
@@ -198,10 +199,11 @@ class Cluster:
         return (real_us() - began) / 1_000_000
 
     async def _end(self, worker: WorkerProcess) -> None:
-        self.evidence.write("killed", worker.number)
+        began = real_us()
         worker.signal(signal.SIGCONT)
         worker.signal(signal.SIGKILL)
         await worker.ended.wait()
+        self.evidence.write("killed", worker.number, t0=began)
 
     async def goes_on(self) -> None:
         """Until something starts."""

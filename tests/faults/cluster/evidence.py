@@ -9,7 +9,7 @@ has done to them: kills, pauses and cuts.
 | `up`, `gone` | the worker `w` (process `p`) has begun; it has stopped as it was told to | worker |
 | `start`, `end` | attempt `a` of run `r` (schedule `i`, for `f`) has begun; has ended, well or not (`ok`) | worker |
 | `stall` | the worker stood still from `t0` to `t`: nobody meant it to | worker |
-| `killed` | the worker is dead from `t` on | run, poison |
+| `killed` | the worker is dead from `t` on; between `t0` and `t` it may still begin something | run, poison |
 | `pause` | the worker was stopped, or away from its database, from `t0` to `t`; all workers where `w` is None | run |
 """
 

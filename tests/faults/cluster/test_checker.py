@@ -92,6 +92,15 @@ def ledger() -> Ledger:
     return made
 
 
+@pytest.mark.parametrize(("started", "explained"), [(1.98, True), (2.02, True), (2.06, False)])
+def test_a_worker_may_begin_something_while_it_is_being_killed(started: float, explained: bool) -> None:
+    lines = log()
+    lines[place(lines, "start", "killed", 1)].update(t=round(started * SECOND))
+    next(line for line in lines if line["m"] == "killed").update(t0=2 * SECOND, t=round(2.05 * SECOND))
+    found = check(plan(), read(sorted(lines, key=lambda line: line["t"])), ledger(), LEASE)
+    assert (found.repeats == []) == explained
+
+
 def test_a_permitted_story_passes() -> None:
     found = check(plan(), read(log()), ledger(), LEASE)
     assert found.wrong == []
