@@ -59,11 +59,6 @@ class TestPostgresStore(StorageSuite):
 
 
 @pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
-
-
-@pytest.fixture
 async def store(dsn: str) -> AsyncIterator[PostgresStore]:
     made = PostgresStore(dsn, pool_size=1)
     await made.open()

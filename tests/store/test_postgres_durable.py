@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -35,19 +35,6 @@ from tests.store.transaction_pooler import TransactionPooler
 
 LANE = "default"
 DAY = 24 * HOUR
-
-
-@pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
-
-
-@pytest.fixture
-async def store(dsn: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(dsn, pool_size=4)
-    await made.open()
-    yield made
-    await made.close()
 
 
 def schedule(name: str, *, kind: str = "callback", lane: str = LANE, spec: str = "* * * * *") -> DurableSchedule:

@@ -18,7 +18,6 @@ from noonbell.errors import SchedulerInUseError, StoreUnavailableError
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
-from tests.store.postgres_server import PostgresServer
 
 TTL = 1.0
 # the connections that leases go over, those of other tests included
@@ -32,11 +31,6 @@ async def opened(dsn: str) -> PostgresStore:
     store = PostgresStore(dsn, pool_size=2, lease_ttl=TTL)
     await store.open()
     return store
-
-
-@pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
 
 
 async def execute(dsn: str, sql: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -26,24 +26,10 @@ from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
-from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres_durable import DAY, LANE, claim, message, partitions, schedule, two_days
 
 MIDNIGHT = T0 + DAY
 BEFORE_MIDNIGHT = MIDNIGHT - MINUTE
-
-
-@pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
-
-
-@pytest.fixture
-async def store(dsn: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(dsn, pool_size=4)
-    await made.open()
-    yield made
-    await made.close()
 
 
 async def is_whole(store: PostgresStore) -> None:

@@ -18,16 +18,10 @@ from noonbell.store.postgres import PostgresStore, engines, outbox
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
-from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres import listening
 
 TTL = 0.6
 CHANNEL = -7  # streams below zero are those of channels, and lower than those of schedules
-
-
-@pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
 
 
 @pytest.fixture

@@ -30,11 +30,6 @@ POOL = 2
 
 
 @pytest.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    return await postgres.new_ledger()
-
-
-@pytest.fixture
 async def store(dsn: str) -> AsyncIterator[PostgresStore]:
     async with opened(PostgresStore(dsn, pool_size=POOL, lease_ttl=30.0)) as made:
         yield made
