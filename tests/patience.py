@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-PATIENCE_SECONDS: Final = 180.0
+PATIENCE_SECONDS: Final = 300.0
 PATIENCE_MS: Final = PATIENCE_SECONDS * 1000
 _POLL_SECONDS: Final = 0.02
 

@@ -21,6 +21,7 @@ from noonbell.actions.message import message_of
 from noonbell.actions.targets import BatchTarget, CeleryTasks
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ class Worker:
         self.process, self.file, self.errors = process, file, errors
 
     async def has_received(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(lines := self.file.read_text().splitlines()) < count:
                 assert self.process.poll() is None, self.errors.read_text()
                 await asyncio.sleep(0.05)

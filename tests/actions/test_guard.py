@@ -15,6 +15,7 @@ import pytest
 
 from noonbell.actions.guard import Guard
 from tests.actions.test_command import gone, is_alive
+from tests.patience import PATIENCE_SECONDS
 
 _ENGINE = """
 import asyncio, os
@@ -58,7 +59,7 @@ async def test_an_engine_that_is_killed_takes_its_programs_along(tmp_path: Path)
     )
     assert engine.stdout is not None
     pids: list[int] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await engine.stdout.readline() == b"watched\n"
         while len(pids) < 2:
             await asyncio.sleep(0.01)

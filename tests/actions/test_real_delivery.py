@@ -23,6 +23,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import RedisServer
 from tests.store.postgres_server import PostgresServer
 
@@ -135,13 +136,13 @@ async def test_what_arrived_before_the_engine_died_does_not_come_twice(
         stop = asyncio.Event()
         task = asyncio.ensure_future(deliverer.run(stop))
         if isinstance(target, Outlived):
-            await asyncio.wait_for(target.arrived.wait(), 30)
+            await asyncio.wait_for(target.arrived.wait(), PATIENCE_SECONDS)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             store = SqliteStore(tmp_path / "s.db")
             await store.open()
         else:
-            await asyncio.wait_for(enveloped.all_there.wait(), 30)
+            await asyncio.wait_for(enveloped.all_there.wait(), PATIENCE_SECONDS)
             stop.set()
             await task
     await store.close()
@@ -218,7 +219,7 @@ async def test_from_schedules_to_a_table_and_to_celery(redis_server: RedisServer
                 type="cron", spec="0 0 1 1 *", payload={"text": "hello"}, action={"kind": "message", "to": name}
             )
             runs[name] = await schedules.trigger(made.schedule_id)
-        await asyncio.wait_for(told.wait(), 20)
+        await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
         _, task = await client.brpop("from-schedules", timeout=20)
     assert [row[0] for row in await db.fetch("SELECT message_id FROM noonbell_messages")] == [runs["table"]]
     assert msgspec.json.decode(task)["headers"]["id"] == runs["jobs"]

@@ -23,6 +23,7 @@ from noonbell.errors import (
     StoreUrlError,
 )
 from tests.declarative.conftest import Stage
+from tests.patience import PATIENCE_SECONDS
 
 MINUTE = timedelta(minutes=1)
 
@@ -318,7 +319,7 @@ async def test_an_error_whose_text_cannot_be_made_is_recorded_all_the_same(stage
     scheduler = stage.scheduler()
     await scheduler.initialize([task(callback=work)])
     await stage.clock.advance(timedelta(seconds=1))
-    await asyncio.wait_for(scheduler.stop(), 10)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert "TaskRunFailed" in stage.told
 
 
@@ -437,7 +438,7 @@ async def test_an_address_is_opened_used_and_let_go(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     async with Scheduler(f"sqlite:///{path}") as scheduler:
         await scheduler.initialize([task(callback=work)])
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     async with Scheduler(f"sqlite:///{path}") as again:
         await again.initialize([task(callback=work)])

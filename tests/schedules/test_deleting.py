@@ -19,6 +19,7 @@ from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import NOON, World
 
 
@@ -41,7 +42,7 @@ async def test_what_runs_is_cancelled(world: World, caplog: pytest.LogCaptureFix
     await world.schedules.start()
     await world.minutes(1)
     await world.schedules.delete(key)
-    await asyncio.wait_for(cancelled.wait(), 30)
+    await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
     await world.clock.settle()
     assert told(caplog, "deleted") == [(logging.INFO, 'The schedule "report" was deleted; its run is cancelled')]
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -67,7 +68,7 @@ async def test_what_somebody_else_deletes_is_cancelled_soon(world: World, caplog
     await world.minutes(1)
     await Schedules(world.store, clock=world.clock).delete(key)
     await world.clock.advance(timedelta(seconds=20))
-    await asyncio.wait_for(cancelled.wait(), 30)
+    await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
     await world.clock.settle()
     assert told(caplog, "deleted") == [(logging.INFO, 'The schedule "report" was deleted; its run is cancelled')]
     for one in (await world.schedules.list()).items:  # so that the world can stop

@@ -17,6 +17,7 @@ from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres_trouble import ShiftedClock
 
@@ -27,7 +28,7 @@ SEND = {"kind": "message", "to": "inbox"}
 
 
 async def until(found: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await found():  # noqa: ASYNC110 - what is waited for happens in the database
             await asyncio.sleep(0.05)
 
@@ -163,7 +164,7 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
         sys.executable, "-c", _VICTIM, dsn, stdout=asyncio.subprocess.PIPE, env=os.environ
     )
     assert victim.stdout is not None
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         run_id = (await victim.stdout.readline()).decode().strip()
         assert run_id.startswith("a:scheduled:")
         victim.send_signal(signal.SIGSTOP)  # alive as far as its lease goes, and no further

@@ -18,6 +18,7 @@ from noonbell.engine.work import Room
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Schedules
 from noonbell.store.sqlite import SqliteStore
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import World
 
 
@@ -76,7 +77,7 @@ async def test_no_more_runs_are_claimed_than_there_is_room_for(world: World) -> 
 
 
 async def until(found: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await found():  # noqa: ASYNC110 - threads and a database are waited for
             await asyncio.sleep(0.01)
 

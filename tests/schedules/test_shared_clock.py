@@ -13,6 +13,7 @@ from noonbell.engine.clock import SharedClock, SystemClock, clock_for
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 HOUR_NS = 3600 * 1_000_000_000
@@ -56,7 +57,7 @@ async def test_a_machine_that_is_an_hour_off_runs_everything_at_its_time(
         later = soon + timedelta(minutes=30)
         await schedules.create(name="later", type="one_shot", spec=later.isoformat(), action=action)
         first = await schedules.create(name="soon", type="one_shot", spec=soon.isoformat(), action=action)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not called:  # noqa: ASYNC110 - it is called in a thread, by the time of another machine
                 await asyncio.sleep(0.02)
         (at,) = called

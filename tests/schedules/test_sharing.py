@@ -22,6 +22,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.test_postgres_trouble import until
 from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres_trouble import ShiftedClock
@@ -319,7 +320,7 @@ async def test_who_joins_after_an_outage_calls_nothing_missed_before_it_is_clear
         await second.open()
         await second.create(name="tick", type="interval", spec="1", action=ACTION)
         await second.start()
-        await asyncio.wait_for(ticks.wait(), 20)
+        await asyncio.wait_for(ticks.wait(), PATIENCE_SECONDS)
 
         async def verdict() -> str:
             (one,) = (await second.occurrences(made.schedule_id)).items
@@ -370,7 +371,7 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
         sys.executable, "-c", _VICTIM, dsn, stdout=asyncio.subprocess.PIPE, env=os.environ
     )
     assert victim.stdout is not None
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         run_id = (await victim.stdout.readline()).decode().strip()
         await face.start()
         assert len(await store.engines(0)) == 2

@@ -25,6 +25,7 @@ from typing import Any
 import asyncpg
 
 from noonbell.store.postgres import PostgresStore
+from tests.patience import PATIENCE_SECONDS
 
 # Nothing here has to survive a failing machine, and a full disk is a matter of another test.
 SETTINGS = {
@@ -200,7 +201,7 @@ class PostgresServer:
                 stderr=said,
                 cwd=self.folder,
                 check=False,
-                timeout=120,
+                timeout=PATIENCE_SECONDS,
                 **self._as_user,
             )
             if done.returncode:

@@ -18,6 +18,7 @@ from noonbell.errors import SchedulerInUseError, StoreUnavailableError
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
+from tests.patience import PATIENCE_SECONDS
 
 TTL = 1.0
 # the connections that leases go over, those of other tests included
@@ -276,7 +277,7 @@ async def test_taking_over_waits_for_the_last_word_of_the_one_before(dsn: str) -
             await asyncio.sleep(TTL)
             assert not taking.done()
             await db.execute("INSERT INTO lifecycle VALUES (1, $1, 0, 'i', 'crash', 'the last word')", OWNER)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await taking == ["the last word"]
     hold.release()
     await store.close()

@@ -26,6 +26,7 @@ from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
+from tests.patience import PATIENCE_SECONDS
 from tests.store.test_postgres_durable import DAY, LANE, claim, message, partitions, schedule, two_days
 
 MIDNIGHT = T0 + DAY
@@ -142,7 +143,7 @@ async def test_a_statement_does_not_outlive_who_gave_it_up(dsn: str, store: Post
 
 
 async def until(ask: Callable[[], Awaitable[Any]], answer: object) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await ask() != answer:  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(0.01)
 

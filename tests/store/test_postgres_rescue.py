@@ -18,6 +18,7 @@ from noonbell.store.postgres import PostgresStore, engines, outbox
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
+from tests.patience import PATIENCE_SECONDS
 from tests.store.test_postgres import listening
 
 TTL = 0.6
@@ -40,7 +41,7 @@ async def opened(dsn: str, ttl: float = TTL) -> AsyncIterator[PostgresStore]:
 
 
 async def until(found: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await found():  # noqa: ASYNC110 - what is waited for happens in the database
             await asyncio.sleep(0.02)
 
@@ -197,7 +198,7 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
         async with db.transaction():
             await db.execute("SELECT 1 FROM schedules WHERE sid = 1 FOR UPDATE")
             await db.execute("SELECT 1 FROM outbox_streams WHERE sid = 2 FOR UPDATE")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A], 2)
             states = [(await two.live(sid))[0].state for sid in (1, 2)]
             assert states == ["running", "queued"]

@@ -24,6 +24,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, event, ledger, new
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 POOL = 2
@@ -310,7 +311,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
 
     stores: list[PostgresStore] = []
     minutely = timedelta(minutes=1)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with scheduler() as first:
             await first.initialize([("job", "* * * * *", job, minutely)])
             assert await ran.get() == "job"

@@ -16,6 +16,7 @@ import pytest
 
 from noonbell.ledger import verify_store
 from noonbell.timeline import RedisTimeline
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import store_maker
 from tests.timeline.conftest import LANE
 from tests.timeline.nodes import Cluster, Move, Node, wait_for
@@ -65,7 +66,7 @@ async def until_whole(world: TimelineWorld, seconds: int = 15) -> None:
 
 async def a_hint_is_heard(timeline: RedisTimeline, publisher: Node) -> None:
     """From whichever node listens."""
-    async with asyncio.timeout(30), timeline.link.hints(timeline.channel(LANE)) as heard:
+    async with asyncio.timeout(PATIENCE_SECONDS), timeline.link.hints(timeline.channel(LANE)) as heard:
         assert await heard() is None, "that it has subscribed"
         publisher.client.publish(timeline.channel(LANE), "5")
         assert await heard() == b"5"

@@ -24,6 +24,7 @@ from noonbell.timeline import RedisTimeline, fronted
 from noonbell.timeline.claiming import HORIZON_US
 from noonbell.timeline.keeping import Keeper
 from noonbell.timeline.redis_timeline import REPAIR_US
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 from tests.schedules.conftest import ACTION, new_dsn, store_maker
 from tests.schedules.patience import calm_duties
@@ -214,7 +215,7 @@ async def test_an_engine_hears_of_what_another_process_creates_sooner(
     duty = asyncio.create_task(quick.store.timeline_duties(LANE, woken.put_nowait)["timeline-hints"](stop))
     elsewhere = quick.on(quick.another())
     await elsewhere.open()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await listens.wait()
         made = await elsewhere.create(name="x", type="cron", spec="* * * * *", action=ACTION)
         assert made.next_run_at is not None
@@ -482,7 +483,7 @@ async def test_a_redis_that_hangs_holds_nobody_up(redis_server: RedisServer, tmp
     await up(world)
     redis_server.pause()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await world.minutes(2)
             await world.create(name="created meanwhile")
             await world.minutes(1)

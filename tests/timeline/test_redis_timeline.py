@@ -12,6 +12,7 @@ from noonbell.errors import TimelineAwayError, TimelineError
 from noonbell.timeline import RedisTimeline
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import LEASE_US
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 from tests.timeline.conftest import LANE, SECOND, T0
 
@@ -254,7 +255,7 @@ async def test_a_server_that_does_not_answer_is_away_within_the_time(redis_serve
     await timeline.put(LANE, {1: T0})
     redis_server.pause()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(3):
                 with pytest.raises(TimelineAwayError):
                     await timeline.pop(LANE, T0, 1)

@@ -18,6 +18,7 @@ from noonbell.actions.egress import Egress, EgressPolicy, Outgoing
 from noonbell.actions.egress.client import AiohttpClient
 from noonbell.errors import EgressError, EgressFailedError, EgressRefusedError
 from tests.actions.egress.test_wire import OK, keeping, listening
+from tests.patience import PATIENCE_SECONDS
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -157,7 +158,7 @@ async def test_an_answer_that_comes_while_nobody_asks_is_nobodys() -> None:
         await told.wait()
         # the bytes are on their way between two sockets of this machine: wait until the client has them
         (protocol,) = idle_protocols(client)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not protocol.should_close:  # noqa: ASYNC110 - aiohttp tells nobody
                 await asyncio.sleep(0.005)
         assert await outcome(client, port) == "good"
@@ -197,7 +198,7 @@ async def test_what_the_other_side_does_not_take_is_given_up() -> None:
         transport.resume_reading()
         came = 0
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while piece := await reader.read(1 << 20):
                     came += len(piece)
         over.set()
