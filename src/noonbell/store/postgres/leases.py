@@ -38,6 +38,7 @@ logger = logging.getLogger("noonbell.store")
 T = TypeVar("T")
 
 DEFAULT_TTL: Final = 15.0
+RENEWALS: Final = 3  # in the time of a lease
 _JOIN_SECONDS: Final = 5.0
 # Clocks that differ by less agree; a difference of more than the second number is told.
 NO_OFFSET_US: Final = 50_000
@@ -213,14 +214,14 @@ class LeaseKeeper:
 
     async def _keep(self) -> None:
         self._keeping = asyncio.current_task()
-        pause = self._ttl / 3
+        pause = self._ttl / RENEWALS
         try:
             while not self._ending.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._ending.wait()
                 if self._tokens and not self._ending.is_set():
-                    pause = self._ttl / 3 if await self._renewed() else min(1.0, self._ttl / 10)
+                    pause = self._ttl / RENEWALS if await self._renewed() else min(1.0, self._ttl / 10)
         finally:
             self._drop()
 
