@@ -18,11 +18,11 @@ from noonbell.notify.desk import ChannelTarget
 from noonbell.notify.records import Flush, Notice
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore
-from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.notify.conftest import World, events
 from tests.notify.servers import Hook
 from tests.patience import PATIENCE_SECONDS
+from tests.schedules.patience import PatientPostgres
 from tests.store.postgres_server import PostgresServer
 
 EVERYTHING = ["failed", "succeeded", "recovered"]
@@ -323,7 +323,7 @@ async def test_what_is_sent_carries_a_signature_that_the_receiver_verifies(world
 async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
     backend: str, tmp_path: Path, hook: Hook, request: pytest.FixtureRequest
 ) -> None:
-    data = MemoryStore().data
+    data, dead = MemoryStore().data, set[str]()
     server: PostgresServer | None = request.getfixturevalue("postgres") if backend == "postgres" else None
     dsn = "" if server is None else await server.new_ledger()
 
@@ -332,7 +332,7 @@ async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
             return MemoryStore(data)
         if backend == "sqlite":
             return SqliteStore(tmp_path / "s.db", threaded=False)
-        return PostgresStore(dsn, pool_size=4, lease_ttl=1.0)
+        return PatientPostgres(dsn, dead)
 
     store = handle()
     await store.open()

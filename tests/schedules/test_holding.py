@@ -11,9 +11,9 @@ import pytest
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 from tests.schedules.conftest import World
-from tests.schedules.test_postgres_trouble import Service, until
+from tests.schedules.test_postgres_trouble import Service
 from tests.store.postgres_server import PostgresServer
 
 LANE = "lane:default"

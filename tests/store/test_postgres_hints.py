@@ -12,9 +12,8 @@ import pytest
 
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore, hints
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 from tests.store.postgres_server import PostgresServer
-from tests.store.test_postgres_leases import until
 from tests.store.transaction_pooler import TransactionPooler
 
 ACTION = {"kind": "callback", "name": "work"}

@@ -49,13 +49,18 @@ async def execute(dsn: str, sql: str) -> None:
 
 
 async def renewed_twice(dsn: str) -> None:
-    """Return when all leases were renewed; the second time, since the first renewal may have been under way."""
+    """Return when every lease was renewed; twice, since the first renewal may have been under way."""
     db = await asyncpg.connect(dsn)
-    for _ in range(2):
-        ends_at = await db.fetchval("SELECT max(expires_at) FROM instances")
 
-        async def renewed(before: datetime = ends_at) -> bool:
-            return bool(await db.fetchval("SELECT min(expires_at) > $1 FROM instances", before))
+    async def ends() -> dict[str, datetime]:
+        return {row[0]: row[1] for row in await db.fetch("SELECT name, expires_at FROM instances")}
+
+    for _ in range(2):
+        before = await ends()
+
+        async def renewed(before: dict[str, datetime] = before) -> bool:
+            now = await ends()
+            return all(now[name] > at for name, at in before.items())
 
         await until(renewed)
     await db.close()

@@ -282,7 +282,7 @@ async def job():
     await asyncio.sleep(3600)
 
 async def main():
-    scheduler = Scheduler(PostgresStore(sys.argv[1], lease_ttl=1.0), time_zone="UTC")
+    scheduler = Scheduler(PostgresStore(sys.argv[1], lease_ttl=600.0), time_zone="UTC")
     await scheduler.initialize([("hang", "* * * * *", job, timedelta(minutes=1))])
     await asyncio.sleep(3600)
 
@@ -297,7 +297,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
     ran = asyncio.Queue[str]()
 
     def scheduler() -> Scheduler:
-        store = PostgresStore(dsn, lease_ttl=1.0)
+        store = PostgresStore(dsn, lease_ttl=60.0)
         stores.append(store)
         return Scheduler(
             store, clock=clock, on_event=told.append, time_zone="UTC", poll_interval=timedelta(milliseconds=200)
@@ -332,6 +332,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
             await third.initialize([("hang", "* * * * *", hang, minutely)])
         victim.send_signal(signal.SIGKILL)
         await victim.wait()
+        await postgres.execute(dsn.rpartition("/")[2], "UPDATE instances SET expires_at = clock_timestamp()")
         while third.state != "running":
             try:
                 await third.initialize([("hang", "* * * * *", hang, minutely)])
