@@ -220,7 +220,7 @@ async def test_from_schedules_to_a_table_and_to_celery(redis_server: RedisServer
             )
             runs[name] = await schedules.trigger(made.schedule_id)
         await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
-        _, task = await client.brpop("from-schedules", timeout=20)
+        _, task = await client.brpop("from-schedules", timeout=PATIENCE_SECONDS)
     assert [row[0] for row in await db.fetch("SELECT message_id FROM noonbell_messages")] == [runs["table"]]
     assert msgspec.json.decode(task)["headers"]["id"] == runs["jobs"]
     await client.aclose()

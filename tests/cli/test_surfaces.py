@@ -248,7 +248,7 @@ class Terminal:
 
     def until(self, pattern: str) -> str:
         """What was written, once it contains the pattern."""
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE_SECONDS
         while not re.search(pattern, self.seen):
             assert time.monotonic() < limit, self.seen
             if select.select([self.ours], [], [], 1)[0]:

@@ -22,7 +22,7 @@ begun, go_on = threading.Event(), threading.Event()
 
 def in_a_thread():
     begun.set()
-    go_on.wait(60)
+    go_on.wait()
 
 async def in_the_loop():
     begun.set()

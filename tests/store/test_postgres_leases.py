@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
@@ -235,6 +235,25 @@ async def test_the_clock_of_the_database_is_compared_with_the_one_here(
         return store.clock_offset_us == 0
 
     await until(agrees)
+    hold.release()
+    await store.close()
+
+
+async def test_a_slow_exchange_does_not_move_the_clock(dsn: str) -> None:
+    """Its middle may be far from the moment at which the database read its clock."""
+    store = PostgresStore(dsn, pool_size=2, lease_ttl=6000.0)  # it is not renewed in this test
+    await store.open()
+    hold = await store.hold(OWNER, "process 7")
+    keeper = store._keeper
+    assert keeper is not None
+    measured = []
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    here = (at.timestamp() - 3600) * 1e9
+    for exchange in ((0.0, 0.002), (0.0, 4.0), (-4.0, 0.0), (-0.001, 0.001), (0.5, 0.502)):
+        keeper._exchange = (round(here + exchange[0] * 1e9), round(here + exchange[1] * 1e9))
+        keeper._compare_clocks(at)
+        measured.append(round(keeper.clock_offset_us / SECOND, 1))
+    assert measured == [3600.0, 3600.0, 3600.0, 3600.0, 3599.5], "the last one is exact, and so it counts"
     hold.release()
     await store.close()
 

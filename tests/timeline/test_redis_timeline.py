@@ -251,8 +251,9 @@ async def test_a_server_that_is_not_there_is_away(tmp_path: Any) -> None:
 
 
 async def test_a_server_that_does_not_answer_is_away_within_the_time(redis_server: RedisServer) -> None:
-    timeline = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex, timeout=0.05)
+    timeline = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex)
     await timeline.put(LANE, {1: T0})
+    in_time, timeline.link._timeout = timeline.link._timeout, 0.05
     redis_server.pause()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -261,6 +262,7 @@ async def test_a_server_that_does_not_answer_is_away_within_the_time(redis_serve
                     await timeline.pop(LANE, T0, 1)
     finally:
         redis_server.go_on()
+    timeline.link._timeout = in_time
     assert set((await timeline.pop(LANE, T0 + LEASE_US, 1)).sids) <= {1}, "it goes on where it was"
     await timeline.close()
 
