@@ -11,11 +11,13 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 PATIENCE_SECONDS: Final = 300.0
 PATIENCE_MS: Final = PATIENCE_SECONDS * 1000
 _POLL_SECONDS: Final = 0.02
+
+T = TypeVar("T")
 
 
 async def until(is_so: Callable[[], bool | Awaitable[bool]]) -> None:
@@ -26,6 +28,16 @@ async def until(is_so: Callable[[], bool | Awaitable[bool]]) -> None:
             if await found if inspect.isawaitable(found) else found:
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], *errors: type[Exception]) -> T:
+    """The result of an operation; one that fails with these errors because this machine is slow is tried again."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                return await ask()
+            except errors:
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -243,7 +243,7 @@ async def test_what_went_out_before_a_refusal_does_not_go_out_again_with_its_hal
 async def test_a_broker_that_was_gone_is_found_again() -> None:
     server = RedisServer()
     try:
-        target = CeleryTasks(broker_of(server), "a.task", timeout=5)
+        target = CeleryTasks(broker_of(server), "a.task", timeout=PATIENCE_SECONDS)
         await target.deliver_many(bodies(1))
         server.halt()
         for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.redis_server import RedisServer
 from tests.store.postgres_server import PostgresServer
 
@@ -61,7 +62,9 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
     await store.create_schedules([schedule(name) for name in names], T0, "test")
     for name in names:
         await send(store, T0, **{name: LETTERS[:10]})
-    for life in range(40):
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    for life in itertools.count():
+        assert asyncio.get_running_loop().time() < until, got
         received.clear()
         await store.take_over(LANE, "rescuer", T0)
         deliverer = Deliverer(
@@ -193,7 +196,7 @@ async def test_from_a_schedule_to_a_redis_stream(
         )
         await schedules.start()
         run_id = await schedules.trigger(made.schedule_id)
-        ((_, entries),) = await client.xread({key: "0"}, block=20_000)
+        ((_, entries),) = await client.xread({key: "0"}, block=round(PATIENCE_MS))
     await client.aclose()
     await store.close()
     assert [fields["id"] for _, fields in entries] == [run_id]

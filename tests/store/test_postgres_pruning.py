@@ -26,7 +26,7 @@ from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.test_postgres_durable import DAY, LANE, claim, message, partitions, schedule, two_days
 
 MIDNIGHT = T0 + DAY
@@ -62,8 +62,8 @@ async def test_a_day_may_take_longer_than_any_statement_of_another_verb(
     await db.close()
     monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 1.0)
     hasty = PostgresStore(dsn, statement_timeout=1.0)
-    await hasty.open()
-    assert await hasty.prune_day(MIDNIGHT) is not None
+    await patiently(hasty.open, StoreUnavailableError)
+    assert await patiently(lambda: hasty.prune_day(MIDNIGHT), StoreUnavailableError) is not None
     await hasty.close()
     await is_whole(store)
 

@@ -24,7 +24,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, event, ledger, new
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.postgres_server import PostgresServer
 
 POOL = 2
@@ -150,29 +150,30 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
     await patient.open()
     await patient.declare(declaration(created=[new("a")]))
     start = (await claim(patient, T0 + MINUTE)).starts[0]
-    await store.open()
+    await patiently(store.open, StoreUnavailableError)
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT 1 FROM schedules FOR UPDATE")
         with pytest.raises(StoreUnavailableError, match="statement timeout"):
             await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
     await other.close()
-    assert len(await store.owned(ME)) == 1, "the connection is as good as before"
+    owned = await patiently(lambda: store.owned(ME), StoreUnavailableError)
+    assert len(owned) == 1, "the connection is as good as before"
     assert (await patient.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
     await patient.close()
 
 
 async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noonbell.store.postgres.connection._PATIENCE_SECONDS", 0.1)
     async with opened(PostgresStore(dsn)):
         pass  # the tables are there: making them may take longer than the other has patience for
+    monkeypatch.setattr("noonbell.store.postgres.connection._PATIENCE_SECONDS", 0.1)
     store = PostgresStore(dsn, pool_size=1, statement_timeout=0.5)
-    await store.open()
+    await patiently(store.open, StoreUnavailableError)
     async with store._connections.reading():
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
             await store.schedules()
-    assert await store.schedules() == []
+    assert await patiently(store.schedules, StoreUnavailableError) == []
     await store.close()
 
 
