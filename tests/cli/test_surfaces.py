@@ -264,7 +264,7 @@ class Terminal:
                 self.seen += piece.decode(errors="replace")
         except OSError:
             pass
-        status = self.process.wait(30)
+        status = self.process.wait(PATIENCE_SECONDS)
         os.close(self.ours)
         return status
 

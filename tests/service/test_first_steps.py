@@ -147,7 +147,7 @@ class Stranger:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(60)
+        self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._log.close()
