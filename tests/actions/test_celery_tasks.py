@@ -273,11 +273,11 @@ async def test_a_send_that_hangs_is_one_thread_and_no_more(broker: str) -> None:
 
     def hang(tasks: Any) -> None:
         began.set()
-        go.wait(60)
+        go.wait(PATIENCE_SECONDS)
 
     target._send = hang  # type: ignore[method-assign]  # a broker that takes the connection and says nothing
     task = asyncio.ensure_future(target.deliver_many(bodies(1)))
-    await asyncio.get_running_loop().run_in_executor(None, began.wait, 60)
+    await asyncio.get_running_loop().run_in_executor(None, began.wait, PATIENCE_SECONDS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -156,7 +156,7 @@ def on_a_terminal(answers: str, *arguments: str, columns: int = 80) -> tuple[str
         pass
     finally:
         os.close(ours)
-    return written.decode().replace("\r\n", "\n"), process.wait(60)
+    return written.decode().replace("\r\n", "\n"), process.wait(PATIENCE_SECONDS)
 
 
 def test_on_a_terminal_deletions_are_named_and_asked_for(file: Path, made: str) -> None:

@@ -273,7 +273,7 @@ async def test_plain_functions_run_in_threads_of_our_own(stage: Stage) -> None:
     scheduler = stage.scheduler()
     await scheduler.initialize([task(callback=work)])
     await stage.clock.advance(MINUTE)
-    assert await asyncio.to_thread(done.wait, 10)
+    assert await asyncio.to_thread(done.wait, PATIENCE_SECONDS)
     await scheduler.stop()
     assert where[0].startswith("noonbell-task-")
     assert "TaskRunCompleted" in stage.told

@@ -97,7 +97,7 @@ async def test_a_plain_function_is_left_to_end(caplog: pytest.LogCaptureFixture)
 
     def plain(_: Call) -> None:
         begun.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE_SECONDS)
         ended.set()
 
     async with Schedules(MemoryStore(), clock=clock, callbacks={"plain": plain}) as schedules:
@@ -106,11 +106,11 @@ async def test_a_plain_function_is_left_to_end(caplog: pytest.LogCaptureFixture)
         )
         await schedules.start()
         await clock.advance(timedelta(minutes=1))
-        assert await asyncio.to_thread(begun.wait, 30)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         await schedules.delete(made.schedule_id)
         assert not ended.is_set()
         go_on.set()
-        assert await asyncio.to_thread(ended.wait, 30)
+        assert await asyncio.to_thread(ended.wait, PATIENCE_SECONDS)
     assert len(told(caplog, "is left to end")) == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

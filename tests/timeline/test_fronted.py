@@ -322,7 +322,7 @@ async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_n
     def hold(call: Any) -> None:
         del call
         began.set()
-        gate.wait(20)
+        gate.wait(PATIENCE_SECONDS)
 
     quick.schedules.register("hold", hold)
     try:
@@ -330,7 +330,7 @@ async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_n
         for name in ("first", "second"):
             await quick.create(name=name, spec="1 12 * * *", action={"kind": "callback", "name": "hold"})
         await quick.minutes(1)
-        assert began.wait(20)
+        assert began.wait(PATIENCE_SECONDS)
         unaware = Schedules(quick.another_store(), clock=quick.clock)
         await unaware.open()
         await unaware.create(name="x", type="cron", spec="* * * * *", action=ACTION)
