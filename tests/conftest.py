@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # The suite lives in the package: pytest rewrites its asserts only if it is told to before the import.
 pytest.register_assert_rewrite("noonbell.testing.storage_cases")
@@ -16,6 +19,13 @@ from noonbell.store.memory import MemoryStore  # noqa: E402 - see above
 from noonbell.store.postgres import PostgresStore  # noqa: E402 - see above
 from noonbell.store.sqlite import SqliteStore  # noqa: E402 - see above
 from tests.store.postgres_server import PostgresServer  # noqa: E402 - see above
+
+# Property tests have the same result on every run and machine: no random seed, no examples kept from an earlier
+# run, and no limit on the time of an example. `HYPOTHESIS_PROFILE=explore` looks for new cases instead.
+_ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+settings.register_profile("deterministic", derandomize=True, database=None, **_ANY_SPEED)
+settings.register_profile("explore", **_ANY_SPEED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
 
 _servers: list[PostgresServer] = []
 

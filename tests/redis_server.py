@@ -11,10 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import redis
+
+from tests.patience import wait_until
 
 PASSWORD = "not-a-secret"  # noqa: S105 - of a server that lives as long as the tests
 
@@ -59,16 +60,16 @@ class RedisServer:
             [binary(), *options], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=self.folder
         )
         with redis.Redis.from_url(self.url) as client:
-            for _ in range(500):
-                try:
-                    client.ping()
-                except (redis.ConnectionError, redis.BusyLoadingError):
-                    if self._process.poll() is not None:
-                        raise RuntimeError(f"it ended at once:\n{(self.folder / 'log').read_text()[-2000:]}") from None
-                    time.sleep(0.02)
-                else:
-                    return
-        raise RuntimeError("the Redis server did not answer within ten seconds")
+            wait_until(lambda: self._answers(client))
+
+    def _answers(self, client: redis.Redis) -> bool:
+        try:
+            client.ping()
+        except (redis.ConnectionError, redis.BusyLoadingError):
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"it ended at once:\n{(self.folder / 'log').read_text()[-2000:]}") from None
+            return False
+        return True
 
     def pause(self) -> None:
         """Connections stay open, and nobody is answered."""

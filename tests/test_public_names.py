@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import noonbell
+from tests.patience import PATIENCE_SECONDS
 
 PUBLIC_NAMES = ["NoonbellError", "Scheduler", "Schedules", "__version__", "periodic"]
 
@@ -19,7 +20,9 @@ def modules_loaded_by(statement: str) -> set[str]:
     program = (
         f"import json, sys; before = set(sys.modules); {statement}; print(json.dumps([*set(sys.modules) - before]))"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     return set(json.loads(answer.stdout))
 
 

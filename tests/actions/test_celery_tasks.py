@@ -21,6 +21,7 @@ from noonbell.actions.message import message_of
 from noonbell.actions.targets import BatchTarget, CeleryTasks
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ class Worker:
         self.process, self.file, self.errors = process, file, errors
 
     async def has_received(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(lines := self.file.read_text().splitlines()) < count:
                 assert self.process.poll() is None, self.errors.read_text()
                 await asyncio.sleep(0.05)
@@ -242,7 +243,7 @@ async def test_what_went_out_before_a_refusal_does_not_go_out_again_with_its_hal
 async def test_a_broker_that_was_gone_is_found_again() -> None:
     server = RedisServer()
     try:
-        target = CeleryTasks(broker_of(server), "a.task", timeout=5)
+        target = CeleryTasks(broker_of(server), "a.task", timeout=PATIENCE_SECONDS)
         await target.deliver_many(bodies(1))
         server.halt()
         for _ in range(2):
@@ -272,11 +273,11 @@ async def test_a_send_that_hangs_is_one_thread_and_no_more(broker: str) -> None:
 
     def hang(tasks: Any) -> None:
         began.set()
-        go.wait(60)
+        go.wait(PATIENCE_SECONDS)
 
     target._send = hang  # type: ignore[method-assign]  # a broker that takes the connection and says nothing
     task = asyncio.ensure_future(target.deliver_many(bodies(1)))
-    await asyncio.get_running_loop().run_in_executor(None, began.wait, 60)
+    await asyncio.get_running_loop().run_in_executor(None, began.wait, PATIENCE_SECONDS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -21,6 +21,7 @@ from noonbell.actions.results import Finished
 from noonbell.core.detail import unpack
 from noonbell.errors import CommandFailedError, CommandsOffError, ScheduleInvalidError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.patience import PATIENCE_SECONDS, until
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -53,11 +54,9 @@ def children() -> list[int]:
 
 
 async def gone(pid: int) -> bool:
-    for _ in range(500):
-        if not is_alive(pid):
-            return True
-        await asyncio.sleep(0.01)
-    return False
+    """Return when the process has ended."""
+    await until(lambda: not is_alive(pid))
+    return True
 
 
 def open_files() -> set[str]:
@@ -74,11 +73,10 @@ def uvloop_has_run_before() -> None:
 async def nothing_is_left_open() -> AsyncIterator[None]:
     before = open_files()
     yield
-    for _ in range(200):
-        if len(open_files()) <= len(before):
-            return
-        await asyncio.sleep(0.01)
-    assert open_files() == before
+    try:
+        await until(lambda: len(open_files()) <= len(before))
+    except TimeoutError:
+        assert open_files() == before
 
 
 async def test_a_program_that_ends_well() -> None:
@@ -170,7 +168,7 @@ def test_first_and_last_bytes_whatever_the_pieces(limit: int, sizes: tuple[int, 
 # A parent that says the pid of a child, both deaf to SIGTERM, and stays or goes. A shell, since it is up in no time.
 FAMILY = """
 trap '' TERM
-if [ "$1" = quiet ]; then sleep 600 > /dev/null 2>&1 & else sleep 600 & fi
+if [ "$1" = quiet ]; then sleep 3600 > /dev/null 2>&1 & else sleep 3600 & fi
 echo $! > "$2"
 mv "$2" "$2.done"
 if [ "$3" = stay ]; then wait; fi
@@ -183,14 +181,11 @@ def family(output: str, path: Path, then: str) -> tuple[str, ...]:
 
 async def told_pid(path: Path) -> int:
     done = path.with_name(path.name + ".done")
-    for _ in range(2000):
-        if done.exists():
-            return int(done.read_text())
-        await asyncio.sleep(0.01)
-    raise AssertionError("the program did not begin")
+    await until(done.exists)
+    return int(done.read_text())
 
 
-LONG = 600
+LONG = 3600
 
 
 @pytest.fixture
@@ -235,15 +230,15 @@ async def test_time_over_ends_the_whole_group_even_if_it_does_not_listen(tmp_pat
 @pytest.mark.usefixtures("soon_over")
 async def test_a_program_that_listens_has_its_grace(tmp_path: Path) -> None:
     begun = f"echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done"
-    listening = f"trap 'echo cleaned; exit 0' TERM; echo up; {begun}; sleep 600 & wait"
-    _, detail = await failure_of("/bin/sh", "-c", listening, timeout_seconds=LONG, grace_seconds=30)
+    listening = f"trap 'echo cleaned; exit 0' TERM; echo up; {begun}; sleep 3600 & wait"
+    _, detail = await failure_of("/bin/sh", "-c", listening, timeout_seconds=LONG, grace_seconds=PATIENCE_SECONDS)
     assert detail["stdout"] == "up\ncleaned\n"
     assert (detail["timed_out"], detail["exit_code"]) == (True, 0)
 
 
 @pytest.mark.parametrize("output", ["quiet", "open"])
 async def test_what_a_program_leaves_behind_is_ended_with_it(tmp_path: Path, output: str) -> None:
-    detail = await detail_of(*family(output, tmp_path / "pid", "go"), timeout_seconds=60)
+    detail = await detail_of(*family(output, tmp_path / "pid", "go"), timeout_seconds=PATIENCE_SECONDS)
     assert detail["exit_code"] == 0
     assert await gone(await told_pid(tmp_path / "pid"))
 
@@ -251,10 +246,10 @@ async def test_what_a_program_leaves_behind_is_ended_with_it(tmp_path: Path, out
 async def test_one_who_left_the_group_on_purpose_does_not_hold_up_the_end(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'], start_new_session=True)\n"
         "print(child.pid, flush=True)"
     )
-    detail = await detail_of(*python(code), timeout_seconds=60)
+    detail = await detail_of(*python(code), timeout_seconds=PATIENCE_SECONDS)
     pid = int(detail["stdout"])
     assert is_alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -300,8 +295,8 @@ async def test_cancelling_while_it_starts_ends_the_whole_group(tmp_path: Path, m
 
 async def test_a_cancelled_program_has_its_grace_too(tmp_path: Path, under_way: asyncio.Event) -> None:
     trap = f"trap 'echo cleaned > {tmp_path}/end; exit 0' TERM"
-    listening = f"{trap}; echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done; sleep 600 & wait"
-    program = Program(("/bin/sh", "-c", listening), ENV, timeout_seconds=LONG, grace_seconds=30)
+    listening = f"{trap}; echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done; sleep 3600 & wait"
+    program = Program(("/bin/sh", "-c", listening), ENV, timeout_seconds=LONG, grace_seconds=PATIENCE_SECONDS)
     task = asyncio.ensure_future(run(program))
     await told_pid(tmp_path / "pid")
     await under_way.wait()
@@ -321,15 +316,19 @@ def test_it_works_on_uvloop(case: Callable[[], Coroutine[Any, Any, None]]) -> No
     uvloop.run(case())
 
 
+@pytest.mark.usefixtures("soon_over")
 def test_the_group_ends_on_uvloop_too(tmp_path: Path) -> None:
-    async def whole() -> None:
-        argv = family("open", tmp_path / "pid", "stay")
-        error, detail = await failure_of(*argv, timeout_seconds=2, grace_seconds=0.2)  # and by a real timer
-        assert "took longer than 2 s" in str(error)
-        assert (detail["timed_out"], detail["signal"]) == (True, "SIGKILL")
-        assert await gone(await told_pid(tmp_path / "pid"))
+    uvloop.run(test_time_over_ends_the_whole_group_even_if_it_does_not_listen(tmp_path, "open"))
 
-    uvloop.run(whole())
+
+async def test_time_is_over_by_a_real_timer() -> None:
+    error, detail = await failure_of("/bin/sleep", "3600", timeout_seconds=0.2)
+    assert "took longer than 0.2 s" in str(error)
+    assert (detail["timed_out"], detail["signal"]) == (True, "SIGTERM")
+
+
+def test_time_is_over_by_a_real_timer_on_uvloop() -> None:
+    uvloop.run(test_time_is_over_by_a_real_timer())
 
 
 # --- the description --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
+from tests.patience import until
 
 ME = "instance-1"
 
@@ -319,10 +320,7 @@ async def test_a_delivery_that_takes_too_long_has_failed(world: World) -> None:
     world.targets["inbox"] = as_target("inbox", stuck)
     deliverer = world.deliverer(longest_delivery_seconds=0.01, max_attempts=1)
     async with world.running(deliverer):
-        for _ in range(500):
-            if deliverer.dead:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(deliverer.dead))
     (letter,) = await world.store.dead_letters(None, 0, 10)
     assert letter.error == "it took longer than 0.01 s"
 

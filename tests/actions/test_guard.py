@@ -15,13 +15,14 @@ import pytest
 
 from noonbell.actions.guard import Guard
 from tests.actions.test_command import gone, is_alive
+from tests.patience import PATIENCE_SECONDS
 
 _ENGINE = """
 import asyncio, os
 from noonbell.actions.guard import GUARD
 from noonbell.actions.process import Program, run
 
-script = "echo $$ > $1; sleep 300 & echo $! >> $1; sleep 300"
+script = "echo $$ > $1; sleep 3600 & echo $! >> $1; sleep 3600"
 
 async def main():
     running = asyncio.ensure_future(run(Program(("/bin/sh", "-c", script, "sh", "{path}"), os.environ)))
@@ -43,7 +44,7 @@ def guard() -> Iterator[Guard]:
 
 @pytest.fixture
 def programs() -> Iterator[list[subprocess.Popen[bytes]]]:
-    started = [subprocess.Popen(["/bin/sleep", "300"], start_new_session=True) for _ in range(2)]
+    started = [subprocess.Popen(["/bin/sleep", "3600"], start_new_session=True) for _ in range(2)]
     yield started
     for program in started:
         program.kill()
@@ -58,7 +59,7 @@ async def test_an_engine_that_is_killed_takes_its_programs_along(tmp_path: Path)
     )
     assert engine.stdout is not None
     pids: list[int] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await engine.stdout.readline() == b"watched\n"
         while len(pids) < 2:
             await asyncio.sleep(0.01)
@@ -75,7 +76,7 @@ async def test_what_has_ended_is_forgotten(guard: Guard, programs: list[subproce
     guard.watch(forgotten.pid)
     guard.forget(forgotten.pid)
     guard.close()
-    assert kept.wait(10) == -signal.SIGKILL
+    assert kept.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert forgotten.poll() is None
 
 
@@ -95,7 +96,7 @@ async def test_a_guard_that_fails_is_replaced_by_one_that_knows_all(
     assert not is_alive(before)
     assert first.poll() is None, "its end was not taken for ours"
     guard.close()
-    assert [first.wait(10), second.wait(10)] == [-signal.SIGKILL] * 2
+    assert [first.wait(PATIENCE_SECONDS), second.wait(PATIENCE_SECONDS)] == [-signal.SIGKILL] * 2
 
 
 async def test_a_forked_child_is_not_waited_for(guard: Guard, programs: list[subprocess.Popen[bytes]]) -> None:
@@ -108,7 +109,7 @@ async def test_a_forked_child_is_not_waited_for(guard: Guard, programs: list[sub
         os.read(reading, 1)
         os._exit(0)
     guard.close()
-    assert programs[0].wait(10) == -signal.SIGKILL
+    assert programs[0].wait(PATIENCE_SECONDS) == -signal.SIGKILL
     os.close(writing)
     os.close(reading)
     assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222 - it ends at once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.redis_server import RedisServer
 from tests.store.postgres_server import PostgresServer
 
@@ -60,7 +62,9 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
     await store.create_schedules([schedule(name) for name in names], T0, "test")
     for name in names:
         await send(store, T0, **{name: LETTERS[:10]})
-    for life in range(40):
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    for life in itertools.count():
+        assert asyncio.get_running_loop().time() < until, got
         received.clear()
         await store.take_over(LANE, "rescuer", T0)
         deliverer = Deliverer(
@@ -135,13 +139,13 @@ async def test_what_arrived_before_the_engine_died_does_not_come_twice(
         stop = asyncio.Event()
         task = asyncio.ensure_future(deliverer.run(stop))
         if isinstance(target, Outlived):
-            await asyncio.wait_for(target.arrived.wait(), 30)
+            await asyncio.wait_for(target.arrived.wait(), PATIENCE_SECONDS)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             store = SqliteStore(tmp_path / "s.db")
             await store.open()
         else:
-            await asyncio.wait_for(enveloped.all_there.wait(), 30)
+            await asyncio.wait_for(enveloped.all_there.wait(), PATIENCE_SECONDS)
             stop.set()
             await task
     await store.close()
@@ -192,7 +196,7 @@ async def test_from_a_schedule_to_a_redis_stream(
         )
         await schedules.start()
         run_id = await schedules.trigger(made.schedule_id)
-        ((_, entries),) = await client.xread({key: "0"}, block=20_000)
+        ((_, entries),) = await client.xread({key: "0"}, block=round(PATIENCE_MS))
     await client.aclose()
     await store.close()
     assert [fields["id"] for _, fields in entries] == [run_id]
@@ -218,8 +222,8 @@ async def test_from_schedules_to_a_table_and_to_celery(redis_server: RedisServer
                 type="cron", spec="0 0 1 1 *", payload={"text": "hello"}, action={"kind": "message", "to": name}
             )
             runs[name] = await schedules.trigger(made.schedule_id)
-        await asyncio.wait_for(told.wait(), 20)
-        _, task = await client.brpop("from-schedules", timeout=20)
+        await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
+        _, task = await client.brpop("from-schedules", timeout=PATIENCE_SECONDS)
     assert [row[0] for row in await db.fetch("SELECT message_id FROM noonbell_messages")] == [runs["table"]]
     assert msgspec.json.decode(task)["headers"]["id"] == runs["jobs"]
     await client.aclose()

@@ -16,6 +16,7 @@ from noonbell.actions.message import message_of
 from noonbell.actions.targets import BatchTarget, RedisStream
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 
 
@@ -220,7 +221,7 @@ async def test_a_stream_can_be_kept_short(redis_server: RedisServer, client: Any
 async def test_a_server_that_was_gone_is_found_again() -> None:
     server = RedisServer()
     try:
-        target = RedisStream(server.url, "events", timeout=5)
+        target = RedisStream(server.url, "events", timeout=PATIENCE_SECONDS)
         first, second = bodies(2)
         await target.deliver(first)
         server.halt()
@@ -238,9 +239,9 @@ async def test_a_server_that_was_gone_is_found_again() -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_target_that_is_away(redis_server: RedisServer, client: Any) -> None:
+    await put(redis_server, bodies(1))
     target = RedisStream(redis_server.url, "events", timeout=0.2)
-    await target.deliver_many(bodies(1))
-    await client.client_pause(60_000, all=False)
+    await client.client_pause(round(PATIENCE_MS), all=False)
     try:
         with pytest.raises(TargetAwayError, match="Timeout"):
             await target.deliver_many(bodies(1, 1))

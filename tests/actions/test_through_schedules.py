@@ -19,6 +19,7 @@ from noonbell.ports import ScheduleStore
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
+from tests.patience import until
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 MESSAGE = {"kind": "message", "to": "inbox"}
@@ -229,10 +230,11 @@ async def test_what_a_program_wrote_is_kept_with_its_attempt(world: World, code:
     await world.schedules.start()
     await world.minutes(0.6)
     (stored,) = await world.store.find_schedules([made.schedule_id])
-    for _ in range(1000):
-        if await world.store.runs(stored.sid, 0, 1 << 60):
-            break
-        await asyncio.sleep(0.01)
+
+    async def has_run() -> bool:
+        return bool(await world.store.runs(stored.sid, 0, 1 << 60))
+
+    await until(has_run)
     (run,) = await world.store.runs(stored.sid, 0, 1 << 60)
     (attempt,) = await world.store.attempts(stored.sid, 0, 1 << 60)
     assert (run.outcome, attempt.outcome) == (state, state)

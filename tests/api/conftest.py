@@ -21,6 +21,7 @@ from noonbell.actions.secrets.keys import create_key_file
 from noonbell.api.app import create_app
 from noonbell.bootstrap import Service, build
 from noonbell.config import Settings
+from tests.patience import PATIENCE_SECONDS
 
 
 class Client:
@@ -29,7 +30,7 @@ class Client:
     def __init__(self, service: Service, base_url: str, transport: httpx2.AsyncBaseTransport | None) -> None:
         self.service = service
         self.base_url = base_url
-        self.anonymous = httpx2.AsyncClient(base_url=base_url, transport=transport, timeout=30)
+        self.anonymous = httpx2.AsyncClient(base_url=base_url, transport=transport, timeout=PATIENCE_SECONDS)
         self._transport = transport
         self._opened = [self.anonymous]
         self.keys: dict[str, str] = {}
@@ -41,7 +42,9 @@ class Client:
         _, key = await self.service.access.create_key(team, [scope], name=f"{scope} of {team}")
         self.keys[f"{team}/{scope}"] = key
         headers = {"Authorization": f"Bearer {key}"}
-        client = httpx2.AsyncClient(base_url=self.base_url, transport=self._transport, headers=headers, timeout=30)
+        client = httpx2.AsyncClient(
+            base_url=self.base_url, transport=self._transport, headers=headers, timeout=PATIENCE_SECONDS
+        )
         self._opened.append(client)
         return client
 

@@ -23,6 +23,7 @@ from tests.actions.secrets.canaries import Ear, Parrot, Search, canaries, encode
 from tests.api.conftest import Client, serving, settings_for
 from tests.api.test_access import is_page
 from tests.api.test_login import logged_in, quick_hash
+from tests.patience import PATIENCE_SECONDS
 
 __all__ = ["quick_hash"]  # the fixture
 
@@ -95,7 +96,7 @@ class Life:
         await self._post(f"/channels/{made['channel_id']}/test", None, expect=None)
         keys = (await self.client.admin.get(f"{PREFIX}/keys")).json()["items"]
         self.things["key_id"] = [key["key_id"] for key in keys]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await self._ended()) < len(actions):  # noqa: ASYNC110 - another task ends them
                 await asyncio.sleep(0.05)
 

@@ -26,6 +26,7 @@ from noonbell.store.opening import open_store
 from noonbell.testing import ManualClock
 from noonbell.web.forms import SESSION_COOKIE
 from tests.api.conftest import Client
+from tests.patience import PATIENCE_SECONDS
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ACTION = {"kind": "callback", "name": "report"}
@@ -43,7 +44,7 @@ class Stream:
 
     async def next(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in self._lines:
                 if line == "" and "data" in found:
                     return {**found, "data": json.loads(found["data"])}
@@ -120,7 +121,7 @@ async def test_a_stop_ends_the_streams(live: Client) -> None:
 async def test_who_hangs_up_is_forgotten(live: Client) -> None:
     async with following(live.read):
         assert live.service.events.readers == 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while live.service.events.readers:  # noqa: ASYNC110 - a connection that ends has no event here
             await asyncio.sleep(0.01)
 
@@ -159,7 +160,7 @@ async def test_a_client_that_does_not_read_is_cut() -> None:
         if len(sent) > 3:
             await asyncio.Event().wait()  # its buffers are full
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await _stream(events(), asyncio.Event(), send_seconds=0.01)({"type": "http"}, receive, send)
     assert closed.is_set()
     assert len(sent) == 4
@@ -185,7 +186,7 @@ async def test_a_stop_ends_an_answer_once() -> None:
         if len(sent) == 3:
             stopping.set()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await _stream(events(), stopping)({"type": "http"}, receive, send)
     assert [message.get("more_body") for message in sent] == [None, True, True, False]
 
@@ -220,7 +221,7 @@ async def test_a_session_that_has_ended_ends_its_stream(live: Client, monkeypatc
             else:
                 await access.create_admin("bob", "a long enough password")
                 await access.delete_user("ann")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert [line async for line in lines if line.startswith("never")] == [], "it ends by itself"
 
 
@@ -232,7 +233,7 @@ async def test_one_key_takes_its_share_and_no_more(live: Client, monkeypatch: py
         assert refused.json()["type"] == "urn:noonbell:problem:too-many-streams"
         async with following(live.write):
             pass
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while live.service.events.readers:  # noqa: ASYNC110 - a connection that ends has no event here
             await asyncio.sleep(0.01)
     async with following(live.read):
@@ -284,7 +285,7 @@ async def test_changes_of_another_process_are_seen(store: MemoryStore) -> None:
         await clock.settle()
         await elsewhere.create(**DAILY, schedule_id="after")
         await clock.advance(timedelta(seconds=1))
-        event = await asyncio.wait_for(first, 10)
+        event = await asyncio.wait_for(first, PATIENCE_SECONDS)
         assert event is not None
         assert event.data["subject"] == "after"
     await hub.stop()
@@ -330,7 +331,7 @@ async def test_a_reader_that_is_cancelled_as_something_comes_ends(store: MemoryS
     hub._announce()  # a wake-up without an event of its own
     await asyncio.sleep(0)
     reading.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(asyncio.CancelledError):
             await reading
     await hub.stop()
@@ -345,9 +346,9 @@ async def test_a_burst_is_one_event(store: MemoryStore) -> None:
         await clock.settle()
         await schedules.create_many([DAILY] * 700)  # type: ignore[list-item]  # the fields of each
         await clock.advance(timedelta(seconds=1))
-        told = [await asyncio.wait_for(first, 10)]
+        told = [await asyncio.wait_for(first, PATIENCE_SECONDS)]
         while told[-1] is not None and told[-1].kind != "reset":
-            told.append(await asyncio.wait_for(anext(events), 10))
+            told.append(await asyncio.wait_for(anext(events), PATIENCE_SECONDS))
     assert len(told) <= 501
     assert await hub._look._newest_audit() == hub._look._last_audit
     await hub.stop()
@@ -364,7 +365,7 @@ async def test_another_process_on_the_same_file(tmp_path: Path) -> None:
         async with aclosing(hub.follow("default", idle_seconds=0.01)) as events:  # type: ignore[type-var]  # as above
             assert await anext(events) is None  # it is looking now
             await elsewhere.create(**DAILY, schedule_id="after")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 found = [event async for event in _first(events)]
     assert [event.data["subject"] for event in found] == ["after"]
     await hub.stop()

@@ -10,6 +10,7 @@ import pytest
 from noonbell.api.app import create_app
 from noonbell.api.middleware import Surrounding
 from tests.api.conftest import Client
+from tests.patience import PATIENCE_SECONDS
 
 START = '{"type": "cron", "spec": "0 9 * * *", "action": {"kind": "callback", "name": "report"}'
 HTTP = '{"type": "cron", "spec": "0 9 * * *", "action": {"kind": "http", "url": "https://example.com/"'
@@ -109,7 +110,7 @@ async def test_a_body_that_does_not_come_ends_the_request(inside: Client, monkey
         raise AssertionError
 
     key = {"Authorization": f"Bearer {inside.keys['default/read']}", "Content-Type": "application/json"}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         sent = await asked(create_app(inside.service), key, receive)
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]

@@ -13,6 +13,7 @@ from noonbell.api.models.planned import LARGEST_FILE
 from noonbell.api.routes import plans
 from noonbell.planning import ScheduleFile, loads
 from tests.api.conftest import Client
+from tests.patience import PATIENCE_SECONDS
 
 FILE = 'name = "billing"\n'
 PLAN = "/api/v1/plan"
@@ -43,7 +44,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowReading]:
 @pytest.mark.parametrize("path", [PLAN, "/api/v1/apply"])
 async def test_other_requests_go_on_while_a_file_is_read(inside: Client, reading: SlowReading, path: str) -> None:
     slow = asyncio.create_task(inside.write.post(path, json={"text": FILE}))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.to_thread(reading.begun.wait)
         assert (await inside.anonymous.get("/healthz")).status_code == 200
         second = await inside.write.post(PLAN, json={"text": FILE})

@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.schedules import Call
 from tests.api.conftest import Client
+from tests.patience import PATIENCE_SECONDS
 
 URL = "/api/v1/schedules"
 ACTION = {"kind": "callback", "name": "report"}
@@ -17,7 +18,7 @@ ACTION = {"kind": "callback", "name": "report"}
 
 async def ended(client: Client, run_id: str) -> dict[str, Any]:
     """The run, once it has ended."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             answer = await client.read.get(f"/api/v1/runs/{run_id}")
             assert answer.status_code == 200, answer.text

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 
 from tests.browser.chromium import find_chromium
 from tests.browser.site import Site
+from tests.patience import PATIENCE_MS
 
-PATIENCE_MS: Final = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 
 

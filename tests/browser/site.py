@@ -21,13 +21,13 @@ from noonbell.bootstrap import Service
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.schedules import Schedules
 from tests.api.conftest import serving, settings_for
+from tests.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
 ADMIN: Final = "ada"
 PASSWORD: Final = "correct horse battery"  # noqa: S105 - of a site that lives for a test
 HOSTILE: Final = "<img src=x onerror=\"window.ran='{0}'\"><script>window.ran='{0}'</script>\"'><svg onload=alert(1)>"
-_START_SECONDS: Final = 60
 
 
 class Target:
@@ -74,7 +74,7 @@ class Target:
         def found() -> str | None:
             return next((body for where, body in self.heard if where == path and part in body), None)
 
-        async with asyncio.timeout(30), self._came:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._came:
             await self._came.wait_for(lambda: found() is not None)
         return found() or ""
 
@@ -94,14 +94,14 @@ class Site:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._up.wait(_START_SECONDS), "the service did not start in time"
+        assert self._up.wait(PATIENCE_SECONDS), "the service did not start in time"
         if self._failed is not None:
             raise self._failed
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(_START_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive(), "the service did not stop in time"
 
     def _live(self) -> None:
@@ -128,7 +128,7 @@ class Site:
 
     # --- for the tests --------------------------------------------------------------------------------------------
 
-    def call(self, asked: Coroutine[Any, Any, T], timeout: float = 60) -> T:
+    def call(self, asked: Coroutine[Any, Any, T], timeout: float = PATIENCE_SECONDS) -> T:
         """Run something on the loop of the service."""
         return asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout)
 
@@ -157,7 +157,7 @@ class Site:
 
     async def _looked_on(self) -> None:
         events = self.service.events
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not events.readers or events._looking is None:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
 
@@ -165,7 +165,10 @@ class Site:
         """Have a schedule run now, wait until that has ended, and give its id. To be run on the loop of the service."""
         run_id = await self.schedules.trigger(schedule_id)
         follow = self.service.events.follow("default", None, idle_seconds=0.1)
-        async with asyncio.timeout(30), contextlib.aclosing(cast("AsyncGenerator[Any, None]", follow)) as events:
+        async with (
+            asyncio.timeout(PATIENCE_SECONDS),
+            contextlib.aclosing(cast("AsyncGenerator[Any, None]", follow)) as events,
+        ):
             async for _ in events:
                 if (await self.schedules.run(run_id)).ended_at is not None:
                     break

@@ -6,6 +6,7 @@ looks at those.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,12 +15,31 @@ from playwright.sync_api import Browser, Page, ViewportSize
 
 from noonbell.web.app import PAGES as ROUTERS
 from tests.browser.axe import COLOURS, violations
-from tests.browser.conftest import PATIENCE_MS, NewPage, Watched
+from tests.browser.conftest import NewPage, Watched
 from tests.browser.filled import PAGES, fill
 from tests.browser.site import Site
+from tests.patience import PATIENCE_MS
 
 PHONE: Final = ViewportSize(width=390, height=844)
 DESK: Final = ViewportSize(width=1280, height=900)
+# The width of the document once the page has the width of its window and has been drawn twice in a row at one width.
+_SETTLED_WIDTH: Final = """async (width) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  let last = -1;
+  for (;;) {
+    await frame();
+    const now = document.documentElement.scrollWidth;
+    if (innerWidth === width && now === last) return now;
+    last = now;
+  }
+}"""
+
+
+def width_on_a_phone(page: Page) -> int:
+    """The width of the document in the window of a phone, after the layout has settled."""
+    page.set_viewport_size(PHONE)
+    found: int = page.evaluate(_SETTLED_WIDTH, PHONE["width"])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +71,7 @@ def test_a_page_is_for_everybody(reader: Page, watched: Watched, paths: dict[str
     assert violations(reader) == []
     reader.emulate_media(color_scheme="dark")
     assert violations(reader, *COLOURS) == []
-    reader.set_viewport_size(PHONE)
-    assert reader.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_on_a_phone(reader) <= PHONE["width"]
 
 
 def test_no_page_is_left_out(paths: dict[str, str]) -> None:
@@ -102,5 +121,19 @@ def test_a_chart_that_has_not_heard_of_its_new_width_sticks_out_nowhere(
     page.add_init_script("addEventListener('resize', (event) => event.stopImmediatePropagation(), true)")
     page.goto(paths["schedule"])
     page.locator(".uplot").first.wait_for()
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_on_a_phone(page) <= PHONE["width"]
+
+
+def test_hours_without_a_start_do_not_widen_the_forecast(browser: Browser, tmp_path: Path) -> None:
+    """Their text is for screen readers: out of sight, and positioned inside a table that scrolls."""
+    with Site(tmp_path) as quiet:
+        action = {"kind": "http", "url": quiet.at("/bell")}
+        quiet.call(quiet.service.schedules.create(name="daily", type="cron", spec="0 0 * * *", action=action))
+        context = browser.new_context(base_url=quiet.url)
+        context.set_default_timeout(PATIENCE_MS)
+        context.add_cookies([{"name": "noonbell_session", "value": quiet.session().token, "url": quiet.url}])
+        page = context.new_page()
+        page.goto("/forecast")
+        assert page.locator(".heat .sr").count() > 100
+        assert width_on_a_phone(page) <= PHONE["width"]
+        context.close()

@@ -11,8 +11,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, Watched
+from tests.browser.conftest import Watched
 from tests.browser.site import HOSTILE, Site
+from tests.patience import PATIENCE_MS
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.conftest import PATIENCE_MS
 from tests.browser.site import Site
+from tests.patience import PATIENCE_MS
 
 
 def make(site: Site, schedule_id: str, path: str, **fields: Any) -> None:

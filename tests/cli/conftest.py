@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from noonbell.cli.program import program
 from noonbell.store.sqlite import SqliteStore
 from tests.api.conftest import Client, serving, settings_for
+from tests.patience import PATIENCE_SECONDS
 
 
 class At:
@@ -94,13 +95,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
     thread = threading.Thread(target=run, name="service")
     thread.start()
-    ready.wait(60)
+    ready.wait(PATIENCE_SECONDS)
     if failed:
         raise failed[0]
     try:
         yield made[0]
     finally:
         over.set()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     if failed:
         raise failed[0]

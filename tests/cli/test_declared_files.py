@@ -19,6 +19,7 @@ from noonbell import Schedules
 from noonbell.cli import program
 from noonbell.store.opening import open_store
 from noonbell.timing.protocol import SECOND
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,7 +156,7 @@ def on_a_terminal(answers: str, *arguments: str, columns: int = 80) -> tuple[str
         pass
     finally:
         os.close(ours)
-    return written.decode().replace("\r\n", "\n"), process.wait(60)
+    return written.decode().replace("\r\n", "\n"), process.wait(PATIENCE_SECONDS)
 
 
 def test_on_a_terminal_deletions_are_named_and_asked_for(file: Path, made: str) -> None:
@@ -257,7 +258,7 @@ def test_an_engine_in_another_process_takes_up_what_was_applied(tmp_path: Path, 
                 stdout=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
             assert await process.wait() == 0
-            return await asyncio.wait_for(called.get(), 30)
+            return await asyncio.wait_for(called.get(), PATIENCE_SECONDS)
 
     assert asyncio.run(live()) == "tick"
 

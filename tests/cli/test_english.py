@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from noonbell.cli import program
+from tests.patience import PATIENCE_SECONDS
 
 NOW = datetime(2026, 11, 16, 10, 20, 30, tzinfo=UTC)
 
@@ -107,7 +108,9 @@ def test_next_loads_nothing_of_the_service() -> None:
         "heavy = {'fastapi', 'asyncpg', 'aiohttp', 'pydantic', 'uvicorn', 'redis', 'asyncio', 'msgspec', 'apsw'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert found.stdout.splitlines()[0] == "every weekday at 9am in Kyiv"
     assert found.stdout.splitlines()[-1] == "[]"
 
@@ -121,7 +124,9 @@ def test_the_language_uses_the_standard_library_only() -> None:
         "own = {name for name in tops if name.startswith('_sysconfigdata_')}\n"
         "print(sorted(tops - own - sys.stdlib_module_names - {'noonbell', 'tzdata'}))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert found.stdout.splitlines()[-1] == "[]"
 
 

@@ -20,6 +20,7 @@ from noonbell import Schedules
 from noonbell.cli import program
 from noonbell.store.sqlite import SqliteStore
 from tests.ledger.history import History, eventful, us
+from tests.patience import PATIENCE_SECONDS
 
 NOW = datetime(2026, 11, 15, 1, 22, 30, tzinfo=UTC)  # 03:22:30 in Kyiv
 
@@ -239,7 +240,7 @@ def test_in_a_process_of_its_own(db: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert json.loads(answer.stdout)["verdict"] == "fired"
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from noonbell import __version__
 from noonbell.cli import program
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         [sys.executable, "-m", "noonbell", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
         env={**os.environ, **environment},
     )
@@ -36,7 +37,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
         subprocess.run(
             [sys.executable, "-m", "noonbell", *arguments],
             stdout=theirs,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=True,
             env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", "COLUMNS": "40", **environment},
         )
@@ -79,7 +80,9 @@ def test_help_loads_nothing_heavy() -> None:
         "heavy = {'rich', 'tzlocal', 'apsw', 'msgspec', 'asyncio', 'noonbell.cron'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert found.stdout.splitlines()[-1] == "[]"
 
 
@@ -126,14 +129,20 @@ def test_shell_completion() -> None:
 
 def test_a_closed_pipe_is_no_traceback() -> None:
     command = f"{sys.executable} -m noonbell next '* * * * *' --tz UTC --count 5000 | head -n 1"
-    found = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert found.stdout == "* * * * *\n"
     assert found.stderr == ""
 
 
 def test_the_example_runs() -> None:
     found = subprocess.run(
-        [sys.executable, ROOT / "examples" / "next_fires.py"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, ROOT / "examples" / "next_fires.py"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert found.returncode == 0, found.stderr
     assert found.stderr == ""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cli.conftest import At
+from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def another(local: At) -> Iterator[subprocess.Popen[str]]:
         finally:
             if made.poll() is None:
                 made.send_signal(signal.SIGTERM)
-                made.wait(30)
+                made.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str
         assert ", 2 engines)" in drawn
         assert drawn.count(" in hand, ") == 2
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait(PATIENCE_SECONDS) == 0
 
 
 def _never(local: At) -> str:
@@ -106,7 +107,7 @@ def test_runs_are_told_as_they_happen(place: str, request: pytest.FixtureRequest
                     assert (told["event"], told["schedule_id"], told["kind"]) == ("run", "hello", "manual")
                     states.append(told["state"])
             following.send_signal(signal.SIGINT)
-            assert following.wait(30) == 130
+            assert following.wait(PATIENCE_SECONDS) == 130
         finally:
             following.kill()
 

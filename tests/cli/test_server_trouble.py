@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from noonbell.cli.backend.http import Client
 from noonbell.cli.complaints import Complaint
 from tests.actions.egress.servers import answer, answering, certificate_for, redirecting, serving
 from tests.cli.conftest import At, Served
+from tests.ports import free_port
 
 LIST = ("schedules", "list")
 BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
@@ -28,13 +28,6 @@ def problem(status: int, detail: str, *headers: str) -> bytes:
         *headers,
     ]
     return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 async def run(url: str, *arguments: str, key: str | None = "nbk_key", **environment: str) -> Result:

@@ -24,6 +24,7 @@ from noonbell import Scheduler
 from noonbell.cli.program import program
 from noonbell.cli.quiet_windows import read_window, window_text
 from tests.cli.conftest import At
+from tests.patience import PATIENCE_SECONDS
 
 HOOK = ("--http", "https://example.com/hook")
 
@@ -72,7 +73,9 @@ def test_what_needs_no_service_loads_none(arguments: list[str]) -> None:
         "heavy = {'fastapi', 'asyncpg', 'aiohttp', 'uvicorn', 'pydantic', 'redis', 'cryptography', 'apsw'}\n"
         "print('loaded', sorted(heavy & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert found.stdout.splitlines()[-1] == "loaded []"
 
 
@@ -100,7 +103,12 @@ def completed(at: At, *words: str) -> list[str]:
         "COMP_CWORD": str(len(words)),
     }
     found = subprocess.run(
-        [sys.executable, "-m", "noonbell"], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [sys.executable, "-m", "noonbell"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=environment,
     )
     assert found.stderr == ""
     return [line.partition(",")[2] for line in found.stdout.splitlines() if line]
@@ -240,7 +248,7 @@ class Terminal:
 
     def until(self, pattern: str) -> str:
         """What was written, once it contains the pattern."""
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE_SECONDS
         while not re.search(pattern, self.seen):
             assert time.monotonic() < limit, self.seen
             if select.select([self.ours], [], [], 1)[0]:
@@ -256,7 +264,7 @@ class Terminal:
                 self.seen += piece.decode(errors="replace")
         except OSError:
             pass
-        status = self.process.wait(30)
+        status = self.process.wait(PATIENCE_SECONDS)
         os.close(self.ours)
         return status
 

@@ -25,9 +25,10 @@ from noonbell.ledger import verify_store
 from noonbell.store.sqlite.store import SqliteStore
 from tests.crash.judge import MINUTE, Ledger, judge
 from tests.crash.victim import MINUTELY, Point
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIFE_SECONDS = 30.0
+LIFE_SECONDS = PATIENCE_SECONDS
 LAST_LIFE_SECONDS = 0.6
 RANDOM_SECONDS = 0.5
 

@@ -26,9 +26,10 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.crash.schedules_judge import DAY, MINUTE, PATIENCE, judge, judge_letters, read, read_ledger
 from tests.crash.schedules_victim import SPEED
+from tests.patience import PATIENCE_SECONDS
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-LIFE_SECONDS: Final = 40.0
+LIFE_SECONDS: Final = PATIENCE_SECONDS
 RANDOM_SECONDS: Final = 1.5
 # How often a life comes to a point before it dies there, at most; some are passed many times a second.
 _PASSES: Final = {"in-callback": 30, "in-delivery": 12, "before-prune-commit": 1, "after-prune-commit": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.crash.schedules_trouble import (
     small_disk,
 )
 from tests.crash.schedules_victim import LEASE_SECONDS
+from tests.patience import patiently
 from tests.store.postgres_server import PostgresServer
 
 UNAVAILABLE = "cannot be used now"
@@ -164,12 +166,13 @@ async def test_an_engine_that_was_taken_for_dead_writes_nothing_more(postgres: P
 
 async def test_a_process_that_stands_still_in_a_transaction_is_rescued_all_the_same(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
-    frozen = PostgresStore(dsn, lease_ttl=0.5, statement_timeout=0.3)
-    other = PostgresStore(dsn, lease_ttl=0.5)
-    for name, store in (("frozen", frozen), ("other", other)):
-        await store.open()
+    frozen = PostgresStore(dsn, lease_ttl=60.0, statement_timeout=0.3)
+    other = PostgresStore(dsn, lease_ttl=5.0)
+    for name, store in (("other", other), ("frozen", frozen)):
+        await patiently(store.open, StoreUnavailableError)
         await store.hold(engine_name(name), name)
-        await store.join(EngineRecord(name, "default", "h", 7, "1", "-", 0, 0, "up"))
+        record = EngineRecord(name, "default", "h", 7, "1", "-", 0, 0, "up")
+        await patiently(partial(store.join, record), StoreUnavailableError)
     assert frozen._keeper is not None
     frozen._keeper.end()
 
@@ -182,6 +185,8 @@ async def test_a_process_that_stands_still_in_a_transaction_is_rescued_all_the_s
     async def stand_still() -> None:
         async with frozen._connections.writing() as db:
             await frozen._still_held(db, engine_name("frozen"))
+            ends = "UPDATE instances SET expires_at = clock_timestamp() WHERE name = 'engine:frozen'"
+            await postgres.execute(dsn.rpartition("/")[2], ends)
             assert await happens(rescued), "the server ends the transaction, and with it all that kept it alive"
 
     with pytest.raises(StoreUnavailableError):

@@ -24,6 +24,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore, hold
 from noonbell.testing.faults import Faults, FaultyStore
 from tests.declarative.conftest import Stage
+from tests.patience import PATIENCE_SECONDS
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
@@ -66,7 +67,7 @@ async def test_a_clock_that_raises_leaves_no_scheduler_that_is_initializing_for_
     with pytest.raises(RuntimeError, match="no time"):
         await scheduler.initialize([task()])
     assert scheduler.state == "uninitialized"
-    await asyncio.wait_for(scheduler.stop(), 5)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
 
 
 async def test_a_row_that_was_switched_off_by_hand_runs_again(stage: Stage) -> None:
@@ -102,7 +103,7 @@ async def test_a_task_that_stops_its_own_scheduler_is_told(stage: Stage) -> None
     await scheduler.initialize([task(callback=work)])
     await stage.clock.advance(SECOND)
     assert len(raised) == 1
-    await asyncio.wait_for(scheduler.stop(), 5)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
 
 
 async def test_everything_cancelled_then_stopped(stage: Stage) -> None:
@@ -111,7 +112,7 @@ async def test_everything_cancelled_then_stopped(stage: Stage) -> None:
     await stage.clock.advance(SECOND)
     for running in asyncio.all_tasks() - {asyncio.current_task()}:
         running.cancel()
-    await asyncio.wait_for(scheduler.stop(), 5)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
 
 
@@ -127,7 +128,7 @@ async def test_a_log_handler_that_raises_keeps_no_run_from_ending(
     monkeypatch.setattr(scheduler._sink, "emit", broken)
     await stage.clock.advance(SECOND)
     monkeypatch.undo()
-    await asyncio.wait_for(scheduler.stop(), 5)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
 
 
@@ -142,7 +143,7 @@ async def test_a_store_that_breaks_in_its_own_way_is_let_go_all_the_same(
         raise RuntimeError("not a store error")
 
     monkeypatch.setattr(store, "record", broken)
-    await asyncio.wait_for(scheduler.stop(), 5)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     assert "not a store error" in caplog.text
     monkeypatch.undo()
@@ -226,7 +227,7 @@ async def test_a_trigger_that_is_given_up_leaves_no_claimed_run(tmp_path: Path) 
         asked = asyncio.create_task(engine.run_now(partial(engine.work.claim_manual, 1)))
         await asyncio.sleep(0)
         asked.cancel()
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
         await engine.recorded(1)
         assert await scheduler._store.live(1) == []
 

@@ -23,6 +23,7 @@ from noonbell.errors import (
     StoreUrlError,
 )
 from tests.declarative.conftest import Stage
+from tests.patience import PATIENCE_SECONDS
 
 MINUTE = timedelta(minutes=1)
 
@@ -272,7 +273,7 @@ async def test_plain_functions_run_in_threads_of_our_own(stage: Stage) -> None:
     scheduler = stage.scheduler()
     await scheduler.initialize([task(callback=work)])
     await stage.clock.advance(MINUTE)
-    assert await asyncio.to_thread(done.wait, 10)
+    assert await asyncio.to_thread(done.wait, PATIENCE_SECONDS)
     await scheduler.stop()
     assert where[0].startswith("noonbell-task-")
     assert "TaskRunCompleted" in stage.told
@@ -318,7 +319,7 @@ async def test_an_error_whose_text_cannot_be_made_is_recorded_all_the_same(stage
     scheduler = stage.scheduler()
     await scheduler.initialize([task(callback=work)])
     await stage.clock.advance(timedelta(seconds=1))
-    await asyncio.wait_for(scheduler.stop(), 10)
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert "TaskRunFailed" in stage.told
 
 
@@ -437,7 +438,7 @@ async def test_an_address_is_opened_used_and_let_go(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     async with Scheduler(f"sqlite:///{path}") as scheduler:
         await scheduler.initialize([task(callback=work)])
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     async with Scheduler(f"sqlite:///{path}") as again:
         await again.initialize([task(callback=work)])

@@ -17,6 +17,7 @@ from noonbell.engine.lane import LaneWork
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 
@@ -46,7 +47,7 @@ class Lane:
         engine.start()
         await self.clock.advance(timedelta(minutes=1))
         if not is_async:
-            await asyncio.wait_for(engine.recorded(1), 10)
+            await asyncio.wait_for(engine.recorded(1), PATIENCE_SECONDS)
         await engine.stop()
 
     def on_messages(self) -> None:

@@ -13,6 +13,7 @@ from noonbell.engine.services import Services, every
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned, ScheduleStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 DAY = 86_400_000_000
@@ -146,7 +147,7 @@ async def test_a_stop_does_not_wait_for_a_day_that_takes_long() -> None:
     services = Services(clock, {"pruning": pruner.run})
     services.start()
     await clock.settle()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await services.stop()
     assert given_up == [clock.now() - DAY]
 

@@ -16,6 +16,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
 from noonbell.testing.faults import Faults, FaultyStore
+from tests.patience import PATIENCE_SECONDS
 
 START = datetime(2026, 3, 4, 10, 5, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -120,7 +121,7 @@ async def test_a_stop_ends_beside_a_store_that_stays_broken(caplog: pytest.LogCa
     finish.set()
     stopping = asyncio.create_task(scheduler.stop())
     await clock.advance(timedelta(minutes=2))
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     assert "start again at the next start" in caplog.text
     faults.heal()

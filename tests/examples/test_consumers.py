@@ -17,6 +17,7 @@ from noonbell.actions.message import message_of
 from noonbell.actions.targets import PostgresOutbox, RedisStream
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import RedisServer
 from tests.store.postgres_server import PostgresServer
 
@@ -37,7 +38,9 @@ def bodies(name: str, *texts: str) -> list[str]:
 async def told_by(example: str, *arguments: str) -> list[str]:
     def run() -> list[str]:
         program = [sys.executable, str(ROOT / "examples" / example), *arguments]
-        return subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        return subprocess.run(
+            program, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+        ).stdout.splitlines()
 
     return await asyncio.get_running_loop().run_in_executor(None, run)
 

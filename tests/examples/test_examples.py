@@ -12,6 +12,8 @@ import pytest
 import uvloop
 from fastapi.testclient import TestClient
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +36,11 @@ def test_the_fastapi_lifespan_runs_tasks_beside_requests(tmp_path: Path, monkeyp
 def test_declared_tasks_run_and_stop(tmp_path: Path) -> None:
     program = [sys.executable, str(ROOT / "examples/declared_tasks.py"), "--seconds", "1.5"]
     told = subprocess.run(
-        [*program, "--store", f"sqlite:///{tmp_path}/tasks.db"], capture_output=True, text=True, check=True, timeout=60
+        [*program, "--store", f"sqlite:///{tmp_path}/tasks.db"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     ).stdout
     assert "report: all quiet" in told
     assert told.index("TaskRunStarted") < told.index("TaskRunCompleted") < told.index("SchedulerStopped")
@@ -48,7 +54,7 @@ def test_durable_schedules_outlive_the_program(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         ).stdout
         for _ in range(2)
     ]
@@ -71,7 +77,7 @@ def test_the_scheduler_runs_on_uvloop(tmp_path: Path) -> None:
 
         async with Scheduler(f"sqlite:///{tmp_path}/uv.db") as scheduler:
             await scheduler.initialize([("t", "* * * * *", work, timedelta(minutes=1))])
-            await asyncio.wait_for(ran.wait(), 10)
+            await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
             return type(asyncio.get_running_loop()).__module__
 
     assert uvloop.run(life()).startswith("uvloop")

@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_busy_server_is_asked_again_and_both_attempts_are_kept(tmp_path: Path) -> None:
     program = [sys.executable, str(ROOT / "examples/http_jobs.py"), "--store", f"sqlite:///{tmp_path}/jobs.db"]
-    told = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    told = subprocess.run(
+        program, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    ).stdout.splitlines()
     assert told[:2] == ['attempt 1: {"bells":3}', 'attempt 2: {"bells":3}']
     kept = [line for line in told if line.startswith("kept: ")]
     assert kept == [

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -15,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_messages_arrive_in_order_after_a_refusal(tmp_path: Path, kept: bool) -> None:
     store = f"sqlite:///{tmp_path}/post.db" if kept else "memory://"
     program = [sys.executable, str(ROOT / "examples/messages.py"), "--seconds", "3.5", "--store", store]
-    told = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    told = subprocess.run(
+        program, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    ).stdout.splitlines()
     assert told[0].startswith("not at home: ")
     got = [line for line in told if line.startswith("got doorbell for ")]
     assert got[0].endswith("from scheduler (the one from before)")

@@ -22,6 +22,7 @@ from noonbell.ports import AuditFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from tests.monitors.conftest import NOON, Handle, Handles, Told, minutes
+from tests.patience import PATIENCE_SECONDS
 
 
 async def hourly(monitors: Monitors, name: str = "backup") -> Monitor:
@@ -208,7 +209,7 @@ async def test_an_outage_of_the_store_is_nobodys_silence(clock: ManualClock) -> 
     assert [(flip.monitor_id, flip.event) for flip in told.flips] == [("silent", "late")]
     await clock.advance(minutes(10))
     assert [(flip.monitor_id, flip.event) for flip in told.flips[1:]] == [("silent", "failed")]
-    await asyncio.wait_for(services.stop(), 10)
+    await asyncio.wait_for(services.stop(), PATIENCE_SECONDS)
 
 
 async def test_a_short_failure_of_the_store_is_a_gap_as_well(clock: ManualClock) -> None:
@@ -282,7 +283,7 @@ async def test_a_machine_that_slept_has_missed_pings_and_not_the_jobs(clock: Man
     assert told.events == ["late"]
     await clock.advance(minutes(2))
     assert told.events == ["late", "failed"]
-    await asyncio.wait_for(services.stop(), 10)
+    await asyncio.wait_for(services.stop(), PATIENCE_SECONDS)
 
 
 async def test_a_ping_that_comes_before_the_watch_has_woken_is_no_recovery(store: Handle, clock: ManualClock) -> None:
@@ -391,7 +392,7 @@ async def test_as_a_duty_it_looks_when_something_is_due_and_ends_when_told(clock
     await monitors.ping(made.token)
     await clock.settle()
     assert told.events[2:] == ["recovered"], "told at once, not at the next look"
-    await asyncio.wait_for(services.stop(), 10)
+    await asyncio.wait_for(services.stop(), PATIENCE_SECONDS)
 
 
 async def test_a_deadline_that_is_nearer_than_the_next_look_is_met(clock: ManualClock) -> None:
@@ -408,7 +409,7 @@ async def test_a_deadline_that_is_nearer_than_the_next_look_is_met(clock: Manual
     assert told.events == ["late"]
     await clock.advance(timedelta(seconds=1))
     assert told.events == ["late", "failed"]
-    await asyncio.wait_for(services.stop(), 10)
+    await asyncio.wait_for(services.stop(), PATIENCE_SECONDS)
 
 
 async def test_without_rules_a_flip_is_a_line_in_the_log(

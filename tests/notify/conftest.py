@@ -20,6 +20,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from tests.notify.servers import Hook, hook_server
+from tests.patience import PATIENCE_SECONDS
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 
@@ -88,7 +89,7 @@ class World:
 
     async def settled(self) -> None:
         """Wait until nothing of the outbox is under way any more."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await self._under_way():  # noqa: ASYNC110 - the network and the store tell nobody when they are done
                 await asyncio.sleep(0.01)
 

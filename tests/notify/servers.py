@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-PATIENCE = 20.0
+from tests.patience import PATIENCE_SECONDS
 
 
 class Came(NamedTuple):
@@ -40,7 +40,7 @@ class Arrivals:
             self._changed.notify_all()
 
     async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE), self._changed:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
             await self._changed.wait_for(lambda: self.count >= count)
 
 

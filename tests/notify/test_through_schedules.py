@@ -18,10 +18,11 @@ from noonbell.notify.desk import ChannelTarget
 from noonbell.notify.records import Flush, Notice
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore
-from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.notify.conftest import World, events
 from tests.notify.servers import Hook
+from tests.patience import PATIENCE_SECONDS
+from tests.schedules.patience import PatientPostgres
 from tests.store.postgres_server import PostgresServer
 
 EVERYTHING = ["failed", "succeeded", "recovered"]
@@ -296,7 +297,7 @@ async def test_what_a_channel_never_takes_is_a_dead_letter(world: World, hook: H
     await world.schedules.start()
     await world.minutes(1)
     page = await world.schedules.dead_letters()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not page.items:
             await world.minutes(1)
             await asyncio.sleep(0.01)
@@ -322,7 +323,7 @@ async def test_what_is_sent_carries_a_signature_that_the_receiver_verifies(world
 async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
     backend: str, tmp_path: Path, hook: Hook, request: pytest.FixtureRequest
 ) -> None:
-    data = MemoryStore().data
+    data, dead = MemoryStore().data, set[str]()
     server: PostgresServer | None = request.getfixturevalue("postgres") if backend == "postgres" else None
     dsn = "" if server is None else await server.new_ledger()
 
@@ -331,7 +332,7 @@ async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
             return MemoryStore(data)
         if backend == "sqlite":
             return SqliteStore(tmp_path / "s.db", threaded=False)
-        return PostgresStore(dsn, pool_size=4, lease_ttl=1.0)
+        return PatientPostgres(dsn, dead)
 
     store = handle()
     await store.open()
@@ -354,7 +355,7 @@ async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
     second = World(again, hook)
     second.keys, second.clock = world.keys, world.clock
     second.schedules = second.new()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not second.schedules.running:
             with contextlib.suppress(SchedulerInUseError):  # a lease of the dead one lasts a moment longer
                 await second.schedules.start()

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_SECONDS
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "periodic_tasks.py"
 
 
 def run(*arguments: str) -> list[str]:
     command = [sys.executable, "-W", "error", str(EXAMPLE), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     assert answer.stderr == ""
     return answer.stdout.splitlines()
 

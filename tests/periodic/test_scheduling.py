@@ -22,6 +22,7 @@ from noonbell.errors import (
 )
 from noonbell.ledger import verify_store
 from noonbell.periodic import Capabilities
+from tests.patience import PATIENCE_SECONDS
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
 
@@ -47,7 +48,7 @@ async def test_a_plain_function_runs_in_a_thread(bench: Bench) -> None:
     loop = asyncio.get_running_loop()
     cron = bench.make()
     await cron.schedule("plain", "50 * * * *", lambda: loop.call_soon_threadsafe(ran.set), FIVE)
-    await asyncio.wait_for(ran.wait(), timeout=10)
+    await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
     await cron.close()
     assert bench.told_of("plain") == ["TaskRunStarted", "TaskRunCompleted"]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -28,7 +30,7 @@ def test_the_examples_handle_one_message_of_many(example: str, answers: list[str
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         ).stdout
         assert [line.partition(": ")[2][:3] for line in told.splitlines()] == [*answers, "Ada"]
         assert told.endswith("invoices: Ada\n")

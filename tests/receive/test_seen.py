@@ -14,6 +14,7 @@ import pytest
 
 from noonbell.errors import WebhookUnavailableError
 from noonbell.receive import MemorySeen, Seen, SqliteSeen
+from tests.patience import PATIENCE_SECONDS
 
 TTL = timedelta(hours=1)
 BUSY = timedelta(minutes=1)
@@ -101,7 +102,7 @@ def test_a_file_remembers_over_a_restart_and_for_others(tmp_path: Path) -> None:
         "seen = SqliteSeen(sys.argv[1]); print(asyncio.run(seen.begin('a', 101)).state); seen.close()"
     )
     told = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
     )
     assert told.stdout == "done\n"
 
@@ -170,6 +171,6 @@ def test_processes_that_ask_at_once_get_each_message_once(tmp_path: Path) -> Non
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    won = [process.communicate(timeout=60)[0].split() for process in asking]
+    won = [process.communicate(timeout=PATIENCE_SECONDS)[0].split() for process in asking]
     assert all(process.returncode == 0 for process in asking)
     assert sorted(int(number) for numbers in won for number in numbers) == list(range(40))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,7 +24,7 @@ def test_a_small_run_tells_its_figures(tmp_path: Path, database: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=PATIENCE_SECONDS,
     )
     # 1 says that a bar was missed: a burst this small is over before it has begun
     assert done.returncode in (0, 1), done.stderr
@@ -49,7 +51,7 @@ def test_bursts_that_do_not_fit_are_refused() -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 2
     assert "--schedules must be at least 200" in done.stderr

@@ -19,6 +19,7 @@ from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import NOON, World
 
 
@@ -41,7 +42,7 @@ async def test_what_runs_is_cancelled(world: World, caplog: pytest.LogCaptureFix
     await world.schedules.start()
     await world.minutes(1)
     await world.schedules.delete(key)
-    await asyncio.wait_for(cancelled.wait(), 30)
+    await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
     await world.clock.settle()
     assert told(caplog, "deleted") == [(logging.INFO, 'The schedule "report" was deleted; its run is cancelled')]
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -67,7 +68,7 @@ async def test_what_somebody_else_deletes_is_cancelled_soon(world: World, caplog
     await world.minutes(1)
     await Schedules(world.store, clock=world.clock).delete(key)
     await world.clock.advance(timedelta(seconds=20))
-    await asyncio.wait_for(cancelled.wait(), 30)
+    await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
     await world.clock.settle()
     assert told(caplog, "deleted") == [(logging.INFO, 'The schedule "report" was deleted; its run is cancelled')]
     for one in (await world.schedules.list()).items:  # so that the world can stop
@@ -96,7 +97,7 @@ async def test_a_plain_function_is_left_to_end(caplog: pytest.LogCaptureFixture)
 
     def plain(_: Call) -> None:
         begun.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE_SECONDS)
         ended.set()
 
     async with Schedules(MemoryStore(), clock=clock, callbacks={"plain": plain}) as schedules:
@@ -105,11 +106,11 @@ async def test_a_plain_function_is_left_to_end(caplog: pytest.LogCaptureFixture)
         )
         await schedules.start()
         await clock.advance(timedelta(minutes=1))
-        assert await asyncio.to_thread(begun.wait, 30)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         await schedules.delete(made.schedule_id)
         assert not ended.is_set()
         go_on.set()
-        assert await asyncio.to_thread(ended.wait, 30)
+        assert await asyncio.to_thread(ended.wait, PATIENCE_SECONDS)
     assert len(told(caplog, "is left to end")) == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

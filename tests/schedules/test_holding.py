@@ -11,8 +11,9 @@ import pytest
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
+from tests.patience import PATIENCE_SECONDS, until
 from tests.schedules.conftest import World
-from tests.schedules.test_postgres_trouble import Service, until
+from tests.schedules.test_postgres_trouble import Service
 from tests.store.postgres_server import PostgresServer
 
 LANE = "lane:default"
@@ -128,7 +129,7 @@ class Hanging:
         await service.schedules.create(type="interval", spec="3600", action={"kind": "callback", "name": "work"})
         await service.schedules.start()
         service.clock.shift_seconds += 3600
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.begun.wait()
 
 
@@ -142,7 +143,7 @@ async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(
     hanging = Hanging(dsn)
     service = hanging.service
     await hanging.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await taken_for_dead(postgres, dsn)
         await hanging.ended.wait()
         hanging.begun.clear()
@@ -169,7 +170,7 @@ async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
     await until(is_stopping)
     assert not hanging.ended.is_set(), "a stop waits for what runs"
     await taken_for_dead(postgres, dsn)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await stopping
     assert hanging.ended.is_set()
     assert not schedules.running
@@ -192,7 +193,7 @@ async def test_a_stop_ends_the_way_back(postgres: PostgresServer, monkeypatch: p
 
     monkeypatch.setattr(service.store, "hold", refuse)
     await taken_for_dead(postgres, dsn)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await tried.wait()
         assert not service.schedules.running
         await service.schedules.stop()

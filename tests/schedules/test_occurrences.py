@@ -12,6 +12,7 @@ import pytest
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import NOON, World
 
 START = NOON - timedelta(days=1)
@@ -188,6 +189,6 @@ async def test_years_of_minutes_are_not_walked_through() -> None:
     await world.minutes(1)
     end = world.clock.now()
     start = datetime.fromtimestamp(end / 1_000_000, UTC) - timedelta(minutes=20)
-    page = await asyncio.wait_for(world.schedules.occurrences(key, start=start, limit=5), 5)
+    page = await asyncio.wait_for(world.schedules.occurrences(key, start=start, limit=5), PATIENCE_SECONDS)
     assert [one.verdict for one in page.items] == ["missed"] * 5
     await world.schedules.stop()

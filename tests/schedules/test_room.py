@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from noonbell.engine.work import Room
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Schedules
 from noonbell.store.sqlite import SqliteStore
+from tests.patience import PATIENCE_SECONDS, until
 from tests.schedules.conftest import World
+from tests.store.test_postgres_trouble import ShiftedClock
 
 
 async def _nothing() -> None:
@@ -75,14 +77,8 @@ async def test_no_more_runs_are_claimed_than_there_is_room_for(world: World) -> 
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-async def until(found: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await found():  # noqa: ASYNC110 - threads and a database are waited for
-            await asyncio.sleep(0.01)
-
-
 async def create(schedules: Schedules, callback: str, count: int) -> None:
-    at = datetime.now(UTC) + timedelta(seconds=0.3)
+    at = datetime.now(UTC) + timedelta(hours=1)
     action = {"kind": "callback", "name": callback}
     await schedules.create_many(
         [
@@ -101,16 +97,18 @@ async def test_the_loop_claims_a_few_more_plain_functions_than_it_has_threads(
 
     def slow(call: Call) -> None:
         begun.append(call.name)
-        free.wait(20)
+        free.wait(PATIENCE_SECONDS)
 
     async def swift(call: Call) -> None:
         quick.append(call.name)
 
     store = SqliteStore(tmp_path / "room.db")
-    async with Schedules(store, callbacks={"slow": slow, "swift": swift}) as schedules:
+    clock, soon = ShiftedClock(), timedelta(milliseconds=100)
+    async with Schedules(store, clock=clock, callbacks={"slow": slow, "swift": swift}, longest_wait=soon) as schedules:
         await create(schedules, "slow", 6)
         await create(schedules, "swift", 3)
         await schedules.start()
+        clock.shift_seconds += 3601
 
         async def swift_ones_ran() -> bool:
             return len(quick) == 3 and len(begun) == 2

@@ -20,6 +20,7 @@ from noonbell.errors import (
 )
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Fields, Retry
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import ACTION, World
 
 # --- creating ---------------------------------------------------------------------------------------------------------
@@ -409,7 +410,7 @@ async def test_on_real_time_with_a_plain_function_and_a_file(tmp_path: Path) -> 
     async with noonbell.Schedules(address, callbacks={"work": work}) as schedules:
         await schedules.start()
         made = await schedules.create(type="interval", spec="1", action=ACTION)
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), PATIENCE_SECONDS)
     assert called[0].schedule_id == made.schedule_id
     async with noonbell.Schedules(address) as schedules:
         assert (await schedules.occurrences(made.schedule_id)).items[0].state == "succeeded"

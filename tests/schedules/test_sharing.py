@@ -22,8 +22,10 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
-from tests.schedules.test_postgres_trouble import until
+from tests.patience import PATIENCE_SECONDS, until
+from tests.schedules.test_postgres_trouble import lease_ends
 from tests.store.postgres_server import PostgresServer
+from tests.store.test_postgres_leases import renewed_twice
 from tests.store.test_postgres_trouble import ShiftedClock
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -212,7 +214,7 @@ async def test_the_lock_files_of_engines_do_not_pile_up(tmp_path: Path) -> None:
 class Pair:
     """Two engines on one database."""
 
-    def __init__(self, dsn: str, ttl: float = 1.0, pause: float = 0.0) -> None:
+    def __init__(self, dsn: str, ttl: float = 15.0, pause: float = 0.0) -> None:
         self.called: list[Counter[str]] = [Counter(), Counter()]
         self.stores = [PostgresStore(dsn, lease_ttl=ttl) for _ in range(2)]
         self.pause = pause
@@ -237,10 +239,29 @@ class Pair:
             await face.start()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(face.stop(timedelta(seconds=1)) for face in self.faces))
+        grace = timedelta(seconds=0 if self.pause > PATIENCE_SECONDS else PATIENCE_SECONDS)
+        await asyncio.gather(*(face.stop(grace) for face in self.faces))
         assert (await verify_store(self.stores[0])).problems == []
         for store in self.stores:
             await store.close()
+
+
+class Looks:
+    """Counts the looks of a store for dead engines since it has no reason to doubt that their leases ran out."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.sure = 0
+        self._store = store
+        self._look = store.dead_engines
+        store.dead_engines = self._counted  # type: ignore[method-assign]  # as before, and counted
+
+    async def _counted(self, lane: str) -> list[str]:
+        up_for = "SELECT clock_timestamp() - pg_postmaster_start_time() > make_interval(secs => $1)"
+        async with self._store._connections.reading() as db:
+            trusted = await db.fetchval(up_for, self._store.lease_seconds)
+        keeper = self._store._keeper
+        self.sure += trusted and keeper is not None and not keeper.in_doubt
+        return await self._look(lane)
 
 
 async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(
@@ -268,7 +289,8 @@ async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_so
 async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue_each_other(
     postgres: PostgresServer,
 ) -> None:
-    pair = Pair(await postgres.new_database(), ttl=0.6, pause=3600)
+    dsn = await postgres.new_database()
+    pair = Pair(dsn, ttl=3.0, pause=3600)
     await pair.faces[0].open()
     await pair.faces[0].create(type="interval", spec="1", overlap="skip", action=ACTION)
     await pair.start()
@@ -277,8 +299,8 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
         return sum(counter.total() for counter in pair.called) == 1
 
     await until(begun)
+    await lease_ends(postgres, dsn, os.getpid())  # the server is away for longer than that
     await postgres.in_thread("halt")
-    await asyncio.sleep(0.8)  # longer than their leases
     await postgres.in_thread("start")
 
     async def both_are_up() -> bool:
@@ -288,7 +310,8 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
             return False
 
     await until(both_are_up)
-    await asyncio.sleep(1.0)  # in which they have looked for the dead
+    looks = [Looks(store) for store in pair.stores]
+    await until(lambda: all(one.sure >= 2 for one in looks))
     assert [event.event for event in await pair.stores[0].lifecycle(LANE)] == ["init-ok", "init-ok"]
     assert sum(counter.total() for counter in pair.called) == 1, "the run goes on where it was"
     assert [face.lanes_lost for face in pair.faces] == [0, 0]
@@ -306,7 +329,7 @@ async def test_who_joins_after_an_outage_calls_nothing_missed_before_it_is_clear
         if call.name == "tick":
             ticks.set()
 
-    stores = [PostgresStore(dsn, lease_ttl=120.0), PostgresStore(dsn, lease_ttl=120.0 if returns else 1.0)]
+    stores = [PostgresStore(dsn, lease_ttl=600.0), PostgresStore(dsn, lease_ttl=600.0 if returns else 5.0)]
     first, second = (Schedules(store, clock=clock, callbacks={"work": work}) for store in stores)
     await first.open()
     at = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
@@ -319,7 +342,7 @@ async def test_who_joins_after_an_outage_calls_nothing_missed_before_it_is_clear
         await second.open()
         await second.create(name="tick", type="interval", spec="1", action=ACTION)
         await second.start()
-        await asyncio.wait_for(ticks.wait(), 20)
+        await asyncio.wait_for(ticks.wait(), PATIENCE_SECONDS)
 
         async def verdict() -> str:
             (one,) = (await second.occurrences(made.schedule_id)).items
@@ -344,14 +367,16 @@ _LEASES = "UPDATE {}.instances SET expires_at = clock_timestamp() + interval '{}
 _VICTIM = """
 import asyncio, sys
 from noonbell.schedules import Schedules
-from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres import PostgresStore, leases
+
+leases.RENEWALS = 50
 
 async def hang(call):
     print(call.run_id, flush=True)
     await asyncio.sleep(3600)
 
 async def main():
-    schedules = Schedules(PostgresStore(sys.argv[1], lease_ttl=1.0), callbacks={"work": hang})
+    schedules = Schedules(PostgresStore(sys.argv[1], lease_ttl=20.0), callbacks={"work": hang})
     await schedules.open()
     await schedules.start()
     await asyncio.sleep(3600)
@@ -362,7 +387,7 @@ asyncio.run(main())
 
 async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_beside_it(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
-    pair = Pair(dsn)
+    pair = Pair(dsn, ttl=5.0)
     face, store = pair.faces[0], pair.stores[0]
     await face.open()
     await face.create(schedule_id="a", type="interval", spec=1, overlap="skip", action=ACTION)
@@ -370,14 +395,15 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
         sys.executable, "-c", _VICTIM, dsn, stdout=asyncio.subprocess.PIPE, env=os.environ
     )
     assert victim.stdout is not None
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         run_id = (await victim.stdout.readline()).decode().strip()
         await face.start()
         assert len(await store.engines(0)) == 2
-        await asyncio.sleep(1.5)  # longer than its lease, which it keeps
+        await renewed_twice(dsn)
         assert pair.called[0][run_id] == 0
         victim.send_signal(signal.SIGKILL)
         await victim.wait()
+        await lease_ends(postgres, dsn, victim.pid)
 
         async def ran_here() -> bool:
             return pair.called[0][run_id] > 0

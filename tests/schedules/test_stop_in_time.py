@@ -10,6 +10,7 @@ from noonbell.core.crashes import CUT_OFF
 from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.ledger import verify_store, why_schedule
 from noonbell.schedules import Call
+from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import World
 
 SOON = timedelta(seconds=5)
@@ -123,17 +124,17 @@ async def test_a_plain_function_goes_on_and_its_end_counts_for_nothing(world: Wo
 
     def plain(_: Call) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE_SECONDS)
         over.set()
 
     world.schedules.register("plain", plain)
     made = await world.create(name="plain", spec="1 12 * * *", action={"kind": "callback", "name": "plain"})
     await world.schedules.start()
     await world.minutes(1)
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
     assert not await stop_within(world, SOON)
     go_on.set()
-    assert await asyncio.to_thread(over.wait, 10)
+    assert await asyncio.to_thread(over.wait, PATIENCE_SECONDS)
     await world.clock.settle()
     (live,) = await lives_of(world, made)
     assert (live.state, live.attempt) == ("queued", 1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-PATIENCE = 60.0
+from tests.patience import PATIENCE_SECONDS
 
 
 class Served:
@@ -36,7 +36,7 @@ class Served:
     def client(self, key: str | None = None) -> httpx2.Client:
         key = self.told["key"] if key is None else key
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx2.Client(base_url=self.address, headers=headers, timeout=PATIENCE)
+        return httpx2.Client(base_url=self.address, headers=headers, timeout=PATIENCE_SECONDS)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; returns its exit status."""
@@ -44,8 +44,8 @@ class Served:
         return self.ended()
 
     def ended(self) -> int:
-        status = self.process.wait(PATIENCE)
-        self.log.join(PATIENCE)
+        status = self.process.wait(PATIENCE_SECONDS)
+        self.log.join(PATIENCE_SECONDS)
         return status
 
 
@@ -73,7 +73,7 @@ def served(folder: Path, *arguments: str, **more: str) -> Iterator[Served]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE)
+        process.wait(PATIENCE_SECONDS)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

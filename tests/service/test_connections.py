@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,10 +16,9 @@ import uvicorn
 
 from noonbell.cli import connections
 from noonbell.cli.connections import bounded, most_connections
+from tests.patience import PATIENCE_SECONDS, until
 from tests.service.conftest import served
 from tests.service.test_serve import eventually, runs_of
-
-PATIENCE = 20.0
 
 
 class Target:
@@ -41,8 +41,9 @@ class Target:
 
 
 class Server:
-    def __init__(self, port: int, target: Target) -> None:
+    def __init__(self, port: int, target: Target, protocol: Any) -> None:
         self.port = port
+        self.protocol = protocol
         self.target = target
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -62,7 +63,7 @@ def request(path: str = "/") -> bytes:
 
 async def first_line(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.readline(), PATIENCE)
+        return await asyncio.wait_for(reader.readline(), PATIENCE_SECONDS)
     except ConnectionError:
         return b""
 
@@ -73,10 +74,10 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 
 @contextlib.asynccontextmanager
 async def serving(most: int, head_seconds: float) -> AsyncIterator[Server]:
-    target = Target()
+    target, protocol = Target(), bounded(most, head_seconds)
     config = uvicorn.Config(
         target, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1,
-        http=bounded(most, head_seconds), access_log=False,
+        http=protocol, access_log=False,
     )  # fmt: skip
     sock = config.bind_socket()
     sock.listen(100)  # whoever comes before the server is up waits
@@ -84,7 +85,7 @@ async def serving(most: int, head_seconds: float) -> AsyncIterator[Server]:
     setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - signals belong to pytest
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
-        yield Server(sock.getsockname()[1], target)
+        yield Server(sock.getsockname()[1], target, protocol)
     finally:
         target.release.set()
         server.should_exit = True
@@ -120,9 +121,10 @@ async def test_sending_slowly_gives_no_more_time() -> None:
 
 
 async def test_a_request_under_way_is_not_hurried() -> None:
-    async with serving(100, 0.05) as server:
+    async with serving(100, PATIENCE_SECONDS) as server:
         asking = asyncio.create_task(server.ask("/slow"))
         await server.target.asked.wait()
+        server.protocol.HEAD_SECONDS = 0.05
         # others come and are closed meanwhile, which is how time is told here
         for _ in range(2):
             reader, writer = await server.connect()
@@ -158,12 +160,11 @@ async def test_whoever_takes_nothing_of_his_answer_is_closed(monkeypatch: pytest
         reader_transport = writer.transport
         reader_transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
         writer.write(request("/huge"))
-        for _ in range(200):
-            if b"200" in await server.ask():
-                break
-            await asyncio.sleep(0.02)
-        else:
-            raise AssertionError("its place did not become free")
+
+        async def its_place_is_free() -> bool:
+            return b"200" in await server.ask()
+
+        await until(its_place_is_free)
         writer.transport.abort()
         del reader
 
@@ -185,7 +186,7 @@ def test_idle_connections_leave_files_for_runs(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         where = urlsplit(service.address)
         for _ in range(300):
-            opened.enter_context(socket.create_connection((where.hostname, where.port), PATIENCE))
+            opened.enter_context(socket.create_connection((where.hostname, where.port), PATIENCE_SECONDS))
         with service.client() as client:
             assert client.post("/api/v1/schedules/demo-every-minute/trigger").status_code in (200, 202)
             # the run is a request to the service itself: one file on each side

@@ -27,6 +27,7 @@ from urllib.parse import quote
 import pytest
 
 from noonbell import __version__
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -146,7 +147,7 @@ class Stranger:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(60)
+        self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._log.close()
@@ -243,6 +244,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path, installed: Pa
     # what is imported is what was installed
     told = subprocess.run(
         [installed / "python", "-c", "import noonbell; print(noonbell.__file__)"],
-        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert Path(told.stdout.strip()).is_relative_to(installed.parent)

@@ -17,7 +17,8 @@ from noonbell import Schedules
 from noonbell.actions.callback import run_id
 from noonbell.core.crashes import CUT_OFF
 from noonbell.store.sqlite import SqliteStore
-from tests.service.conftest import PATIENCE, command, environment, served
+from tests.patience import PATIENCE_SECONDS
+from tests.service.conftest import command, environment, served
 from tests.service.test_serve import API, eventually
 
 
@@ -25,7 +26,7 @@ from tests.service.test_serve import API, eventually
 def silent_server() -> Iterator[socket.socket]:
     """It takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE)
+        server.settimeout(PATIENCE_SECONDS)
         yield server
 
 
@@ -146,7 +147,7 @@ async def test_a_worker_hands_back_as_the_service_does(tmp_path: Path, signals: 
         if signals == 2:
             worker.send_signal(signal.SIGTERM)
         log += worker.stderr.read()
-        assert worker.wait(PATIENCE) == 0, log
+        assert worker.wait(PATIENCE_SECONDS) == 0, log
     assert "2 runs were cut off by the stop; 1 of them start again" in log, log
     assert "Traceback" not in log
     left, _ = await left_in(tmp_path / "worker.db")

@@ -11,6 +11,7 @@ import pytest
 
 from noonbell.bootstrap import build
 from tests.api.conftest import settings_for
+from tests.patience import PATIENCE_SECONDS
 
 _TASKS = """
 import asyncio
@@ -21,7 +22,7 @@ begun, go_on = threading.Event(), threading.Event()
 
 def in_a_thread():
     begun.set()
-    go_on.wait(60)
+    go_on.wait()
 
 async def in_the_loop():
     begun.set()
@@ -45,7 +46,7 @@ async def test_a_second_stop_waits_for_no_task(
     assert service.tasks is not None
     run = asyncio.ensure_future(service.tasks.run_now(task))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.to_thread(module.begun.wait)
             first = asyncio.ensure_future(service.stop_work(600))
             while service._patience is None:  # noqa: ASYNC110 - that it waits for the tasks by now has no event

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
 from tests.service.conftest import Served, served
 
 # so few that the bucket of an address holds a single request
@@ -20,7 +21,7 @@ LIMIT = {"NOONBELL_ADDRESS_REQUESTS_PER_MINUTE": "6", "NOONBELL_LOG_FORMAT": "js
 
 def asked_as(service: Served, *addresses: str | None) -> list[int]:
     """The answers to requests that each name an address as theirs."""
-    with httpx2.Client(base_url=service.address, timeout=30) as client:
+    with httpx2.Client(base_url=service.address, timeout=PATIENCE_SECONDS) as client:
         return [
             client.get("/api/v1/caller", headers={} if address is None else {"X-Forwarded-For": address}).status_code
             for address in addresses

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from noonbell.testing.simulation import Backend, simulate
+from tests.patience import PATIENCE_SECONDS
 
 BLOCK = 25
 DIGESTS = "from noonbell.testing.simulation import simulate; print([simulate(seed).digest for seed in range(4)])"
@@ -40,7 +41,7 @@ def test_same_seed_same_trace_in_another_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         ).stdout
         for hash_seed in ("1", "2")
     }

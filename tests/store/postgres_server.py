@@ -16,7 +16,6 @@ import itertools
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,6 +24,8 @@ from typing import Any
 import asyncpg
 
 from noonbell.store.postgres import PostgresStore
+from tests.patience import PATIENCE_SECONDS
+from tests.ports import free_port
 
 # Nothing here has to survive a failing machine, and a full disk is a matter of another test.
 SETTINGS = {
@@ -36,6 +37,7 @@ SETTINGS = {
     "autovacuum": "off",
 }
 USER = "noonbell"
+_TRIES = 20
 
 # Partitions of days go, whatever holds rows is emptied, numbers begin anew.
 _EMPTIED = """
@@ -101,22 +103,35 @@ class PostgresServer:
         self._shape = ""
         self._lent: list[str] = []
         self._back: list[str] = []
-        self.port = _free_port()
         try:
             self._program("initdb", "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
-            self.start()
+            self._start_somewhere()
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
+    def _start_somewhere(self) -> None:
+        """Start at a free port; at another if a process takes that before the server does."""
+        for left in reversed(range(_TRIES)):
+            self.port = free_port()
+            try:
+                self.start()
+            except RuntimeError:
+                if not left:
+                    raise
+            else:
+                return
+
     def start(self) -> None:
         settings = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
         options = f"-p {self.port} -k {self.folder} {settings}"
-        self._program("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", options, "start")
+        self._program(
+            "pg_ctl", "-w", "-t", f"{PATIENCE_SECONDS:g}", "-l", str(self.folder / "log"), "-o", options, "start"
+        )
 
     def halt(self) -> None:
         """As a power cut: no connection is told, and the next start recovers from the log."""
-        self._program("pg_ctl", "-w", "-t", "60", "-m", "immediate", "stop")
+        self._program("pg_ctl", "-w", "-t", f"{PATIENCE_SECONDS:g}", "-m", "immediate", "stop")
 
     def stop(self) -> None:
         try:
@@ -200,7 +215,7 @@ class PostgresServer:
                 stderr=said,
                 cwd=self.folder,
                 check=False,
-                timeout=120,
+                timeout=2 * PATIENCE_SECONDS,
                 **self._as_user,
             )
             if done.returncode:
@@ -220,9 +235,3 @@ def _copied(programs: Path, folder: Path) -> Path:
 def _open_to_all(folder: Path) -> bool:
     """Whether `nobody` may go there; a checkout in a private folder is closed to others."""
     return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (folder, *folder.parents))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -16,6 +16,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.outage import Outage, outage_of
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing import ManualClock
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -138,7 +139,7 @@ async def test_a_duty_alone_tells_once_a_minute_too(caplog: pytest.LogCaptureFix
 
 async def test_a_server_that_is_away_is_told_by_us_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def until(*parts: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not all(any(part in line for line in _told(caplog)) for part in parts):  # noqa: ASYNC110 - a thread tells
                 await asyncio.sleep(0.05)
 

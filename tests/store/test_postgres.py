@@ -13,8 +13,9 @@ from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError, StoreUrlError
 from noonbell.ports import Store
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
-from noonbell.store.postgres import PostgresStore, claiming
+from noonbell.store.postgres import PostgresStore, claiming, leases
 from noonbell.store.postgres.connection import shown
+from noonbell.store.postgres.leases import Lease
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -32,9 +33,28 @@ from noonbell.testing.storage_cases.base import (
 )
 from noonbell.testing.storage_suite import StorageSuite
 from tests.store.postgres_server import PostgresServer
+from tests.store.test_postgres_leases import renewed_twice, somebody_waits
 from tests.store.transaction_pooler import TransactionPooler
 
-TTL = 1.0
+TTL = 60.0
+
+
+class _MortalStore(PostgresStore):
+    """Keeps the tokens of its leases, for the case that it is killed."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(dsn, pool_size=2, lease_ttl=TTL)
+        self._held: list[str] = []
+        self.left: list[str] = []
+
+    async def hold(self, name: str, holder: str) -> Lease:
+        lease = await super().hold(name, holder)
+        self._held.append(lease.token)
+        return lease
+
+    def kill(self) -> None:
+        self.left.extend(self._held)  # one whose release was under way, too
+        super().kill()
 
 
 class TestPostgresStore(StorageSuite):
@@ -42,6 +62,7 @@ class TestPostgresStore(StorageSuite):
     def _server(self, postgres: PostgresServer) -> None:
         self.server = postgres
         self.places: dict[int, str] = {}
+        self.stores: list[_MortalStore] = []
 
     async def make_store(self) -> Store:
         return self._on(await self.server.new_ledger())
@@ -50,11 +71,16 @@ class TestPostgresStore(StorageSuite):
         return self._on(self.places[id(store)])
 
     async def holder_dies(self) -> None:
-        await asyncio.sleep(TTL + 0.2)
+        """Remove the leases of the killed; how long a lease lasts is a matter of test_postgres_leases."""
+        for store in self.stores:
+            db = await asyncpg.connect(self.places[id(store)])
+            await db.execute("DELETE FROM instances WHERE token = ANY($1::text[])", store.left)
+            await db.close()
 
     def _on(self, dsn: str) -> PostgresStore:
-        store = PostgresStore(dsn, pool_size=2, lease_ttl=TTL)
+        store = _MortalStore(dsn)
         self.places[id(store)] = dsn
+        self.stores.append(store)
         return store
 
 
@@ -288,7 +314,8 @@ async def test_what_can_be_damaged_here_is_read_as_it_stands_and_decided_alone(d
 # --- behind a transaction pooler --------------------------------------------------------------------------------------
 
 
-async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer) -> None:
+async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWALS", 200)  # so that leases are renewed in between
     direct = PostgresStore(await postgres.new_database(), lease_ttl=TTL)
     await direct.open()
     database = str(direct).rpartition("/")[2].rstrip("')")
@@ -304,7 +331,7 @@ async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer) ->
                 at = T0 + minute * MINUTE + SECOND
                 assert (await store.settle([Settlement(start, ME, "succeeded", at) for start in starts])).stale == []
 
-        await asyncio.gather(work(), work(), asyncio.sleep(1.5 * TTL))
+        await asyncio.gather(work(), work(), renewed_twice(postgres.dsn(database)))
         hold.release()
         assert len(await store.schedules()) == 50
         assert await ledger(store) == await ledger(direct)
@@ -408,7 +435,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
             ME,
         )
         asking = asyncio.create_task(store.owned(ME))
-        await asyncio.sleep(0.2)
+        await somebody_waits(dsn)
         assert not asking.done()
     assert [live.run_for for live in await asking] == [5]
     await store.close()

@@ -31,6 +31,7 @@ from noonbell.store.postgres import PostgresStore, auditing, outbox, pruning
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
 from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres import listening
+from tests.store.test_postgres_leases import somebody_waits
 from tests.store.transaction_pooler import TransactionPooler
 
 LANE = "default"
@@ -127,7 +128,9 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
     assert [stored.last_run_for for stored in seen] == [7]
 
 
-async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stream(store: PostgresStore) -> None:
+async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stream(
+    dsn: str, store: PostgresStore
+) -> None:
     await store.create_schedules([schedule("a")], T0, "me")
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
@@ -136,14 +139,14 @@ async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stre
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "second")], [T0])
         settling = asyncio.create_task(store.settle_streams([Delivery(1, ME, T0, number)]))
-        await asyncio.sleep(0.2)  # by now it waits for the one who appends
+        await somebody_waits(dsn)
         assert not settling.done()
     await settling
     (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
     assert [body.message_id for _, body in stream.messages] == ["second"]
 
 
-async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(store: PostgresStore) -> None:
+async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(dsn: str, store: PostgresStore) -> None:
     await store.create_schedules([schedule("a")], T0, "me")
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
@@ -152,7 +155,7 @@ async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(store
     async with store._connections.writing() as db:
         await outbox.settle(db, [Delivery(1, ME, T0, stream.messages[0][0])])
         appending = asyncio.create_task(append(store, message(1, "second")))
-        await asyncio.sleep(0.2)  # by now it waits for the row that is about to go
+        await somebody_waits(dsn)
         assert not appending.done()
     await appending
     (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
@@ -164,13 +167,13 @@ async def append(store: PostgresStore, one: OutboxMessage) -> None:
         await outbox.append(db, [one], [T0])
 
 
-async def test_audit_events_are_numbered_in_the_order_of_their_commits(store: PostgresStore) -> None:
+async def test_audit_events_are_numbered_in_the_order_of_their_commits(dsn: str, store: PostgresStore) -> None:
     first = AuditEvent(T0, "first", "x", "me", "{}")
     telling: asyncio.Task[None]
     async with store._connections.writing() as db:
         await auditing.append(db, [first])
         telling = asyncio.create_task(store.tell([AuditEvent(T0, "second", "x", "me", "{}")]))
-        await asyncio.sleep(0.2)
+        await somebody_waits(dsn)
         assert await store.audit(AuditFilter(), 0, 10) == [], "a reader sees none before the one that comes first"
     await telling
     assert [event.event for _, event in await store.audit(AuditFilter(), 0, 10)] == ["first", "second"]
@@ -374,7 +377,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
     await direct.open()
     database = str(direct).rpartition("/")[2].rstrip("')")
     async with TransactionPooler(postgres.port, size=2) as pooler:
-        store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=1.0)
+        store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=60.0)
         await store.open()
         hold = await store.hold(engine_name(ME), "me")
         await store.create_schedules([schedule(f"s{i}") for i in range(20)], T0, "me")

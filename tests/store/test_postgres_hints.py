@@ -12,8 +12,8 @@ import pytest
 
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore, hints
+from tests.patience import PATIENCE_SECONDS, until
 from tests.store.postgres_server import PostgresServer
-from tests.store.test_postgres_leases import until
 from tests.store.transaction_pooler import TransactionPooler
 
 ACTION = {"kind": "callback", "name": "work"}
@@ -32,7 +32,7 @@ class Waiting:
         self.called.set()
 
     async def comes(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.called.wait()
         self.called.clear()
 

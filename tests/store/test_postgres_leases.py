@@ -6,25 +6,34 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres import PostgresStore, leases
 from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
+from tests.patience import PATIENCE_SECONDS, until
 
-TTL = 1.0
+# A lease lasts for longer than this process ever stands still, and is renewed so often that no test waits for it.
+TTL = 60.0
+RENEWALS = 200
 # the connections that leases go over, those of other tests included
 _CUT = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE pid <> pg_backend_pid() AND (query LIKE '%INTO instances%' OR query LIKE '%UPDATE instances%')
 """
+
+
+@pytest.fixture(autouse=True)
+def _renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWALS", RENEWALS)
 
 
 async def opened(dsn: str) -> PostgresStore:
@@ -39,16 +48,41 @@ async def execute(dsn: str, sql: str) -> None:
     await db.close()
 
 
-async def until(found: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await found():  # noqa: ASYNC110 - what is waited for happens in the database
-            await asyncio.sleep(0.05)
+async def renewed_twice(dsn: str) -> None:
+    """Return when every lease was renewed; twice, since the first renewal may have been under way."""
+    db = await asyncpg.connect(dsn)
+
+    async def ends() -> dict[str, datetime]:
+        return {row[0]: row[1] for row in await db.fetch("SELECT name, expires_at FROM instances")}
+
+    for _ in range(2):
+        before = await ends()
+
+        async def renewed(before: dict[str, datetime] = before) -> bool:
+            now = await ends()
+            return all(now[name] > at for name, at in before.items())
+
+        await until(renewed)
+    await db.close()
+
+
+async def somebody_waits(dsn: str) -> None:
+    """Return when a connection waits for a lock of another."""
+    db = await asyncpg.connect(dsn)
+
+    async def waits() -> bool:
+        return bool(await db.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"))
+
+    await until(waits)
+    await db.close()
 
 
 async def test_a_lease_is_kept_for_as_long_as_it_is_wanted(dsn: str) -> None:
     store, other = await opened(dsn), await opened(dsn)
     hold = await store.hold(OWNER, "process 7")
-    time.sleep(TTL * 1.5)  # noqa: ASYNC251 - a busy event loop is the case: the lease has a thread of its own
+    # a busy event loop is the case: the lease has a thread of its own
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(asyncio.run, renewed_twice(dsn)).result(PATIENCE_SECONDS)
     with pytest.raises(SchedulerInUseError, match=r"process 7; .*; its lease ends at 20.*\+00:00 by") as refused:
         await other.hold(OWNER, "process 8")
     assert refused.value.holder == "process 7"
@@ -66,6 +100,7 @@ async def test_a_killed_holder_is_dead_when_its_lease_ends_and_not_before(dsn: s
     store.kill()
     with pytest.raises(SchedulerInUseError):
         await other.hold(OWNER, "process 8")
+    await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() + interval '0.3 seconds'")
 
     async def free() -> bool:
         try:
@@ -74,7 +109,7 @@ async def test_a_killed_holder_is_dead_when_its_lease_ends_and_not_before(dsn: s
             return False
         return True
 
-    await until(free, seconds=TTL * 4)
+    await until(free)
     await other.close()
 
 
@@ -135,7 +170,7 @@ async def test_a_lease_that_ended_is_held_again_if_nobody_took_the_name(
     async with db.transaction():
         # nobody renews while the row is locked, as if the server were away for longer than the lease
         await db.execute("UPDATE instances SET expires_at = clock_timestamp() - interval '1 second'")
-        await asyncio.sleep(TTL)
+        await somebody_waits(dsn)
     with caplog.at_level(logging.WARNING, "noonbell.store"):
 
         async def works() -> bool:
@@ -167,7 +202,7 @@ async def test_a_lease_that_another_took_meanwhile_stays_his(dsn: str) -> None:
         theirs = await other.hold(OWNER, "process 8")
     with pytest.raises(StoreUnavailableError, match="the lease was lost"):
         await claim(store, T0)
-    await asyncio.sleep(TTL)  # in which it is renewed twice, if it is
+    await renewed_twice(dsn)  # the row: by the one who has it now, and not by the one before
     assert await db.fetchval("SELECT holder FROM instances") == "process 8"
     assert (await claim(other, T0)).starts == []
     await db.close()
@@ -200,6 +235,25 @@ async def test_the_clock_of_the_database_is_compared_with_the_one_here(
         return store.clock_offset_us == 0
 
     await until(agrees)
+    hold.release()
+    await store.close()
+
+
+async def test_a_slow_exchange_does_not_move_the_clock(dsn: str) -> None:
+    """Its middle may be far from the moment at which the database read its clock."""
+    store = PostgresStore(dsn, pool_size=2, lease_ttl=6000.0)  # it is not renewed in this test
+    await store.open()
+    hold = await store.hold(OWNER, "process 7")
+    keeper = store._keeper
+    assert keeper is not None
+    measured = []
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    here = (at.timestamp() - 3600) * 1e9
+    for exchange in ((0.0, 0.002), (0.0, 4.0), (-4.0, 0.0), (-0.001, 0.001), (0.5, 0.502)):
+        keeper._exchange = (round(here + exchange[0] * 1e9), round(here + exchange[1] * 1e9))
+        keeper._compare_clocks(at)
+        measured.append(round(keeper.clock_offset_us / SECOND, 1))
+    assert measured == [3600.0, 3600.0, 3600.0, 3600.0, 3599.5], "the last one is exact, and so it counts"
     hold.release()
     await store.close()
 
@@ -253,10 +307,10 @@ async def renewals_stopped(keeper: LeaseKeeper) -> AsyncIterator[None]:
 
     def hold_still() -> None:
         stopped.set()
-        go_on.wait(20)
+        go_on.wait(PATIENCE_SECONDS)
 
     keeper._loop.call_soon_threadsafe(hold_still)
-    await asyncio.to_thread(stopped.wait, 20)
+    await asyncio.to_thread(stopped.wait, PATIENCE_SECONDS)
     try:
         yield
     finally:
@@ -269,14 +323,14 @@ async def test_taking_over_waits_for_the_last_word_of_the_one_before(dsn: str) -
     hold = await store.hold(OWNER, "process 7")
     assert store._keeper is not None
     async with renewals_stopped(store._keeper):
-        await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp() + interval '0.3 seconds'")
         async with store._connections.writing() as db:
             await store._still_held(db, OWNER)
+            await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp()")
             taking = asyncio.create_task(_taken(other))
-            await asyncio.sleep(TTL)
+            await somebody_waits(dsn)
             assert not taking.done()
             await db.execute("INSERT INTO lifecycle VALUES (1, $1, 0, 'i', 'crash', 'the last word')", OWNER)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await taking == ["the last word"]
     hold.release()
     await store.close()
@@ -288,7 +342,7 @@ async def test_a_renewal_does_not_wait_for_a_long_verb_of_its_own(dsn: str) -> N
     hold = await store.hold(OWNER, "process 7")
     async with store._connections.writing() as db:
         await store._still_held(db, OWNER)
-        await asyncio.sleep(1.5 * TTL)
+        await renewed_twice(dsn)
         assert await other.holder(OWNER) == "process 7", "it is alive, however long its verb takes"
         await store._still_held(db, OWNER)
     hold.release()
@@ -313,7 +367,7 @@ async def test_a_lease_outlives_its_connection(dsn: str) -> None:
     hold = await store.hold(OWNER, "process 7")
     for _ in range(3):
         await execute(dsn, _CUT)
-        await asyncio.sleep(TTL / 2)
+        await renewed_twice(dsn)
     assert (await claim(store, T0)).starts == []
     with pytest.raises(SchedulerInUseError):
         await other.hold(OWNER, "process 8")

@@ -26,6 +26,7 @@ from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.test_postgres_durable import DAY, LANE, claim, message, partitions, schedule, two_days
 
 MIDNIGHT = T0 + DAY
@@ -61,8 +62,8 @@ async def test_a_day_may_take_longer_than_any_statement_of_another_verb(
     await db.close()
     monkeypatch.setattr(connection, "_PATIENCE_SECONDS", 1.0)
     hasty = PostgresStore(dsn, statement_timeout=1.0)
-    await hasty.open()
-    assert await hasty.prune_day(MIDNIGHT) is not None
+    await patiently(hasty.open, StoreUnavailableError)
+    assert await patiently(lambda: hasty.prune_day(MIDNIGHT), StoreUnavailableError) is not None
     await hasty.close()
     await is_whole(store)
 
@@ -142,7 +143,7 @@ async def test_a_statement_does_not_outlive_who_gave_it_up(dsn: str, store: Post
 
 
 async def until(ask: Callable[[], Awaitable[Any]], answer: object) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await ask() != answer:  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(0.01)
 

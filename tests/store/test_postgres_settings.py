@@ -16,8 +16,9 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, fail, new
 from noonbell.testing.storage_cases.engines import LANE, schedule
+from tests.patience import until
 from tests.store.postgres_server import PostgresServer
-from tests.store.test_postgres_rescue import somebody_waits, until
+from tests.store.test_postgres_rescue import somebody_waits
 
 
 @asynccontextmanager

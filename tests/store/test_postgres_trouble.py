@@ -24,6 +24,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, event, ledger, new
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.postgres_server import PostgresServer
 
 POOL = 2
@@ -149,29 +150,30 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
     await patient.open()
     await patient.declare(declaration(created=[new("a")]))
     start = (await claim(patient, T0 + MINUTE)).starts[0]
-    await store.open()
+    await patiently(store.open, StoreUnavailableError)
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT 1 FROM schedules FOR UPDATE")
         with pytest.raises(StoreUnavailableError, match="statement timeout"):
             await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
     await other.close()
-    assert len(await store.owned(ME)) == 1, "the connection is as good as before"
+    owned = await patiently(lambda: store.owned(ME), StoreUnavailableError)
+    assert len(owned) == 1, "the connection is as good as before"
     assert (await patient.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
     await patient.close()
 
 
 async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noonbell.store.postgres.connection._PATIENCE_SECONDS", 0.1)
     async with opened(PostgresStore(dsn)):
         pass  # the tables are there: making them may take longer than the other has patience for
+    monkeypatch.setattr("noonbell.store.postgres.connection._PATIENCE_SECONDS", 0.1)
     store = PostgresStore(dsn, pool_size=1, statement_timeout=0.5)
-    await store.open()
+    await patiently(store.open, StoreUnavailableError)
     async with store._connections.reading():
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
             await store.schedules()
-    assert await store.schedules() == []
+    assert await patiently(store.schedules, StoreUnavailableError) == []
     await store.close()
 
 
@@ -281,7 +283,7 @@ async def job():
     await asyncio.sleep(3600)
 
 async def main():
-    scheduler = Scheduler(PostgresStore(sys.argv[1], lease_ttl=1.0), time_zone="UTC")
+    scheduler = Scheduler(PostgresStore(sys.argv[1], lease_ttl=600.0), time_zone="UTC")
     await scheduler.initialize([("hang", "* * * * *", job, timedelta(minutes=1))])
     await asyncio.sleep(3600)
 
@@ -296,7 +298,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
     ran = asyncio.Queue[str]()
 
     def scheduler() -> Scheduler:
-        store = PostgresStore(dsn, lease_ttl=1.0)
+        store = PostgresStore(dsn, lease_ttl=60.0)
         stores.append(store)
         return Scheduler(
             store, clock=clock, on_event=told.append, time_zone="UTC", poll_interval=timedelta(milliseconds=200)
@@ -310,7 +312,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
 
     stores: list[PostgresStore] = []
     minutely = timedelta(minutes=1)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with scheduler() as first:
             await first.initialize([("job", "* * * * *", job, minutely)])
             assert await ran.get() == "job"
@@ -331,6 +333,7 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
             await third.initialize([("hang", "* * * * *", hang, minutely)])
         victim.send_signal(signal.SIGKILL)
         await victim.wait()
+        await postgres.execute(dsn.rpartition("/")[2], "UPDATE instances SET expires_at = clock_timestamp()")
         while third.state != "running":
             try:
                 await third.initialize([("hang", "* * * * *", hang, minutely)])

@@ -16,10 +16,8 @@ from noonbell.store.postgres import PostgresStore, schema
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, ledger, new
 from tests.faults.cluster import next_version
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.postgres_server import PostgresServer
-
-# Far above what anything here takes, and below what a statement may take on the server.
-HANGS_SECONDS = 15.0
 
 
 @pytest.fixture
@@ -36,14 +34,15 @@ async def store(postgres: PostgresServer) -> AsyncIterator[PostgresStore]:
 def upgrade(monkeypatch: pytest.MonkeyPatch, store: PostgresStore) -> Callable[..., asyncio.Task[None]]:
     """Start a store of the next version on the same tables."""
 
-    async def opened(statement_timeout: float) -> None:
-        newer = PostgresStore(store._connections._dsn, pool_size=1, statement_timeout=statement_timeout)
+    async def opened(patience: float) -> None:
+        newer = PostgresStore(store._connections._dsn, pool_size=1)
+        newer._statement_timeout = patience  # for steps that others are in the way of; statements have their usual time
         with monkeypatch.context() as patched:
             patched.setattr(schema, "migrations", next_version.steps)
             await newer.open()
         await newer.close()
 
-    return lambda statement_timeout=30.0: asyncio.create_task(opened(statement_timeout))
+    return lambda patience=PATIENCE_SECONDS: asyncio.create_task(opened(patience))
 
 
 @asynccontextmanager
@@ -63,7 +62,7 @@ async def somebody_waits(store: PostgresStore) -> None:
     db = await asyncpg.connect(store._connections._dsn)
     sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
     try:
-        async with asyncio.timeout(HANGS_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await db.fetchval(sql):
                 pass
     finally:
@@ -121,7 +120,7 @@ async def test_an_older_version_that_is_started_after_a_step_is_refused(
 async def test_nobody_waits_behind_a_step_that_waits_for_a_long_read(
     store: PostgresStore, upgrade: Callable[..., asyncio.Task[None]]
 ) -> None:
-    async with somebody_in(store, "SELECT name FROM schedules"), asyncio.timeout(HANGS_SECONDS):
+    async with somebody_in(store, "SELECT name FROM schedules"), asyncio.timeout(PATIENCE_SECONDS):
         upgrading = upgrade()
         await somebody_waits(store)
         assert await fire(store, T0 + MINUTE) == 2
@@ -150,7 +149,7 @@ async def test_a_step_that_finds_no_room_changes_nothing_and_says_why(
 ) -> None:
     async with somebody_in(store, "SELECT sid FROM runs"):
         with pytest.raises(StoreUnavailableError, match="has to be brought up to date, and others have been using"):
-            await upgrade(statement_timeout=0.1)
+            await upgrade(patience=0.1)
     assert "landmarks" not in await store.tables()
     await upgrade()
     assert "landmarks" in await store.tables()
@@ -160,7 +159,7 @@ async def test_a_step_may_take_longer_than_statements_do(store: PostgresStore, m
     steps = (*schema.migrations(), ("9999_slow.sql", "SELECT pg_sleep(0.3)"))
     newer = PostgresStore(store._connections._dsn, pool_size=1, statement_timeout=0.2)
     monkeypatch.setattr(schema, "migrations", lambda: steps)
-    await newer.open()
+    await patiently(newer.open, StoreUnavailableError)
     await newer.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,12 +11,26 @@ import redis
 import redis.asyncio
 
 from noonbell.timeline import RedisTimeline
+from noonbell.timeline.link import Link
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.redis_server import PASSWORD, RedisServer
-from tests.timeline.nodes import Cluster, free_port
+from tests.timeline.nodes import Cluster, on_free_ports
 
 T0 = 1_790_000_000_000_001  # odd: as doubles these are still exact
 SECOND = 1_000_000
 LANE = "default"
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers late on a busy machine is not away; a test of that shortens `_timeout` itself."""
+    make = Link.__init__
+
+    def patient(self: Link, url: str, *, timeout: float, connections: int) -> None:
+        del timeout
+        make(self, url, timeout=PATIENCE_SECONDS, connections=connections)
+
+    monkeypatch.setattr(Link, "__init__", patient)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +52,14 @@ async def client(redis_server: RedisServer) -> AsyncIterator[Any]:
 @pytest.fixture(scope="module")
 def cluster_address() -> Iterator[str]:
     """A cluster of one node, which is as strict about keys and slots as many are."""
-    port = free_port()
-    server = RedisServer(port=str(port), cluster_enabled="yes", cluster_port=str(free_port()), bind="127.0.0.1")
+    server, port, _ = on_free_ports()
     address = f"redis://:{PASSWORD}@127.0.0.1:{port}"
     try:
         with redis.Redis.from_url(address) as client:
             client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":  # it takes two seconds of its own
-                time.sleep(0.02)
+            wait_until(
+                lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+            )  # two seconds of its own
         yield address
     finally:
         server.stop()

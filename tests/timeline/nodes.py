@@ -7,14 +7,14 @@ to be noticed makes it short for a while.
 from __future__ import annotations
 
 import contextlib
-import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import redis
 
 from noonbell.timeline import RedisTimeline
+from tests.patience import wait_until
+from tests.ports import free_port
 from tests.redis_server import PASSWORD, RedisServer
 
 SLOTS: Final = 16384
@@ -22,20 +22,27 @@ _MASTERS: Final = 3
 _PATIENCE: Final = 15_000
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+_TRIES: Final = 20
+
+
+def on_free_ports(**settings: str) -> tuple[RedisServer, int, int]:
+    """A node of a cluster, its port and that of its bus; others if another process takes one before the node does."""
+    for left in reversed(range(_TRIES)):
+        port, bus = free_port(), free_port()
+        more = {"port": str(port), "cluster_port": str(bus), "bind": "127.0.0.1", "cluster_enabled": "yes"}
+        try:
+            return RedisServer(**more, **settings), port, bus
+        except RuntimeError:
+            if not left:
+                raise
+    raise AssertionError("there is a last try")
 
 
 class Node:
     """One server of the cluster."""
 
     def __init__(self) -> None:
-        self.port, self.bus = free_port(), free_port()
-        self.server = RedisServer(
-            port=str(self.port), bind="127.0.0.1", cluster_enabled="yes", cluster_port=str(self.bus),
+        self.server, self.port, self.bus = on_free_ports(
             cluster_node_timeout=str(_PATIENCE), masterauth=PASSWORD, repl_diskless_sync_delay="0",
             repl_ping_replica_period="1",
         )  # fmt: skip
@@ -103,7 +110,7 @@ class Cluster:
             node.say("ADDSLOTSRANGE", number * SLOTS // _MASTERS, (number + 1) * SLOTS // _MASTERS - 1)
         for node in self.nodes[1:]:
             self.nodes[0].say("MEET", "127.0.0.1", node.port, node.bus)
-        wait_for(lambda: all(int(node.say("INFO")["cluster_known_nodes"]) == len(self.nodes) for node in self.nodes))
+        wait_until(lambda: all(int(node.say("INFO")["cluster_known_nodes"]) == len(self.nodes) for node in self.nodes))
         self.replica.say("REPLICATE", masters[-1].id)
         self.settle()
 
@@ -121,9 +128,9 @@ class Cluster:
 
     def settle(self) -> None:
         """Wait until all say that all is well, and name the replicas."""
-        wait_for(lambda: all(node.is_well for node in self.nodes))
+        wait_until(lambda: all(node.is_well for node in self.nodes))
         replicas = {node.port for node in self.nodes if not node.is_master}
-        wait_for(lambda: all(replicas <= node.named() for node in self.nodes))
+        wait_until(lambda: all(replicas <= node.named() for node in self.nodes))
 
     def mend(self) -> None:
         """Start again what is dead, and wait until all is well."""
@@ -188,11 +195,3 @@ class Move:
         for node in (self._to, self._from, *self._cluster.nodes):
             if node.is_master:
                 node.say("SETSLOT", self.slot, "NODE", self._to.id)
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            raise AssertionError(f"it did not come about within {seconds:g} s")
-        time.sleep(0.02)

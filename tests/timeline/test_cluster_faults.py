@@ -16,9 +16,10 @@ import pytest
 
 from noonbell.ledger import verify_store
 from noonbell.timeline import RedisTimeline
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.schedules.conftest import store_maker
 from tests.timeline.conftest import LANE
-from tests.timeline.nodes import Cluster, Move, Node, wait_for
+from tests.timeline.nodes import Cluster, Move, Node
 from tests.timeline.test_fronted import _calm, ended, is_whole, lines, up  # noqa: F401 - the fixture is for here, too
 from tests.timeline.world import TimelineWorld
 
@@ -65,7 +66,7 @@ async def until_whole(world: TimelineWorld, seconds: int = 15) -> None:
 
 async def a_hint_is_heard(timeline: RedisTimeline, publisher: Node) -> None:
     """From whichever node listens."""
-    async with asyncio.timeout(30), timeline.link.hints(timeline.channel(LANE)) as heard:
+    async with asyncio.timeout(PATIENCE_SECONDS), timeline.link.hints(timeline.channel(LANE)) as heard:
         assert await heard() is None, "that it has subscribed"
         publisher.client.publish(timeline.channel(LANE), "5")
         assert await heard() == b"5"
@@ -109,7 +110,7 @@ async def test_a_node_dies_and_comes_back(
         await world.clock.advance(timedelta(seconds=30))
         assert (Counter(world.called), is_whole(world)) == ({"12:01": SCHEDULES}, False)
         await a_hint_is_heard(world.store.timeline, others[0])
-        wait_for(lambda: not any(node.is_well for node in others))
+        wait_until(lambda: not any(node.is_well for node in others))
     await world.create(name="meanwhile", spec="30 * * * *")
     await world.clock.advance(timedelta(seconds=60))
     assert len(lines(caplog)) == 2, "at once, and once a minute: that the other nodes answer is no recovery"
@@ -129,8 +130,8 @@ async def test_a_replica_takes_over(cluster: Cluster, world: TimelineWorld) -> N
     with cluster.impatient():
         master.server.halt()
         await world.clock.advance(timedelta(seconds=30))
-        wait_for(lambda: replica.is_master)
-        wait_for(lambda: all(node.is_well for node in cluster.nodes if node is not master))
+        wait_until(lambda: replica.is_master)
+        wait_until(lambda: all(node.is_well for node in cluster.nodes if node is not master))
     await until_whole(world)
     assert world.store.counters.built > before, "a replica may lack what came last"
     popped = world.store.counters.popped

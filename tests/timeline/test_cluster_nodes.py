@@ -17,6 +17,7 @@ from noonbell.ledger import verify_store
 from noonbell.timeline import RedisTimeline
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import LEASE_US
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD
 from tests.schedules.conftest import ACTION, new_dsn, store_maker
 from tests.timeline.conftest import LANE, SECOND, T0
@@ -100,7 +101,7 @@ async def test_wrong_data_on_any_node_is_found(cluster: Cluster, timeline: Redis
 
 
 async def test_a_hint_is_heard_at_every_node(cluster: Cluster, timeline: RedisTimeline) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for number, node in enumerate(cluster.nodes):
             async with redis.asyncio.Redis.from_url(node.url) as client, client.pubsub() as listening:
                 await listening.subscribe(timeline.channel(LANE))
@@ -113,7 +114,7 @@ async def test_a_hint_is_heard_at_every_node(cluster: Cluster, timeline: RedisTi
 
 
 async def test_who_asks_for_hints_hears_them(timeline: RedisTimeline) -> None:
-    async with asyncio.timeout(20), timeline.link.hints(timeline.channel(LANE)) as heard:
+    async with asyncio.timeout(PATIENCE_SECONDS), timeline.link.hints(timeline.channel(LANE)) as heard:
         assert await heard() is None, "that it has subscribed"
         await timeline.put(LANE, {1: T0})
         assert await heard() == str(T0).encode()

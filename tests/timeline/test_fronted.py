@@ -24,6 +24,7 @@ from noonbell.timeline import RedisTimeline, fronted
 from noonbell.timeline.claiming import HORIZON_US
 from noonbell.timeline.keeping import Keeper
 from noonbell.timeline.redis_timeline import REPAIR_US
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 from tests.schedules.conftest import ACTION, new_dsn, store_maker
 from tests.schedules.patience import calm_duties
@@ -214,7 +215,7 @@ async def test_an_engine_hears_of_what_another_process_creates_sooner(
     duty = asyncio.create_task(quick.store.timeline_duties(LANE, woken.put_nowait)["timeline-hints"](stop))
     elsewhere = quick.on(quick.another())
     await elsewhere.open()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await listens.wait()
         made = await elsewhere.create(name="x", type="cron", spec="* * * * *", action=ACTION)
         assert made.next_run_at is not None
@@ -321,7 +322,7 @@ async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_n
     def hold(call: Any) -> None:
         del call
         began.set()
-        gate.wait(20)
+        gate.wait(PATIENCE_SECONDS)
 
     quick.schedules.register("hold", hold)
     try:
@@ -329,7 +330,7 @@ async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_n
         for name in ("first", "second"):
             await quick.create(name=name, spec="1 12 * * *", action={"kind": "callback", "name": "hold"})
         await quick.minutes(1)
-        assert began.wait(20)
+        assert began.wait(PATIENCE_SECONDS)
         unaware = Schedules(quick.another_store(), clock=quick.clock)
         await unaware.open()
         await unaware.create(name="x", type="cron", spec="* * * * *", action=ACTION)
@@ -476,18 +477,20 @@ async def test_while_redis_is_away_the_database_is_asked(tmp_path: Path, caplog:
 
 async def test_a_redis_that_hangs_holds_nobody_up(redis_server: RedisServer, tmp_path: Path) -> None:
     world = TimelineWorld(store_maker("memory", tmp_path), redis_server.url, uuid.uuid4().hex)
-    world.store.timeline.link._timeout = 0.05
     await world.schedules.open()
     await world.create()
     await up(world)
+    link = world.store.timeline.link
+    in_time, link._timeout = link._timeout, 0.05  # a single try is given up after that; all of them have minutes
     redis_server.pause()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await world.minutes(2)
             await world.create(name="created meanwhile")
             await world.minutes(1)
     finally:
         redis_server.go_on()
+    link._timeout = in_time
     assert Counter(world.called) == {"12:01": 1, "12:02": 1, "12:03": 2}
     await world.minutes(1)
     assert is_whole(world)

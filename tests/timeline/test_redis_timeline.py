@@ -12,6 +12,7 @@ from noonbell.errors import TimelineAwayError, TimelineError
 from noonbell.timeline import RedisTimeline
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import LEASE_US
+from tests.patience import PATIENCE_SECONDS
 from tests.redis_server import PASSWORD, RedisServer
 from tests.timeline.conftest import LANE, SECOND, T0
 
@@ -250,16 +251,18 @@ async def test_a_server_that_is_not_there_is_away(tmp_path: Any) -> None:
 
 
 async def test_a_server_that_does_not_answer_is_away_within_the_time(redis_server: RedisServer) -> None:
-    timeline = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex, timeout=0.05)
+    timeline = RedisTimeline(redis_server.url, namespace=uuid.uuid4().hex)
     await timeline.put(LANE, {1: T0})
+    in_time, timeline.link._timeout = timeline.link._timeout, 0.05
     redis_server.pause()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(3):
                 with pytest.raises(TimelineAwayError):
                     await timeline.pop(LANE, T0, 1)
     finally:
         redis_server.go_on()
+    timeline.link._timeout = in_time
     assert set((await timeline.pop(LANE, T0 + LEASE_US, 1)).sids) <= {1}, "it goes on where it was"
     await timeline.close()
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonbell.timing import jitter_us
+from tests.patience import PATIENCE_SECONDS
 
 MINUTE = 60_000_000
 
@@ -72,6 +73,6 @@ def test_another_process_draws_the_same() -> None:
     program = "from noonbell.timing import jitter_us; print(jitter_us('backup', 1_700_000_000_000_000, 60_000_000))"
     command = [sys.executable, "-c", program]
     answer = subprocess.run(
-        command, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True, timeout=60
+        command, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
     )
     assert int(answer.stdout) == jitter_us("backup", 1_700_000_000_000_000, MINUTE)

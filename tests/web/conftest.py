@@ -16,6 +16,7 @@ from noonbell.access.passwords import Passwords
 from noonbell.api.app import create_app
 from noonbell.bootstrap import Service, build
 from tests.api.conftest import settings_for
+from tests.patience import PATIENCE_SECONDS
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of the tests alone
 NIGHT = {"from": "00:00", "to": "24:00", "timezone": "UTC", "weekdays": [0, 1, 2, 3, 4, 5, 6]}
@@ -98,7 +99,7 @@ async def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     service = build(settings_for(tmp_path))
     await service.start()
     transport = httpx2.ASGITransport(app=create_app(service))
-    async with httpx2.AsyncClient(base_url="http://service", transport=transport, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url="http://service", transport=transport, timeout=PATIENCE_SECONDS) as client:
         made = Browser(service, client)
         await service.access.create_admin("ann", PASSWORD)
         await made.log_in("ann")

@@ -21,6 +21,7 @@ from noonbell.bootstrap import build
 from noonbell.core.records import AuditEvent
 from noonbell.errors import HttpJobFailedError, describe_error
 from tests.api.conftest import settings_for
+from tests.patience import PATIENCE_SECONDS
 from tests.web.conftest import PASSWORD, Browser, Parsed
 from tests.web.test_pages import make, ran
 
@@ -196,7 +197,7 @@ async def with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     service = build(settings_for(tmp_path, tasks="their_tasks"))
     await service.start()
     transport = httpx2.ASGITransport(app=create_app(service))
-    async with httpx2.AsyncClient(base_url="http://service", transport=transport, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url="http://service", transport=transport, timeout=PATIENCE_SECONDS) as client:
         made = Browser(service, client)
         await service.access.create_admin("ann", PASSWORD)
         await made.log_in("ann")

@@ -17,9 +17,7 @@ from noonbell.actions.egress.asking import Askers
 from noonbell.errors import EgressFailedError
 from tests.actions.egress.hostile import Behaviour, Handler, dripped, for_ever, said, targets
 from tests.actions.egress.servers import certificate_for
-
-# Far more than any of these takes; without a deadline each would take for ever.
-PATIENCE = 30
+from tests.patience import PATIENCE_SECONDS
 
 
 @asynccontextmanager
@@ -53,7 +51,7 @@ async def failure(port: int, *, scheme: str = "http", host: str = "127.0.0.1", p
     look_up = options.pop("look_up", gate.look_up)
     given = {"total_seconds": 0.3, **options}
     egress = Egress(EgressPolicy(allow=("127.0.0.1",)), look_up=look_up)
-    async with asyncio.timeout(PATIENCE), egress.client() as client:
+    async with asyncio.timeout(PATIENCE_SECONDS), egress.client() as client:
         with pytest.raises(EgressFailedError) as caught:
             await client.fetch(Outgoing("POST", f"{scheme}://{host}:{port}{path}", **given))
     return caught.value.kind
@@ -82,14 +80,16 @@ async def test_in_the_request() -> None:
     async def never_reads(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         transport: Any = writer.transport
         transport.pause_reading()
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(3600)
 
     async with serving(never_reads) as port:
         assert await failure(port, body=b"x" * 20_000_000) == "timeout"
 
 
 @pytest.mark.parametrize("behave", [said(b""), dripped(b"\x16\x03\x03\x00\x7a" + bytes(2_000))], ids=["silent", "slow"])
-@pytest.mark.parametrize("limits", [{"total_seconds": 0.3}, {"total_seconds": PATIENCE, "connect_seconds": 0.3}])
+@pytest.mark.parametrize(
+    "limits", [{"total_seconds": 0.3}, {"total_seconds": PATIENCE_SECONDS, "connect_seconds": 0.3}]
+)
 async def test_in_the_handshake(behave: Behaviour, limits: dict[str, Any]) -> None:
     async with serving(behave) as port:
         assert await failure(port, scheme="https", **limits) == "timeout"
@@ -122,7 +122,7 @@ class Resolver:
     def __call__(self, host: str, port: int, **_: Any) -> list[Any]:
         if host.startswith("slow"):
             self.waiting += 1
-            self.over.wait(PATIENCE)
+            self.over.wait(PATIENCE_SECONDS)
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]
 
 
@@ -131,24 +131,25 @@ async def test_names_that_nobody_resolves_keep_nothing_else_from_going_on(monkey
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
     monkeypatch.setattr(gate, "_askers", Askers(60))
     try:
-        async with asyncio.timeout(PATIENCE):
-            slow = [
-                asyncio.ensure_future(failure(80, host=f"slow{n}.test", total_seconds=PATIENCE, connect_seconds=0.5))
-                for n in range(50)
-            ]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            in_time: dict[str, Any] = {"total_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
+            slow = [asyncio.ensure_future(failure(80, host=f"slow{n}.test", **in_time)) for n in range(50)]
             while resolver.waiting < 50:  # noqa: ASYNC110 - threads tell nobody that they wait
                 await asyncio.sleep(0.01)
             # the threads of the event loop are free, and so is the way to other names
             assert await asyncio.to_thread(lambda: "free") == "free"
             assert await gate.look_up("quick.test", 80) == ["127.0.0.1"]
-            assert set(await asyncio.gather(*slow)) == {"timeout"}
+            assert await failure(80, host="slow.test", total_seconds=PATIENCE_SECONDS, connect_seconds=0.2) == "timeout"
+            for one in slow:
+                one.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
     finally:
         resolver.over.set()
 
 
 async def test_who_stops_waiting_for_a_thread_does_not_ask() -> None:
     askers, release, asked = Askers(1), threading.Event(), list[str]()
-    busy = asyncio.ensure_future(askers.ask(lambda: release.wait(PATIENCE)))
+    busy = asyncio.ensure_future(askers.ask(lambda: release.wait(PATIENCE_SECONDS)))
     later = asyncio.ensure_future(askers.ask(lambda: asked.append("later")))
     last = asyncio.ensure_future(askers.ask(lambda: asked.append("last")))
     await asyncio.sleep(0)

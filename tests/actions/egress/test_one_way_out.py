@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import noonbell
+from tests.patience import PATIENCE_SECONDS
 
 PACKAGE = Path(noonbell.__file__).parent
 GATE = "actions/egress/"
@@ -131,5 +132,7 @@ def test_the_gate_loads_the_http_client_when_it_is_used() -> None:
         "import sys, noonbell.actions.egress as e; e.Egress(e.EgressPolicy(allow=('10.0.0.0/8',)));"
         "print({'aiohttp', 'yarl', 'cryptography', 'idna'} & set(sys.modules))"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert answer.stdout.strip() == "set()"

@@ -19,6 +19,7 @@ from noonbell.core.detail import unpack
 from noonbell.engine import SystemClock
 from noonbell.errors import HttpJobFailedError
 from tests.actions.conftest import start_at, stored_with
+from tests.patience import PATIENCE_SECONDS
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,7 +50,7 @@ class Site:
     async def until(self, requests: int) -> None:
         """Return when so many requests have come."""
         async with self.came:
-            await asyncio.wait_for(self.came.wait_for(lambda: len(self.asked) >= requests), 20)
+            await asyncio.wait_for(self.came.wait_for(lambda: len(self.asked) >= requests), PATIENCE_SECONDS)
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_SECONDS
+
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -16,7 +18,7 @@ def test_hostile_targets_take_no_more_than_is_theirs() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         cwd=REPOSITORY,
     )
     assert ran.stdout, ran.stderr

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from noonbell.actions.http.slots import HttpLimits, HttpSlots
 from noonbell.errors import NotStartedError, ScheduleInvalidError
 from tests.actions.http.site import attempt, jobs_to, serving
+from tests.patience import PATIENCE_SECONDS
 
 
 class Row:
@@ -77,7 +78,7 @@ async def test_one_that_is_cancelled_gives_way() -> None:
     last = await row.come("a", 5)
     row.slots.give_back("a")
     late.cancel()
-    await asyncio.wait([late, last], timeout=5)
+    await asyncio.wait([late, last], timeout=PATIENCE_SECONDS)
     assert [sid for _, sid in row.order] == [1, 3, 5]
     await row.go("a")
     assert (row.slots.busy, row.slots.waiting) == (0, 0)

@@ -40,6 +40,7 @@ from noonbell.schedules import Call
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from tests.actions.secrets.canaries import Ear, Parrot, Search, canaries, encoded, listening
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 MODES = ("echo", "fail", "redirect", "away", "nowhere", "garbage", "bad_header", "short", "long", "packed")
@@ -228,7 +229,7 @@ class Life:
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what the interface tells nobody of."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await done():  # noqa: ASYNC110 - the end of a run is not announced
             await asyncio.sleep(0.02)
 

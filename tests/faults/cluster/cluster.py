@@ -29,12 +29,12 @@ from tests.faults.cluster.clock import SECOND, FileClock, StillClock, new_settin
 from tests.faults.cluster.nursery import Nursery, WorkerProcess
 from tests.faults.cluster.plan import Plan
 from tests.faults.cluster.worker import Options
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS: Final = 90.0
 # What was cut off by many deaths starts again one by one.
 REST_SECONDS: Final = 300.0
 # In which time a worker has to be gone that was told to stop.
-STOP_SECONDS: Final = 30.0
+STOP_SECONDS: Final = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from typing import Any, Final
 
 from tests.crash.schedules_trouble import answers
 from tests.faults.cluster.clock import SECOND, real_us
-from tests.faults.cluster.cluster import PATIENCE_SECONDS, Cluster, Outcome, happens
+from tests.faults.cluster.cluster import Cluster, Outcome, happens
 from tests.faults.cluster.plan import mixed_load
 from tests.faults.cluster.proxy import Proxy
 from tests.faults.cluster.report import end, grounds, options, summary, tell
+from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 LEAD_SECONDS: Final = 1.5

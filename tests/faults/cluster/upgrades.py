@@ -38,10 +38,11 @@ from noonbell.core.presence import lane_name
 from noonbell.ports import ScheduleStore
 from tests.faults.cluster import next_version
 from tests.faults.cluster.clock import MINUTE, SECOND, real_us
-from tests.faults.cluster.cluster import PATIENCE_SECONDS, Cluster, Outcome, happens
+from tests.faults.cluster.cluster import Cluster, Outcome, happens
 from tests.faults.cluster.nursery import Nursery, WorkerProcess
 from tests.faults.cluster.plan import Plan, mixed_load
 from tests.faults.cluster.report import Grounds, at_quantiles, each, end, grounds, options, summary
+from tests.patience import PATIENCE_SECONDS
 
 BACKENDS: Final = ("postgres", "redis")
 SPEED: Final = 6  # so that minutes come within a roll

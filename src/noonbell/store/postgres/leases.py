@@ -38,6 +38,7 @@ logger = logging.getLogger("noonbell.store")
 T = TypeVar("T")
 
 DEFAULT_TTL: Final = 15.0
+RENEWALS: Final = 3  # in the time of a lease
 _JOIN_SECONDS: Final = 5.0
 # Clocks that differ by less agree; a difference of more than the second number is told.
 NO_OFFSET_US: Final = 50_000
@@ -213,14 +214,14 @@ class LeaseKeeper:
 
     async def _keep(self) -> None:
         self._keeping = asyncio.current_task()
-        pause = self._ttl / 3
+        pause = self._ttl / RENEWALS
         try:
             while not self._ending.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._ending.wait()
                 if self._tokens and not self._ending.is_set():
-                    pause = self._ttl / 3 if await self._renewed() else min(1.0, self._ttl / 10)
+                    pause = self._ttl / RENEWALS if await self._renewed() else min(1.0, self._ttl / 10)
         finally:
             self._drop()
 
@@ -263,11 +264,16 @@ class LeaseKeeper:
         return True
 
     def _compare_clocks(self, theirs: datetime) -> None:
-        """Measure against the middle of the exchange; what its length may have added counts as no difference."""
+        """Measure against the middle of the exchange; what its length may have added counts as no difference.
+
+        So a slow exchange that agrees with what was measured before, as far as it can tell, does not move the clock.
+        """
         asked_at, answered_at = self._exchange
-        took_us = (answered_at - asked_at) // 1000
+        doubt_us = NO_OFFSET_US + (answered_at - asked_at) // 1000
         measured = (theirs - _EPOCH) // _MICROSECOND - (asked_at + answered_at) // 2000
-        before, self._offset_us = self._offset_us, 0 if abs(measured) <= NO_OFFSET_US + took_us else measured
+        before = self._offset_us
+        if abs(measured - before) > doubt_us:
+            self._offset_us = 0 if abs(measured) <= doubt_us else measured
         if abs(self._offset_us) >= MUCH_OFFSET_US > abs(before):
             logger.warning(
                 "The clock of %s is %+.1f s off the one here; schedules go by the one of the database", self._where,
