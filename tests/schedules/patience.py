@@ -87,12 +87,19 @@ class PatientPostgres(PostgresStore):
             if not name.startswith("_"):
                 setattr(self, name, clock.under_way.watch(verb))
 
+    async def open(self) -> None:
+        await super().open()
+        await self._drop_leases_of_dead()  # an edit before the next start has to see that the engine is gone
+
     async def hold(self, name: str, holder: str) -> Lease:
+        await self._drop_leases_of_dead()
+        return await super().hold(name, holder)
+
+    async def _drop_leases_of_dead(self) -> None:
         if self._dead:
             async with self._connections.apart() as db:
                 await db.execute("DELETE FROM instances WHERE token = ANY($1::text[])", list(self._dead))
             self._dead.clear()
-        return await super().hold(name, holder)
 
     def kill(self) -> None:
         self._dead.update(lease.token for lease in self._leases.values())
