@@ -19,8 +19,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import asyncpg
 
@@ -74,6 +76,35 @@ _SHAPE = """
         UNION ALL SELECT concat_ws(' ', version, name) FROM {schema}.noonbell_migrations
     ) AS parts
 """
+
+
+_FIRST_OWN_TYPE = 16384  # below are the types that every server has, under the same numbers
+
+
+def keep_types(ports: Container[int]) -> Callable[[], None]:
+    """Let the driver ask only once about types that every server has; returns what ends that.
+
+    It asks on each connection, and that takes longer than the rest of connecting. Connections to other ports than these
+    ask as ever: behind a pooler the question itself is under test.
+    """
+    driver: Any = asyncpg.Connection
+    known: dict[frozenset[int], Any] = {}
+    asked = driver._introspect_types
+
+    async def introspect(db: Any, typeoids: Iterable[int], seconds: float | None) -> tuple[Any, Any]:
+        key = frozenset(typeoids)
+        if db._addr[1] not in ports or max(key) >= _FIRST_OWN_TYPE:
+            return cast("tuple[Any, Any]", await asked(db, key, seconds))
+        if key not in known:
+            known[key], statement = await asked(db, key, seconds)
+            return known[key], statement
+        return known[key], SimpleNamespace(name="not asked")  # a name: no unnamed statement was replaced
+
+    def end() -> None:
+        driver._introspect_types = asked
+
+    driver._introspect_types = introspect
+    return end
 
 
 def binaries() -> Path:
