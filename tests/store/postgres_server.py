@@ -19,10 +19,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Container, Iterable
+import threading
+from collections.abc import Callable, Container, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import asyncpg
 
@@ -38,6 +40,7 @@ SETTINGS = {
     "autovacuum": "off",
 }
 USER = "noonbell"
+T = TypeVar("T")
 
 # Partitions of days go, whatever holds rows is emptied, numbers begin anew.
 _EMPTIED = """
@@ -132,11 +135,15 @@ class PostgresServer:
         self._shape = ""
         self._lent: list[str] = []
         self._back: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._running = threading.Lock()
+        self._db: asyncpg.Connection[asyncpg.Record] | None = None
         self.port = _free_port()
         try:
             self._program("initdb", "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
             self.start()
         except BaseException:
+            self._loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
@@ -151,8 +158,11 @@ class PostgresServer:
 
     def stop(self) -> None:
         try:
+            with ThreadPoolExecutor(1) as thread:  # the caller may be in a loop of its own
+                thread.submit(self._run, self._disconnect()).result()
             self.halt()
         finally:
+            self._loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def dsn(self, database: str, port: int | None = None) -> str:
@@ -191,16 +201,34 @@ class PostgresServer:
         self._lent.clear()
 
     async def _emptied(self, schema: str) -> str:
-        """The schema again; nothing where a test has changed its tables, or left somebody at work on them."""
-        db = await asyncpg.connect(self.dsn("postgres"), server_settings={"lock_timeout": "500"})
+        """The schema again; nothing where a test has changed its tables, or left somebody at work on them.
+
+        All tests of a process use one connection, whose server process knows the catalogues by then. It belongs to an
+        event loop of its own, since each test has another.
+        """
+        return await asyncio.get_running_loop().run_in_executor(None, self._run, self._empty(schema))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop of the connection, in a thread that runs no other loop."""
+        with self._running:
+            return self._loop.run_until_complete(work)
+
+    async def _empty(self, schema: str) -> str:
         try:
-            await db.execute(_EMPTIED.format(schema=schema))
-            shape = await db.fetchval(_SHAPE.format(schema=schema))
-        except asyncpg.PostgresError:
+            if self._db is None:
+                self._db = await asyncpg.connect(self.dsn("postgres"), server_settings={"lock_timeout": "500"})
+            await self._db.execute(_EMPTIED.format(schema=schema))
+            shape = await self._db.fetchval(_SHAPE.format(schema=schema))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await self._disconnect()
             return ""
-        finally:
-            await db.close()
         return schema if shape == self._shape else ""
+
+    async def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
+            await asyncio.sleep(0)  # in which its socket is closed
 
     async def _shape_of(self, schema: str) -> str:
         db = await asyncpg.connect(self.dsn("postgres"))
