@@ -18,6 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # How many processes pytest may use.
 JOBS ?= 3
+# Where the tests keep their files: in memory, if there are 4 GB and programs may run from there, since SQLite waits for
+# a disk after each transaction; empty means the usual place.
+TEST_FILES ?= $(shell [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \
+  [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] && echo /dev/shm)
 # Where `make run` keeps its database, and where it listens.
 RUN_DB ?= var/noonbell.db
 PORT ?= 8765
@@ -65,7 +69,8 @@ run: $(STAMP) ## Start the service with demo schedules, on an embedded database 
 	@exec $(BIN)/noonbell serve --demo --store sqlite:///$(RUN_DB) --port $(PORT)
 
 test: check ## The whole gate: check, then the fast tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
+	PYTEST_DEBUG_TEMPROOT=$(TEST_FILES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
+	  -o tmp_path_retention_policy=failed tests
 
 check: lint types imports ## Lint, types and import contracts
 

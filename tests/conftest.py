@@ -18,7 +18,7 @@ from noonbell.ports import ScheduleStore  # noqa: E402 - see above
 from noonbell.store.memory import MemoryStore  # noqa: E402 - see above
 from noonbell.store.postgres import PostgresStore  # noqa: E402 - see above
 from noonbell.store.sqlite import SqliteStore  # noqa: E402 - see above
-from tests.store.postgres_server import PostgresServer  # noqa: E402 - see above
+from tests.store.postgres_server import PostgresServer, keep_types  # noqa: E402 - see above
 
 # Property tests have the same result on every run and machine: no random seed, no examples kept from an earlier
 # run, and no limit on the time of an example. `HYPOTHESIS_PROFILE=explore` looks for new cases instead.
@@ -35,7 +35,9 @@ def postgres() -> Iterator[PostgresServer]:
     """A server for all tests of this process, each in a database or schema of its own."""
     server = PostgresServer()
     _servers.append(server)
+    ask_for_types = keep_types([server.port])
     yield server
+    ask_for_types()
     _servers.remove(server)
     server.stop()
 

@@ -28,10 +28,21 @@ def _calm() -> Iterator[None]:
 
 
 class World:
-    """A store that outlives its users, a clock, and a callback that takes as long and fails as often as it is told."""
+    """A store that outlives its users, a clock, and a callback that takes as long and fails as often as it is told.
 
-    def __init__(self, make_store: Callable[[], ScheduleStore], start: datetime = NOON) -> None:
+    `longest_wait` is long: on manual time each look without a reason costs as much as one with, and a wake-up that was
+    forgotten would hide behind it.
+    """
+
+    def __init__(
+        self,
+        make_store: Callable[[], ScheduleStore],
+        start: datetime = NOON,
+        *,
+        longest_wait: timedelta = timedelta(hours=1),
+    ) -> None:
         self._make_store = make_store
+        self._longest_wait = longest_wait
         self.clock = PatientClock(start)
         self.calls: list[Call] = []
         self.duration = timedelta(0)
@@ -42,7 +53,7 @@ class World:
         self.store = self._make_store()
         if isinstance(self.store, PatientPostgres):
             self.store.attend(self.clock)
-        return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1))
+        return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=self._longest_wait)
 
     def another_store(self) -> ScheduleStore:
         """Another handle on the same data, not opened yet."""

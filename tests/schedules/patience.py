@@ -4,7 +4,8 @@ A loop that waits for a socket looks as if it were at rest. `PatientPostgres` te
 begins and ends, so that nothing is overtaken by time and a test means the same on every store.
 
 `calm_duties` lets the duties beside an engine look when they are woken or something is due, and not every five seconds:
-on manual time those are hundreds of looks in an hour, and a wake-up that was forgotten would hide behind them.
+on manual time those are hundreds of looks in an hour, and a wake-up that was forgotten would hide behind them. An
+engine looks at least three times in the life of a lease, so a lease of `PatientPostgres` lasts three hours.
 """
 
 from __future__ import annotations
@@ -79,20 +80,31 @@ class PatientPostgres(PostgresStore):
     """A handle whose verbs a PatientClock waits for. A handle that was killed is dead at once, not after its lease."""
 
     def __init__(self, dsn: str, dead: set[str]) -> None:
-        super().__init__(dsn, pool_size=4, lease_ttl=120.0)
+        super().__init__(dsn, pool_size=4, lease_ttl=3 * 3600.0)
         self._dead = dead
+        # These tests talk to the server directly. Statements that are prepared once take half the round trips, and no
+        # planning; tests/store has those on connections without a cache, and behind a transaction pooler.
+        options = self._connections._options() | {"statement_cache_size": 200}
+        self._connections._options = lambda: options  # type: ignore[method-assign]  # of this one alone
 
     def attend(self, clock: PatientClock) -> None:
         for name, verb in inspect.getmembers(self, inspect.iscoroutinefunction):
             if not name.startswith("_"):
                 setattr(self, name, clock.under_way.watch(verb))
 
+    async def open(self) -> None:
+        await super().open()
+        await self._drop_leases_of_dead()  # an edit before the next start has to see that the engine is gone
+
     async def hold(self, name: str, holder: str) -> Lease:
+        await self._drop_leases_of_dead()
+        return await super().hold(name, holder)
+
+    async def _drop_leases_of_dead(self) -> None:
         if self._dead:
             async with self._connections.apart() as db:
                 await db.execute("DELETE FROM instances WHERE token = ANY($1::text[])", list(self._dead))
             self._dead.clear()
-        return await super().hold(name, holder)
 
     def kill(self) -> None:
         self._dead.update(lease.token for lease in self._leases.values())

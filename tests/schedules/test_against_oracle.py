@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from noonbell.ledger import verify_store
@@ -207,7 +207,15 @@ def test_every_occurrence_has_the_verdict_of_the_oracle_on_sqlite(case: Case) ->
     run("sqlite", case)
 
 
+# An edit after a crash, and before the next start.
+EDITED_WHILE_DOWN = Case(
+    "minutes", 1, "UTC", "skip", 1, (17, 0), silenced=False,
+    steps=[("pass", 5), ("crash", None), ("pass", 6), ("pause", None), ("pass", 1), ("start", None), ("pass", 1)],
+)  # fmt: skip
+
+
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(case=EDITED_WHILE_DOWN)
 @given(case=cases(longest=120))  # a look at a real server for each minute that passes
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_postgres(postgres: PostgresServer, case: Case) -> None:
     run("postgres", case, postgres)

