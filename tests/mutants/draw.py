@@ -171,7 +171,11 @@ def _parts_left_out(node: ast.AST) -> Sequence[ast.expr | ast.stmt]:
         case ast.ClassDef():
             # the body of a protocol is never called; options are `frozen=True` and the like
             names = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
-            return [*node.decorator_list, *(option.value for option in node.keywords), *(node.body if "Protocol" in names else ())]
+            return [
+                *node.decorator_list,
+                *(option.value for option in node.keywords),
+                *(node.body if "Protocol" in names else ()),
+            ]
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return [node]
         case ast.Assign(targets=[ast.Name(id="__all__")]):
@@ -231,7 +235,7 @@ def draw(group: str, kept: Sequence[Mutant]) -> list[Mutant]:
 
 
 def _adds(mutant: Mutant, made: Sequence[Mutant]) -> bool:
-    """Whether the mutant differs enough from those that there are: another line, no crowd in a function or an operator."""
+    """Whether the mutant is at a line of its own, and its function and its kind of operator are below their limits."""
     families = Counter(other.operator.split("_")[0] for other in made)
     functions = Counter((other.file, other.function) for other in made)
     lines = {(other.file, other.function, other.original, other.ordinal) for other in made}

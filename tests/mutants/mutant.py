@@ -1,7 +1,7 @@
 """A mutant: one small change to the package, stored as the text of the changed lines.
 
-The place is given by the file, the enclosing definition and the text, not by a line number: a mutant still applies after
-other code has moved. If the text itself has changed, the mutant no longer applies and has to be drawn again.
+The place is given by the file, the enclosing definition and the text, not by a line number: a mutant still applies
+after other code has moved. If the text itself has changed, the mutant no longer applies and has to be drawn again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def owners(source: str) -> list[str]:
 
 
 def find(source: str, function: str, wanted: Sequence[str]) -> list[int]:
-    """Return the numbers of the lines at which the wanted lines begin inside a definition, whatever their indentation."""
+    """Return the line numbers at which the wanted lines begin inside a definition, at any indentation."""
     lines, owned_by, size = source.splitlines(), owners(source), len(wanted)
     return [
         index + 1
@@ -99,7 +99,9 @@ def load(path: Path = DATA) -> list[Mutant]:
     if not path.exists():
         return []
     rows = json.loads(path.read_text(encoding="utf-8"))
-    return [Mutant(**{**row, "original": tuple(row["original"]), "replacement": tuple(row["replacement"])}) for row in rows]
+    return [
+        Mutant(**{**row, "original": tuple(row["original"]), "replacement": tuple(row["replacement"])}) for row in rows
+    ]
 
 
 def save(mutants: Iterable[Mutant], path: Path = DATA) -> None:

@@ -1,8 +1,8 @@
 """Run the tests against each mutant: `python -m tests.mutants.run [id…]`.
 
-Every worker has a copy of the package and changes that; the working tree stays as it is. The tests that cover the changed
-file run in stages, the nearest first, until one fails. That test then has to pass on the unchanged code: a test that
-always fails, or fails now and then, has caught nothing.
+Every worker has a copy of the package and changes that; the working tree stays as it is. The tests that cover the
+changed file run in stages, the nearest first, until one fails. That test then has to pass on the unchanged code: a test
+that always fails, or fails now and then, has caught nothing.
 
 The exit status is 1 if a mutant survives without an explanation, if one that is explained as equivalent is caught after
 all, or if one no longer applies to the code.
@@ -40,6 +40,12 @@ SILENCE_S: Final = 150.0
 _GRACE_S: Final = 20.0
 _RESULTS: Final = "## Results\n"
 
+_CRON: Final[Stage] = (
+    "tests/cron/test_zones.py",
+    "tests/cron/test_expression.py",
+    "tests/cron/test_dialects.py",
+    "tests/cron/test_calendar_ends.py",
+)
 _STORES: Final[Stage] = ("tests/store/test_memory.py", "tests/store/test_sqlite.py", "tests/store/test_differential.py")
 _SCHEDULES: Final[Stage] = (
     "tests/schedules/test_behaviour.py",
@@ -59,7 +65,7 @@ _POSTGRES: Final[Stage] = (
 
 # The stages for a file: the first pattern that matches. Each stage is one run of pytest.
 COVERING: Final[dict[str, tuple[Stage, ...]]] = {
-    "cron/*": (("tests/cron",), ("tests/conformance", "tests/timing", "tests/language", "tests/planning")),
+    "cron/*": (_CRON, ("tests/cron",), ("tests/conformance", "tests/timing", "tests/language", "tests/planning")),
     "core/decide.py": (("tests/conformance", "tests/declarative"), ("tests/periodic", "tests/simulation"), _STORES),
     "core/*": (("tests/core",), _SCHEDULES, ("tests/schedules", "tests/actions/test_through_schedules.py"), _WIDE),
     "store/postgres/*": (_POSTGRES, ("tests/store",), ("tests/schedules", "tests/timeline")),
@@ -73,7 +79,10 @@ COVERING: Final[dict[str, tuple[Stage, ...]]] = {
         ("tests/schedules", "tests/actions/test_delivery.py", "tests/actions/test_through_schedules.py"),
         ("tests/notify", "tests/timeline", "tests/simulation", "tests/service"),
     ),
-    "actions/egress/*": (("tests/actions/egress",), ("tests/actions/http", "tests/notify", "tests/service/test_targets.py")),
+    "actions/egress/*": (
+        ("tests/actions/egress",),
+        ("tests/actions/http", "tests/notify", "tests/service/test_targets.py"),
+    ),
     "access/*": (
         ("tests/access",),
         ("tests/api/test_access.py", "tests/api/test_keys.py", "tests/api/test_login.py"),
@@ -116,7 +125,9 @@ def failed_test(output: str) -> str:
 
 def running_test(output: str) -> str:
     """Return the test that `pytest -v` has started last."""
-    started = re.findall(r"^(tests/\S+?::.*?)(?: (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b.*)?$", output, flags=re.MULTILINE)
+    started = re.findall(
+        r"^(tests/\S+?::.*?)(?: (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b.*)?$", output, flags=re.MULTILINE
+    )
     return str(started[-1]).strip() if started else "collection"
 
 
@@ -138,7 +149,8 @@ def shown_change(mutant: Mutant) -> tuple[str, str]:
 class Worker:
     """A copy of the package, and the runs of pytest on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stop: threading.Event) -> None:
+        self._stop = stop
         self._copy = folder / "src" / "noonbell"
         self._temporary = folder / "tmp"
         self._output = folder / "output"
@@ -222,7 +234,8 @@ class Worker:
         """Wait for the end; return whether the process was silent for too long instead."""
         size, since = -1, time.monotonic()
         while process.poll() is None:
-            time.sleep(0.1)
+            if self._stop.wait(0.1):
+                raise InterruptedError("the run was stopped")
             if (now_size := self._output.stat().st_size) != size:
                 size, since = now_size, time.monotonic()
             elif time.monotonic() - since > SILENCE_S:
@@ -266,8 +279,9 @@ def run(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="noonbell-mutants-") as base:
         Path(base).chmod(0o755)  # a PostgreSQL server runs as another user where the tests run as root
         workers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        stop = threading.Event()
         for number in range(jobs):
-            workers.put(Worker(Path(base) / str(number)))
+            workers.put(Worker(Path(base) / str(number), stop))
 
         def test(mutant: Mutant) -> Result:
             worker = workers.get()
@@ -283,7 +297,8 @@ def run(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
                     results[done.result().mutant.id] = done.result()
                     print(line_for(done.result()), flush=True)
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                stop.set()
+                pool.shutdown(cancel_futures=True)
                 raise
     return [results[mutant.id] for mutant in mutants]
 
@@ -291,8 +306,10 @@ def run(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
 def line_for(result: Result) -> str:
     """Return one line about a result."""
     mutant, (before, after) = result.mutant, shown_change(result.mutant)
-    told = f"{mutant.id:<12} {result.outcome:<10} {result.seconds:6.1f} s  {mutant.file}:{result.line}  {before}  ->  {after}"
-    return f"{told}  {result.test}".rstrip()
+    place = f"{mutant.file}:{result.line}"
+    return (
+        f"{mutant.id:<12} {result.outcome:<10} {result.seconds:6.1f} s  {place}  {before}  ->  {after}  {result.test}"
+    )
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -313,7 +330,9 @@ def problem_of(result: Result) -> str:
     if outcome == "stale":
         return f"{name} no longer applies to {result.mutant.file}: run `make draw-mutants`"
     if outcome == "survived":
-        return f"{name} survived: write a test that catches it, or explain it as equivalent in tests/mutants/mutants.json"
+        return (
+            f"{name} survived: write a test that catches it, or explain it as equivalent in tests/mutants/mutants.json"
+        )
     if outcome == "unreliable":
         return f"{name}: {result.test} fails on the unchanged code too"
     if result.mutant.equivalent and outcome != "equivalent":
@@ -329,7 +348,13 @@ def write_table(results: Sequence[Result], path: Path) -> None:
         caught = f"equivalent: {mutant.equivalent}" if result.outcome == "equivalent" else f"`{result.test}`"
         if result.outcome not in {"caught", "equivalent"}:
             caught = f"{result.outcome} {caught}"
-        cells = (mutant.id, f"`{mutant.file}` {mutant.function}", f"`{before}` → `{after}`", caught, f"{result.seconds:.0f}")
+        cells = (
+            mutant.id,
+            f"`{mutant.file}` {mutant.function}",
+            f"`{before}` → `{after}`",
+            caught,
+            f"{result.seconds:.0f}",
+        )
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     text = path.read_text(encoding="utf-8")
     head, found, _ = text.partition(_RESULTS)
@@ -341,7 +366,9 @@ def write_table(results: Sequence[Result], path: Path) -> None:
 
 def main() -> int:
     """Test the chosen mutants and report."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Run the tests against each mutant.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.run", description="Run the tests against each mutant."
+    )
     parser.add_argument("ids", nargs="*", help="mutants or groups; all if none is given")
     parser.add_argument("--jobs", type=int, default=2, help="mutants to test at the same time (default: 2)")
     parser.add_argument("--markdown", type=Path, help="write the table of results into this document")
@@ -355,7 +382,9 @@ def main() -> int:
     chosen = [mutant for mutant in mutants if not options.ids or {mutant.id, mutant.group} & set(options.ids)]
     missing = [path for stages in COVERING.values() for stage in stages for path in stage if not (ROOT / path).exists()]
     if missing:
-        parser.error(f"COVERING in tests/mutants/run.py names paths that do not exist: {', '.join(sorted(set(missing)))}")
+        parser.error(
+            f"COVERING in tests/mutants/run.py names paths that do not exist: {', '.join(sorted(set(missing)))}"
+        )
     began = time.monotonic()
     results = run(chosen, options.jobs)
     print(f"\n{summary(results)}\n{len(results)} mutants in {time.monotonic() - began:.0f} s")
@@ -367,5 +396,4 @@ def main() -> int:
 if __name__ == "__main__":
     # a termination, like an interrupt, has to end the runs of pytest and their servers
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    threading.excepthook = lambda _: None
     sys.exit(main())
