@@ -46,49 +46,54 @@ _CRON: Final[Stage] = (
     "tests/cron/test_dialects.py",
     "tests/cron/test_calendar_ends.py",
 )
+# What a store has no part in is the same on each: those on PostgreSQL take the most time.
+_WITHOUT_POSTGRES: Final = "-knot postgres"
 _STORES: Final[Stage] = ("tests/store/test_memory.py", "tests/store/test_sqlite.py", "tests/store/test_differential.py")
-_SCHEDULES: Final[Stage] = (
-    "tests/schedules/test_behaviour.py",
-    "tests/schedules/test_schedules.py",
-    "tests/schedules/test_message_runs.py",
-    "tests/schedules/test_room.py",
-    "tests/schedules/test_against_oracle.py",
-)
-_ENGINE: Final[Stage] = ("tests/engine", "tests/declarative", "tests/periodic", "tests/conformance")
-_WIDE: Final[Stage] = ("tests/schedules", "tests/store", "tests/simulation", "tests/ledger")
 _POSTGRES: Final[Stage] = (
     "tests/store/test_postgres.py",
     "tests/store/test_postgres_durable.py",
     "tests/store/test_postgres_rescue.py",
     "tests/store/test_postgres_trouble.py",
 )
+_SCHEDULES: Final[Stage] = (
+    _WITHOUT_POSTGRES,
+    "tests/schedules/test_message_runs.py",
+    "tests/schedules/test_room.py",
+    "tests/schedules/test_schedules.py",
+    "tests/schedules/test_behaviour.py",
+    "tests/schedules/test_against_oracle.py",
+)
+_DECLARED: Final[Stage] = ("tests/declarative", "tests/periodic", "tests/conformance")
+_ALL_SCHEDULES: Final[Stage] = (
+    _WITHOUT_POSTGRES,
+    "tests/schedules",
+    "tests/actions/test_through_schedules.py",
+    "tests/actions/test_delivery.py",
+)
+_AROUND: Final[Stage] = (_WITHOUT_POSTGRES, "tests/notify", "tests/timeline", "tests/simulation", "tests/ledger")
 
-# The stages for a file: the first pattern that matches. Each stage is one run of pytest.
+# The stages for a file: the first pattern that matches. Each stage is one run of pytest, on the given paths.
 COVERING: Final[dict[str, tuple[Stage, ...]]] = {
     "cron/*": (_CRON, ("tests/cron",), ("tests/conformance", "tests/timing", "tests/language", "tests/planning")),
     "core/decide.py": (("tests/conformance", "tests/declarative"), ("tests/periodic", "tests/simulation"), _STORES),
-    "core/*": (("tests/core",), _SCHEDULES, ("tests/schedules", "tests/actions/test_through_schedules.py"), _WIDE),
-    "store/postgres/*": (_POSTGRES, ("tests/store",), ("tests/schedules", "tests/timeline")),
-    "store/sqlite/*": (("tests/store/test_sqlite.py", "tests/store/test_differential.py"), _SCHEDULES, _WIDE),
-    "store/*": (_STORES, _ENGINE, _SCHEDULES, _WIDE),
-    "timeline/*": (("tests/timeline/test_fronted.py",), ("tests/timeline",), _SCHEDULES),
-    "engine/*": (
-        ("tests/engine",),
-        _SCHEDULES,
-        ("tests/declarative", "tests/periodic", "tests/conformance"),
-        ("tests/schedules", "tests/actions/test_delivery.py", "tests/actions/test_through_schedules.py"),
-        ("tests/notify", "tests/timeline", "tests/simulation", "tests/service"),
-    ),
-    "actions/egress/*": (
-        ("tests/actions/egress",),
-        ("tests/actions/http", "tests/notify", "tests/service/test_targets.py"),
-    ),
+    "core/*": (("tests/core",), _SCHEDULES, _ALL_SCHEDULES, _AROUND),
+    "store/postgres/*": (_POSTGRES, ("tests/store",), ("-kpostgres", "tests/schedules"), ("tests/timeline",)),
+    "store/sqlite/*": (_STORES[1:], _SCHEDULES, _ALL_SCHEDULES, ("tests/store/test_sqlite_file.py", "tests/ledger")),
+    "store/*": (_STORES, ("tests/engine",), _DECLARED, _SCHEDULES, _ALL_SCHEDULES, _AROUND),
+    "timeline/*": (("tests/timeline/test_fronted.py",), ("tests/timeline",)),
+    "engine/*": (("tests/engine",), _SCHEDULES, _DECLARED, _ALL_SCHEDULES, _AROUND),
+    "actions/egress/*": (("tests/actions/egress",), ("tests/actions/http", "tests/notify")),
     "access/*": (
         ("tests/access",),
         ("tests/api/test_access.py", "tests/api/test_keys.py", "tests/api/test_login.py"),
         ("tests/api", "tests/web", "tests/service/test_admin_commands.py", "tests/service/test_starting.py"),
     ),
 }
+
+
+def paths_of(stage: Stage) -> list[str]:
+    """Return the paths of a stage without its options."""
+    return [part for part in stage if not part.startswith("-")]
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class Worker:
                 outcome, test = self._pytest(stage, ignored=[name for name in earlier if name not in stage])
                 if outcome != "survived":
                     break
-                earlier.extend(stage)
+                earlier.extend(paths_of(stage))
         finally:
             self._write(path, source)
         if outcome != "survived" and "::" in test and self._pytest((test,))[0] != "survived":
@@ -222,7 +227,7 @@ class Worker:
                 hangs = self._wait(process)
             finally:
                 _end(process)
-                _end_all(self._temporary)
+                _end_servers(self._temporary)
         said = self._output.read_text(encoding="utf-8", errors="replace")
         for left in self._temporary.iterdir():
             shutil.rmtree(left, ignore_errors=True)
@@ -254,23 +259,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _end_all(temporary: Path) -> None:
-    """End the processes that a test has left behind, known by the temporary folder in their environment."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        left = list(_processes_with(f"TMPDIR={temporary}"))
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, sent)
-        if not left:
-            return
-        time.sleep(1)
-
-
-def _processes_with(variable: str) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
+def _end_servers(temporary: Path) -> None:
+    """End the PostgreSQL servers that a killed run has left behind: each is a session of its own."""
+    for file in temporary.rglob("postmaster.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(file.read_text(encoding="utf-8").split()[0])
+            if Path(f"/proc/{pid}/cwd").resolve() == file.parent.resolve():
+                os.kill(pid, signal.SIGQUIT)
 
 
 def run(mutants: Sequence[Mutant], jobs: int) -> list[Result]:
@@ -380,7 +375,13 @@ def main() -> int:
     if options.ids and options.markdown:
         parser.error("--markdown needs the results of all mutants")
     chosen = [mutant for mutant in mutants if not options.ids or {mutant.id, mutant.group} & set(options.ids)]
-    missing = [path for stages in COVERING.values() for stage in stages for path in stage if not (ROOT / path).exists()]
+    missing = [
+        path
+        for stages in COVERING.values()
+        for stage in stages
+        for path in paths_of(stage)
+        if not (ROOT / path).exists()
+    ]
     if missing:
         parser.error(
             f"COVERING in tests/mutants/run.py names paths that do not exist: {', '.join(sorted(set(missing)))}"
@@ -394,6 +395,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # a termination, like an interrupt, has to end the runs of pytest and their servers
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # A termination, like an interrupt, has to end the runs of pytest and their servers. A shell starts commands in the
+    # background with interrupts ignored, and pytest would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())

@@ -14,6 +14,7 @@ from tests.mutants.run import (
     Result,
     Worker,
     failed_test,
+    paths_of,
     problem_of,
     running_test,
     shown_change,
@@ -131,7 +132,7 @@ def test_there_are_sixty_mutants_with_tests_that_cover_them() -> None:
 
 
 def test_the_covering_tests_exist() -> None:
-    paths = {path for stages in COVERING.values() for stage in stages for path in stage}
+    paths = {path for stages in COVERING.values() for stage in stages for path in paths_of(stage)}
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
