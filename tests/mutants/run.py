@@ -49,6 +49,12 @@ _CRON: Final[Stage] = (
 # What a store has no part in is the same on each: those on PostgreSQL take the most time.
 _WITHOUT_POSTGRES: Final = "-knot postgres"
 _STORES: Final[Stage] = ("tests/store/test_memory.py", "tests/store/test_sqlite.py", "tests/store/test_differential.py")
+_SQLITE: Final[Stage] = (
+    "tests/store/test_sqlite_file.py",
+    "tests/store/test_damage.py",
+    "tests/store/test_sqlite_history.py",
+    "tests/store/test_sqlite_lists.py",
+)
 _POSTGRES: Final[Stage] = (
     "tests/store/test_postgres.py",
     "tests/store/test_postgres_durable.py",
@@ -58,6 +64,7 @@ _POSTGRES: Final[Stage] = (
 _SCHEDULES: Final[Stage] = (
     _WITHOUT_POSTGRES,
     "tests/schedules/test_message_runs.py",
+    "tests/schedules/test_bursts.py",
     "tests/schedules/test_room.py",
     "tests/schedules/test_schedules.py",
     "tests/schedules/test_behaviour.py",
@@ -78,8 +85,16 @@ COVERING: Final[dict[str, tuple[Stage, ...]]] = {
     "core/decide.py": (("tests/conformance", "tests/declarative"), ("tests/periodic", "tests/simulation"), _STORES),
     "core/*": (("tests/core",), _SCHEDULES, _ALL_SCHEDULES, _AROUND),
     "store/postgres/*": (_POSTGRES, ("tests/store",), ("-kpostgres", "tests/schedules"), ("tests/timeline",)),
-    "store/sqlite/*": (_STORES[1:], _SCHEDULES, _ALL_SCHEDULES, ("tests/store/test_sqlite_file.py", "tests/ledger")),
-    "store/*": (_STORES, ("tests/engine",), _DECLARED, _SCHEDULES, _ALL_SCHEDULES, _AROUND),
+    "store/sqlite/*": (_STORES[1:], _SQLITE, _SCHEDULES, _ALL_SCHEDULES, _AROUND),
+    "store/*": (
+        _STORES,
+        ("tests/store/test_damage.py",),
+        ("tests/engine",),
+        _DECLARED,
+        _SCHEDULES,
+        _ALL_SCHEDULES,
+        _AROUND,
+    ),
     "timeline/*": (("tests/timeline/test_fronted.py",), ("tests/timeline",)),
     "engine/*": (("tests/engine",), _SCHEDULES, _DECLARED, _ALL_SCHEDULES, _AROUND),
     "actions/egress/*": (("tests/actions/egress",), ("tests/actions/http", "tests/notify")),
