@@ -66,6 +66,7 @@ _SCHEDULES: Final[Stage] = (
     "tests/schedules/test_message_runs.py",
     "tests/schedules/test_bursts.py",
     "tests/schedules/test_room.py",
+    "tests/schedules/test_crash_quarantine.py",
     "tests/schedules/test_schedules.py",
     "tests/schedules/test_behaviour.py",
     "tests/schedules/test_against_oracle.py",
