@@ -36,7 +36,7 @@ Outcome = Literal["caught", "timed out", "survived", "equivalent", "stale", "unr
 Stage = tuple[str, ...]
 
 # A test that has printed nothing for this long is taken to hang.
-SILENCE_S: Final = 150.0
+SILENCE_S: Final = 100.0
 _GRACE_S: Final = 20.0
 _RESULTS: Final = "## Results\n"
 
