@@ -82,7 +82,7 @@ _AROUND: Final[Stage] = (_WITHOUT_POSTGRES, "tests/notify", "tests/timeline", "t
 
 # The stages for a file: the first pattern that matches. Each stage is one run of pytest, on the given paths.
 COVERING: Final[dict[str, tuple[Stage, ...]]] = {
-    "cron/*": (_CRON, ("tests/cron",), ("tests/conformance", "tests/timing", "tests/language", "tests/planning")),
+    "cron/*": (_CRON, ("tests/cron",), ("tests/conformance", "tests/timing", "tests/language")),
     "core/decide.py": (("tests/conformance", "tests/declarative"), ("tests/periodic", "tests/simulation"), _STORES),
     "core/*": (("tests/core",), _SCHEDULES, _ALL_SCHEDULES, _AROUND),
     "store/postgres/*": (_POSTGRES, ("tests/store",), ("-kpostgres", "tests/schedules"), ("tests/timeline",)),
