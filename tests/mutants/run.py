@@ -122,10 +122,6 @@ class Result:
     test: str
     seconds: float
 
-    @property
-    def is_good(self) -> bool:
-        return self.outcome in {"caught", "timed out", "equivalent"}
-
 
 def stages_for(file: str) -> tuple[Stage, ...]:
     """Return the stages of tests that cover a file of the package."""
@@ -142,6 +138,15 @@ def failed_test(output: str) -> str:
         return found[1]
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:120] if lines else "no output"
+
+
+def outcome_of(status: int, output: str) -> tuple[Outcome, str]:
+    """Return what the exit status of pytest says about the mutant, and the test that says so."""
+    if status in {0, 5}:  # 5: the options of the stage have left no test
+        return "survived", ""
+    if status < 0:
+        return "unreliable", f"pytest was ended by {signal.Signals(-status).name} in {running_test(output)}"
+    return "caught", failed_test(output)
 
 
 def running_test(output: str) -> str:
@@ -214,8 +219,8 @@ class Worker:
                 earlier.extend(paths_of(stage))
         finally:
             self._write(path, source)
-        if outcome != "survived" and "::" in test and self._pytest((test,))[0] != "survived":
-            outcome = "unreliable"
+        if outcome in {"caught", "timed out"} and "::" in test and self._pytest((test,))[0] != "survived":
+            outcome, test = "unreliable", f"{test} fails on the unchanged code too"
         if outcome == "survived" and mutant.equivalent:
             outcome = "equivalent"
         return Result(mutant, line, outcome, test, time.monotonic() - began)
@@ -249,7 +254,7 @@ class Worker:
             shutil.rmtree(left, ignore_errors=True)
         if hangs:
             return "timed out", running_test(said)
-        return ("survived", "") if process.returncode == 0 else ("caught", failed_test(said))
+        return outcome_of(process.returncode, said)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> bool:
         """Wait for the end; return whether the process was silent for too long instead."""
@@ -345,7 +350,7 @@ def problem_of(result: Result) -> str:
             f"{name} survived: write a test that catches it, or explain it as equivalent in tests/mutants/mutants.json"
         )
     if outcome == "unreliable":
-        return f"{name}: {result.test} fails on the unchanged code too"
+        return f"{name}: {result.test}"
     if result.mutant.equivalent and outcome != "equivalent":
         return f"{name} is explained as equivalent, but {result.test} catches it: remove the explanation"
     return ""

@@ -14,6 +14,7 @@ from tests.mutants.run import (
     Result,
     Worker,
     failed_test,
+    outcome_of,
     paths_of,
     problem_of,
     running_test,
@@ -164,6 +165,13 @@ def test_the_running_test_is_named() -> None:
     assert running_test("collecting ...") == "collection"
 
 
+def test_only_a_test_that_fails_catches_a_mutant() -> None:
+    assert outcome_of(0, "") == outcome_of(5, "") == ("survived", "")
+    assert outcome_of(1, FAILED) == ("caught", "tests/cron/test_a.py::test_two[0 0 * * *-x]")
+    assert outcome_of(4, "E   NameError: x") == ("caught", "E   NameError: x")
+    assert outcome_of(-9, "") == ("unreliable", "pytest was ended by SIGKILL in collection")
+
+
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +189,7 @@ def test_the_change_is_shown_with_its_neighbours() -> None:
         (result("equivalent", "for a reason"), ""),
         (result("survived"), "write a test"),
         (result("stale"), "make draw-mutants"),
-        (result("unreliable"), "unchanged code"),
+        (result("unreliable"), "sample-01: tests/test_a.py::test_b"),
         (result("caught", "for a reason"), "remove the explanation"),
     ],
 )
