@@ -85,6 +85,17 @@ class SettlingCases(StorageCases):
                 (attempt,) = await store.attempts(start.sid, T0, T0 + HOUR)
                 assert (run.outcome, attempt.outcome) == (outcome, outcome)
 
+    async def test_each_attempt_of_a_batch_keeps_its_own_detail(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            starts = (await claim(store, T0 + MINUTE)).starts
+            details = (b"first", None, b"the third")
+            ends = [Settlement(start, ME, "failed", T0 + 61 * SECOND) for start in starts]
+            for end, detail in zip(ends, details, strict=True):
+                end.detail = detail
+            assert (await store.settle(ends)).stale == []
+            kept = [one.detail for start in starts for one in await store.attempts(start.sid, T0, T0 + HOUR)]
+            assert kept == list(details)
+
     async def test_a_repeat_is_recorded_and_counted(self) -> None:
         async with self.opened("a") as store:
             first = await start_one(store, T0 + MINUTE)
