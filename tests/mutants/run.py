@@ -41,10 +41,10 @@ _GRACE_S: Final = 20.0
 _RESULTS: Final = "## Results\n"
 
 _CRON: Final[Stage] = (
-    "tests/cron/test_zones.py",
     "tests/cron/test_expression.py",
     "tests/cron/test_dialects.py",
     "tests/cron/test_calendar_ends.py",
+    "tests/cron/test_against_oracle.py",
 )
 # What a store has no part in is the same on each: those on PostgreSQL take the most time.
 _WITHOUT_POSTGRES: Final = "-knot postgres"
