@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from noonbell.access.addresses import counted_as
 from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
 from noonbell.access.records import LOGIN_FAILURES, SESSION, USER
-from noonbell.errors import AccessInvalidError, AccessNotFoundError, LoginRefusedError
+from noonbell.errors import AccessError, AccessInvalidError, AccessNotFoundError, LoginRefusedError
 from noonbell.ports import AuditFilter
 from tests.access.conftest import World
 from tests.patience import PATIENCE_SECONDS
@@ -46,6 +47,12 @@ async def test_the_default_hash_is_argon2id_with_the_memory_that_is_recommended(
     kind, version, costs = hashed.split("$")[1:4]
     assert (kind, version) == ("argon2id", "v=19")
     assert int(costs.split(",")[0].removeprefix("m=")) >= 19 * 1024
+
+
+async def test_without_the_hash_function_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "argon2", None)
+    with pytest.raises(AccessError, match=r'install "noonbell\[server\]"'):
+        await Passwords().hash(GOOD)
 
 
 async def test_wrong_names_and_wrong_passwords_are_told_alike(world: World) -> None:

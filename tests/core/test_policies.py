@@ -207,6 +207,16 @@ def test_a_retry_in_quiet_hours_waits_for_their_end() -> None:
     assert found.live_wake_at == START + HOUR
 
 
+def test_a_waiting_run_without_a_wake_up_time_is_not_retried() -> None:
+    quiet = QuietHours([Window(from_time=time(10), to_time=time(11), zone=UTC, weekdays=frozenset(range(7)))])
+    terms = Terms(minutely(), Policies(retry_vs_new="preempt"), quiet)
+    now = START + 5 * MINUTE
+    without_run = decide_by_policy(Position(1, 1, START), terms, now, START)
+    assert decide_by_policy(Position(1, 1, START, live=live("waiting", None)), terms, now, START) == without_run
+    retried = decide_by_policy(Position(1, 1, START, live=live("waiting", now)), terms, now, START)
+    assert retried.live_wake_at == START + HOUR
+
+
 def test_a_chain_of_retries_ends_before_the_next_run_or_gives_way() -> None:
     position = Position(1, 1, START, live=live("waiting", START + HOUR))
     now = START + 5 * MINUTE

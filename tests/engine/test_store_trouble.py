@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
 import pytest
 
+from noonbell.core.records import Settlement
 from noonbell.declarative import Scheduler
 from noonbell.errors import StoreUnavailableError
+from noonbell.ports import Settled
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -91,6 +94,30 @@ async def test_a_read_only_file_is_told_and_survived(host: Host, caplog: pytest.
     db.execute("PRAGMA query_only = OFF")
     await host.clock.advance(MINUTE)
     assert len(host.starts) == 3  # once for the two that were missed, then 10:08
+
+
+async def test_the_pauses_between_attempts_to_record_an_end_grow_to_five_seconds() -> None:
+    clock = ManualClock(START)
+    tries: list[float] = []
+
+    class Failing(MemoryStore):
+        async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+            tries.append((clock.at - START).total_seconds())
+            if len(tries) < 8:
+                raise StoreUnavailableError("no store")
+            return await super().settle(settlements)
+
+    async def work() -> None:
+        pass
+
+    store = Failing()
+    scheduler = Scheduler(store, clock=clock, time_zone="UTC")
+    await scheduler.initialize([("t", "6 10 * * *", work, MINUTE)])
+    await clock.advance(2 * MINUTE)
+    assert [after - before for before, after in pairwise(tries)] == [0.5, 1, 2, 4, 5, 5, 5]
+    assert await store.live(1) == []
+    await scheduler.stop()
+    await store.close()
 
 
 async def test_the_end_of_a_run_waits_until_it_can_be_written() -> None:

@@ -565,6 +565,17 @@ async def test_a_named_proxy_is_used_with_its_password_and_literal_addresses_are
         assert proxy.connections == 1
 
 
+async def test_redirects_are_followed_through_the_proxy_and_judged() -> None:
+    answers = (redirecting(302, "http://near.example/y"), GOOD, redirecting(302, "http://10.0.0.1/"))
+    async with serving(answering(*answers)) as proxy:
+        egress = Egress(EgressPolicy(proxy=f"http://127.0.0.1:{proxy.port}"))
+        incoming = await fetch(egress, "http://far.example/x", redirects=1)
+        assert (incoming.body, incoming.redirects, incoming.url) == (b"good", 1, "http://near.example/y")
+        assert [asked.path for asked in proxy.asked] == ["http://far.example/x", "http://near.example/y"]
+        assert (await failure(egress, "http://far.example/z", redirects=1)).kind == "refused-by-egress"
+        assert proxy.connections == 3
+
+
 async def test_a_proxy_that_will_not_is_told_as_such() -> None:
     refusing = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     async with serving(answering(refusing)) as proxy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noonbell.core.records import Attempt, Run, Settlement
+from noonbell.core.records import Attempt, Outcome, Run, Settlement
 from noonbell.ports import Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,
@@ -70,6 +70,31 @@ class SettlingCases(StorageCases):
             await fail(store, start, T0 + 61 * SECOND, retry_at=None)
             (ended,) = await store.runs(1, T0, T0 + HOUR)
             assert (ended.outcome, await store.live(1)) == ("failed", [])
+
+    async def test_every_outcome_but_a_first_success_is_kept_as_an_attempt(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            starts = (await claim(store, T0 + MINUTE)).starts
+            outcomes: tuple[Outcome, ...] = ("failed", "abandoned", "unknown")
+            ends = [
+                Settlement(start, ME, outcome, T0 + 61 * SECOND)
+                for start, outcome in zip(starts, outcomes, strict=True)
+            ]
+            assert (await store.settle(ends)).stale == []
+            for start, outcome in zip(starts, outcomes, strict=True):
+                (run,) = await store.runs(start.sid, T0, T0 + HOUR)
+                (attempt,) = await store.attempts(start.sid, T0, T0 + HOUR)
+                assert (run.outcome, attempt.outcome) == (outcome, outcome)
+
+    async def test_each_attempt_of_a_batch_keeps_its_own_detail(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            starts = (await claim(store, T0 + MINUTE)).starts
+            details = (b"first", None, b"the third")
+            ends = [Settlement(start, ME, "failed", T0 + 61 * SECOND) for start in starts]
+            for end, detail in zip(ends, details, strict=True):
+                end.detail = detail
+            assert (await store.settle(ends)).stale == []
+            kept = [one.detail for start in starts for one in await store.attempts(start.sid, T0, T0 + HOUR)]
+            assert kept == list(details)
 
     async def test_a_repeat_is_recorded_and_counted(self) -> None:
         async with self.opened("a") as store:
