@@ -40,9 +40,7 @@ async def test_a_password_is_known_again_and_not_stored(world: World) -> None:
     assert GOOD not in repr(await world.store.audit(AuditFilter(), 0, 100))
 
 
-async def test_the_default_hash_is_argon2id_with_the_memory_that_is_recommended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_default_hash_is_argon2id_with_the_memory_that_is_recommended() -> None:
     hashed = await Passwords().hash(GOOD)
     kind, version, costs = hashed.split("$")[1:4]
     assert (kind, version) == ("argon2id", "v=19")
@@ -53,6 +51,8 @@ async def test_without_the_hash_function_the_error_names_the_extra(monkeypatch: 
     monkeypatch.setitem(sys.modules, "argon2", None)
     with pytest.raises(AccessError, match=r'install "noonbell\[server\]"'):
         await Passwords().hash(GOOD)
+    with pytest.raises(AccessError, match=r'install "noonbell\[server\]"'):
+        await Passwords().fits(None, GOOD)
 
 
 async def test_wrong_names_and_wrong_passwords_are_told_alike(world: World) -> None:

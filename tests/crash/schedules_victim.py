@@ -55,7 +55,7 @@ Point = Literal[
 POINTS: tuple[Point, ...] = get_args(Point)
 SPEED: Final = 60  # a minute passes in a second
 FIRST_INSTANT: Final = 1_772_323_200_000_000  # 2026-03-01, midnight
-LEASE_SECONDS: Final = 0.6
+LEASE_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 2.0
 SLOW_SECONDS: Final = 80 / SPEED
 

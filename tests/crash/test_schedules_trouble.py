@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +25,7 @@ from tests.crash.schedules_trouble import (
     small_disk,
 )
 from tests.crash.schedules_victim import LEASE_SECONDS
-from tests.patience import patiently
+from tests.patience import PATIENCE_SECONDS, patiently
 from tests.store.postgres_server import PostgresServer
 
 UNAVAILABLE = "cannot be used now"
@@ -114,9 +115,12 @@ async def test_postgres_that_loses_connections_backends_and_itself(postgres: Pos
         async with campaign.life(address=through) as victim:
             await campaign.hear(victim, "up")
             proxy.lost_share = 0.15
-            for _ in range(8):
-                await asyncio.sleep(0.25)
-                proxy.cut()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                for times in itertools.count(1):
+                    await asyncio.sleep(0.25)
+                    proxy.cut()
+                    if times >= 8 and proxy.lost:
+                        break
             proxy.lost_share = 0.0
             assert await caught_up(campaign)
             await kill_a_backend(address)

@@ -35,9 +35,9 @@ class Passwords:
             return await asyncio.to_thread(self._fits, hashed, password)
 
     def _fits(self, hashed: str | None, password: str) -> bool:
+        hasher = self._hasher()
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - comes with an extra
 
-        hasher = self._hasher()
         if self._nobody is None:
             self._nobody = hasher.hash("nobody has this password")
         try:

@@ -23,7 +23,7 @@ from noonbell.ledger.rhythms import Steps
 from noonbell.ledger.stretches import Stretch, Stretches
 from noonbell.timing import QuietHours
 
-_SKEW: Final = SECOND  # how far two clocks may be apart before runs count as overlapping
+CLOCK_SKEW: Final = SECOND  # how far two clocks may be apart before runs count as overlapping
 
 
 class Tell(Protocol):
@@ -37,11 +37,13 @@ class Account:
 
     __slots__ = (
         "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_part", "_pruned", "_spans", "_tell", "_to_at", "_troubled", "accounted", "chain",
+        "_next_span", "_part", "_pruned", "_skew", "_spans", "_tell", "_to_at", "_troubled", "accounted", "chain",
         "cursor_at", "managed_by", "name", "quiet", "quiet_since", "row", "sid", "stretches",
     )  # fmt: skip
 
-    def __init__(self, row: Mapping[str, Any], tell: Tell, from_at: int | None, to_at: int | None) -> None:
+    def __init__(
+        self, row: Mapping[str, Any], tell: Tell, from_at: int | None, to_at: int | None, clock_skew: int
+    ) -> None:
         self.row = row
         self.sid: int = row["sid"]
         self.name = row["name"] if isinstance(row["name"], str) else f"schedule {self.sid}"
@@ -52,6 +54,7 @@ class Account:
         self.quiet_since = LATEST
         self.stretches = Stretches(row, self.tell, self.cursor_at, whole=from_at is None)
         self._tell = tell
+        self._skew = clock_skew
         self._from_at = EARLIEST if from_at is None else from_at
         self._to_at = LATEST if to_at is None else to_at
         self._expected: int | None = None
@@ -183,7 +186,7 @@ class Account:
         if not is_instant(started) or not is_instant(ended):
             return
         within = stretch.to_at is None or started < stretch.to_at
-        if stretch.terms.overlap != "allow" and within and started < self._ended - _SKEW:
+        if stretch.terms.overlap != "allow" and within and started < self._ended - self._skew:
             text = (
                 f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to {iso(self._ended)}"
             )

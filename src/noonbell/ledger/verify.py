@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.ledger.account import Account
+from noonbell.ledger.account import CLOCK_SKEW, Account
 from noonbell.ledger.lifecycles import Lifecycles
 from noonbell.ledger.live_rows import KINDS, check_live, check_wake_up
 from noonbell.ledger.pruned import pruned_part
@@ -72,13 +72,21 @@ class Report(msgspec.Struct):
 
 
 async def verify_store(
-    store: Store, *, managed_by: str | None = None, from_at: int | None = None, to_at: int | None = None
+    store: Store,
+    *,
+    managed_by: str | None = None,
+    from_at: int | None = None,
+    to_at: int | None = None,
+    clock_skew: int = CLOCK_SKEW,
 ) -> Report:
-    """Verify an open store: all of it, or one owner's schedules, or the occurrences from `from_at` to `to_at`."""
-    report = await _Pass(store, managed_by, from_at, to_at).run()
+    """Verify an open store: all of it, or one owner's schedules, or the occurrences from `from_at` to `to_at`.
+
+    Runs that overlap by no more than `clock_skew` microseconds are taken for the clocks of two engines that differ.
+    """
+    report = await _Pass(store, managed_by, from_at, to_at, clock_skew=clock_skew).run()
     if report.problems:
         troubled = {problem.sid for problem in report.problems}
-        again = await _Pass(store, managed_by, from_at, to_at, troubled).run()
+        again = await _Pass(store, managed_by, from_at, to_at, troubled, clock_skew=clock_skew).run()
         still = {problem.text for problem in again.problems}
         report.problems = [problem for problem in report.problems if problem.text in still]
         report.more = min(report.more, again.more)
@@ -119,12 +127,15 @@ class _Pass:
         from_at: int | None,
         to_at: int | None,
         only: Container[int | None] | None = None,
+        *,
+        clock_skew: int = CLOCK_SKEW,
     ) -> None:
         self._store = store
         self._managed_by = managed_by
         self._from_at = from_at
         self._to_at = to_at
         self._only = only
+        self._clock_skew = clock_skew
         self._some = False  # whether the rows of others are passed over
         self._report = Report([], [])
         self._accounts: dict[int, Account] = {}
@@ -170,7 +181,9 @@ class _Pass:
             row = dict(zip(columns, values, strict=True))
             mine = self._managed_by in (None, row["managed_by"])
             if mine and (self._only is None or row["sid"] in self._only):
-                account = self._accounts[row["sid"]] = Account(row, self._tell, self._from_at, self._to_at)
+                account = self._accounts[row["sid"]] = Account(
+                    row, self._tell, self._from_at, self._to_at, self._clock_skew
+                )
                 account.quiet, account.quiet_since = self._quiet.get(row["quiet_hours_policy_id"], (None, 0))
         self._report.schedules += len(self._accounts)
         last_epochs = await self._take_epochs()

@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 from noonbell.errors import StoreUnavailableError
-from noonbell.ledger import account, verify_store
+from noonbell.ledger import verify_store
+from noonbell.ledger.account import CLOCK_SKEW
 from noonbell.ports import ScheduleStore
 from noonbell.schedules import Schedules
 from noonbell.store.postgres import PostgresStore
@@ -248,8 +248,7 @@ class Cluster:
             lease = self.setting.lease_seconds if "://" in self.setting.address else None
             findings = checker.check(self.plan, story, await read_ledger(store), lease)
             # `verify` grants a second to clocks that differ, and to a look that goes by an earlier reading of its own.
-            with mock.patch.object(account, "_SKEW", self.setting.speed * account._SKEW):
-                report = await verify_store(store)
+            report = await verify_store(store, clock_skew=self.setting.speed * CLOCK_SKEW)
         findings.other.extend(self.wrong)
         findings.other.extend(
             f"worker {worker.number} ended with status {worker.status}; see {self.setting.folder / 'log'}"
