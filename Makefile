@@ -1,5 +1,6 @@
-# The commands of this repository. Everything is installed into .venv (and .venv-bench) from the pinned versions under
-# requirements/; a stamp file in each remembers which pins it was made from, so a second call installs nothing.
+# The commands of this repository. Everything is installed into .venv (and .venv-bench, .venv-lowest, ...) from the pinned
+# versions under requirements/. A stamp file in each environment records that its pins are installed, so a second call
+# installs nothing. `make run` needs run.txt alone; the other commands add dev.txt to the same .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,10 +9,15 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
-BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.run-stamp
 STAMP := $(VENV)/.stamp
+BENCH_VENV := .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.stamp
+LOWEST_VENV := .venv-lowest
+LOWEST_STAMP := $(LOWEST_VENV)/.stamp
+MUTANTS_VENV := .venv-mutants
+MUTANTS_STAMP := $(MUTANTS_VENV)/.stamp
 
 # Tests and fault runs start hundreds of processes: each would compile everything anew where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,11 +28,18 @@ JOBS ?= 3
 # a disk after each transaction; empty means the usual place.
 TEST_FILES ?= $(shell [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 4000000 ] && echo /dev/shm)
+export PYTEST_DEBUG_TEMPROOT := $(TEST_FILES)
+PYTEST = -m pytest -n $(JOBS) --dist worksteal
 # Where `make run` keeps its database, and where it listens.
 RUN_DB ?= var/noonbell.db
 PORT ?= 8765
 # An interpreter to build the environments with; empty means: look for one.
 PYTHON ?=
+# The interpreters of `make test-pythons`, separated by spaces; empty means: look for each supported version.
+PYTHONS ?=
+# The number of busy processes of `make test-busy`, and the command that runs beside them.
+BUSY ?= 4
+BUSY_COMMAND ?= $(MAKE) test
 
 # Folders that hold Python; mypy does not take one that holds none.
 SOURCES := $(foreach dir,src tests benchmarks examples,$(if $(shell find $(dir) -name '*.py' 2>/dev/null),$(dir)))
@@ -44,48 +57,80 @@ if [ -z "$$found" ]; then \
 fi
 endef
 
-# $(1): the environment's folder, $(2): its list of pins.
-define build_venv
+# $(1): the environment's folder, $(2): its list of pins, $(3): the number of steps of the whole, $(4): its size in MB, if
+# known. Reports one line for each step. pip's own output goes to a log file, which is shown when a step fails. The lists
+# are complete, so pip has nothing to resolve.
+define install_pins
 $(find_python); \
-if ! $(1)/bin/python -c 'import pip' >/dev/null 2>&1; then \
-  echo "making $(1) with $$("$$found" --version)"; \
+log=$(1)/install.log; \
+failed() { tail -n 30 "$$log" >&2; echo "Installation failed; the whole output is in $$log" >&2; exit 1; }; \
+if $(1)/bin/python -c 'import pip' >/dev/null 2>&1; then \
+  echo "[1/$(3)] using $(1) with $$($(1)/bin/python --version)"; \
+else \
+  echo "[1/$(3)] creating $(1) with $$("$$found" --version)"; \
   rm -rf $(1); \
-  "$$found" -m venv $(1) || { echo 'python -m venv failed; Debian has it in the package python3-venv' >&2; exit 1; }; \
+  "$$found" -m venv $(1) || { echo 'python -m venv failed; on Debian, install the package python3-venv' >&2; exit 1; }; \
 fi; \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
+echo "[2/$(3)] installing $$(wc -l < $(2)) packages from $(2)$(if $(4), (about $(4) MB))"; \
+$(1)/bin/python -m pip install --disable-pip-version-check --no-deps -r $(2) >"$$log" 2>&1 || failed
 endef
 
-.PHONY: help setup run test lint format types imports check bench bench-cron bench-engine bench-schedules bench-http \
-  bench-delivery bench-serve bench-web bench-cluster bench-scale faults faults-cluster lock clean
+# $(1): the environment's folder, $(2): its list of pins, $(3): its size in MB.
+define build_venv
+$(call install_pins,$(1),$(2),3,$(3)); \
+echo "[3/3] installing noonbell from this folder"; \
+$(1)/bin/python -m pip install --disable-pip-version-check --no-index --no-deps --no-build-isolation -e . \
+  >>"$$log" 2>&1 || failed
+endef
+
+.PHONY: help setup run test test-full test-pythons test-lowest test-busy test-mutants draw-mutants lint format types \
+  imports check bench bench-cron bench-engine bench-schedules bench-http bench-delivery bench-serve bench-web \
+  bench-cluster bench-scale faults faults-cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP) ## Make .venv from the pinned versions (nothing to do the second time)
+setup: $(STAMP) ## Create .venv with everything that development needs (nothing to do the second time)
 
-run: $(STAMP) ## Start the service with demo schedules, on an embedded database in var/
+run: $(RUN_STAMP) ## Start the service with demo schedules, on an embedded database in var/
 	@mkdir -p $(dir $(RUN_DB))
 	@exec $(BIN)/noonbell serve --demo --store sqlite:///$(RUN_DB) --port $(PORT)
 
-test: check ## The whole gate: check, then the fast tests
-	PYTEST_DEBUG_TEMPROOT=$(TEST_FILES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
-	  -o tmp_path_retention_policy=failed tests
+test: check ## Check, then run the tests, except those marked exhaustive
+	$(BIN)/python $(PYTEST) tests
 
-check: lint types imports ## Lint, types and import contracts
+test-full: check ## Check, then run all tests, including those marked exhaustive
+	$(BIN)/python $(PYTEST) -m "" tests
+
+test-pythons: ## Run the tests on every supported Python that is installed (or on PYTHONS="...")
+	@$(find_python); "$$found" -m tests.pythons --make '$(MAKE)' --jobs $(JOBS) $(PYTHONS)
+
+test-lowest: $(LOWEST_STAMP) ## Run the tests with every direct dependency at its declared minimum
+	$(LOWEST_VENV)/bin/python $(PYTEST) tests
+
+test-busy: $(STAMP) ## Run the tests while BUSY=4 processes keep the processors busy
+	$(BIN)/python -m tests.busy --processes $(BUSY) -- $(BUSY_COMMAND)
+
+test-mutants: $(STAMP) ## Run the tests against the recorded mutants of the source
+	$(BIN)/python -m tests.mutants.run
+
+draw-mutants: $(MUTANTS_STAMP) ## Draw a new mutant for each that no longer applies
+	$(MUTANTS_VENV)/bin/python -m tests.mutants.draw
+
+check: lint types imports ## Lint, types and import rules
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: $(STAMP) ## Let ruff rewrite what it can mend
+format: $(STAMP) ## Let ruff fix and reformat what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy $(SOURCES)
 
-imports: $(STAMP) ## The import contracts between the layers
+imports: $(STAMP) ## The import rules between the layers
 	$(BIN)/lint-imports
 
 bench: bench-cron bench-engine bench-schedules bench-http bench-delivery bench-serve bench-web ## All benchmarks
@@ -118,7 +163,8 @@ bench-cluster: $(STAMP) ## One, two and three instances on PostgreSQL, with and 
 bench-scale: $(STAMP) ## Bytes of a schedule, of a fire and of a member of the timeline, for docs/scale.md
 	$(BIN)/python -m benchmarks.bench_scale
 
-faults: $(STAMP) ## The long runs: every zone, the fuzz, the simulation, random histories, real crashes, clusters
+faults: $(STAMP) ## The long runs: exhaustive tests, every zone, fuzzing, simulation, histories, crashes, clusters
+	$(BIN)/python $(PYTEST) -m exhaustive tests
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000
@@ -142,26 +188,52 @@ faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pause
 	$(BIN)/python -m tests.faults.cluster.upgrades
 	$(BIN)/python -m tests.faults.cluster.poison
 
-lock: ## Renew the pins in requirements/*.txt from requirements/*.in (needs the network)
+# dev is resolved first: the other lists take its versions. $(1): the list, $(2): the options and requirements of pip.
+define lock_list
+echo "resolving requirements/$(1).txt"; \
+"$$found" -m venv "$$scratch/$(1)"; \
+"$$scratch/$(1)/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: $(2); \
+"$$scratch/$(1)/bin/python" -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==' > "$$scratch/$(1).txt"; \
+mv "$$scratch/$(1).txt" requirements/$(1).txt
+endef
+
+lock: ## Renew the pins in requirements/*.txt (needs the network)
 	@$(find_python); \
 	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
-	for list in dev bench; do \
-	  "$$found" -m venv "$$scratch/$$list"; \
-	  "$$scratch/$$list/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements/$$list.in; \
-	  "$$scratch/$$list/bin/python" -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==' \
-	    > "$$scratch/$$list.txt"; \
-	  mv "$$scratch/$$list.txt" requirements/$$list.txt; \
-	  echo "requirements/$$list.txt: $$(wc -l < requirements/$$list.txt) pins"; \
-	done
+	$(call lock_list,dev,-r requirements/dev.in); \
+	$(call lock_list,run,-r requirements/run.in -c requirements/dev.txt); \
+	$(call lock_list,bench,-r requirements/bench.in -c requirements/dev.txt); \
+	"$$found" requirements/lowest.py > "$$scratch/lowest.in"; \
+	$(call lock_list,lowest,-r "$$scratch/lowest.in"); \
+	wc -l requirements/*.txt
 
 clean: ## Remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): requirements/dev.txt pyproject.toml
-	@$(call build_venv,$(VENV),requirements/dev.txt)
+$(RUN_STAMP): requirements/run.txt pyproject.toml
+	@$(call build_venv,$(VENV),requirements/run.txt,130)
 	@touch $@
 
+# dev.txt contains run.txt, so the environment for development is ready for `make run` as well.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(call build_venv,$(VENV),requirements/dev.txt,570)
+	@touch $(RUN_STAMP) $@
+
 $(BENCH_STAMP): requirements/bench.txt pyproject.toml
-	@$(call build_venv,$(BENCH_VENV),requirements/bench.txt)
+	@$(call build_venv,$(BENCH_VENV),requirements/bench.txt,580)
+	@touch $@
+
+$(LOWEST_STAMP): requirements/lowest.txt pyproject.toml
+	@$(call build_venv,$(LOWEST_VENV),requirements/lowest.txt,470)
+	@touch $@
+
+# The tool that draws the mutants reads the source; it does not import the package.
+$(MUTANTS_STAMP): requirements/mutants.txt
+	@$(call install_pins,$(MUTANTS_VENV),requirements/mutants.txt,2)
+	@touch $@
+
+# The environments of `make test-pythons`: .venv-3.12/.stamp and so on, with PYTHON=... for the interpreter.
+.venv-3.%/.stamp: requirements/dev.txt pyproject.toml
+	@$(call build_venv,.venv-3.$*,requirements/dev.txt,570)
 	@touch $@

@@ -8,11 +8,17 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import noonbell
+from tests.busy import busy_processes
+from tests.busy import run as run_busy
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "noonbell"
@@ -23,7 +29,11 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if path.name not in {"runner.py", "vloop.py"}
 )
-TARGETS = "help setup run test lint types imports check bench bench-cron bench-engine faults clean".split()
+TARGETS = (
+    "help setup run test test-full test-pythons test-lowest test-busy test-mutants draw-mutants lint types imports "
+    "check bench bench-cron bench-engine faults lock clean"
+).split()
+LISTS = ["run", "dev", "bench", "lowest"]
 PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+]+")
 
 
@@ -39,13 +49,21 @@ def pins(name: str) -> dict[str, str]:
 
 def wanted(name: str) -> set[str]:
     lines = (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8").splitlines()
-    return {canonical(re.split(r"[<>=!~]", line)[0]) for line in lines if line and not line.startswith(("#", "-r"))}
+    included = [line.removeprefix("-r ").removesuffix(".in") for line in lines if line.startswith("-r ")]
+    own = {canonical(re.split(r"[<>=!~]", line)[0]) for line in lines if line and not line.startswith(("#", "-r"))}
+    return own.union(*map(wanted, included))
+
+
+def requirements(lines: list[str]) -> dict[str, str]:
+    """The bounds of each requirement in pyproject.toml by canonical name, without references to Noonbell's extras."""
+    found = [re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?([^;]*)(?:;.*)?", line) for line in lines]
+    return {canonical(match[1]): match[2].strip() for match in found if match and match[1] != "noonbell"}
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["dev", "bench"])
+@pytest.mark.parametrize("name", LISTS)
 def test_pins_are_a_name_and_a_version_and_nothing_else(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     assert lines
@@ -53,20 +71,64 @@ def test_pins_are_a_name_and_a_version_and_nothing_else(name: str) -> None:
     assert "noonbell" not in pins(name)
 
 
-@pytest.mark.parametrize("name", ["dev", "bench"])
+@pytest.mark.parametrize("name", ["run", "dev", "bench"])
 def test_what_is_asked_for_is_pinned(name: str) -> None:
     assert wanted(name) <= pins(name).keys()
 
 
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
 def test_what_the_package_needs_is_pinned() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {canonical(re.split(r"[<>=!~ \[;]", line)[0]) for line in project["dependencies"]}
+    needed = requirements(project()["dependencies"])
     assert needed
-    assert needed <= pins("dev").keys()
+    assert needed.keys() <= pins("dev").keys()
 
 
-def test_benchmarks_run_on_the_versions_that_the_tests_ran_on() -> None:
-    assert pins("dev").items() <= pins("bench").items()
+def test_make_run_installs_the_package_with_the_server_and_nothing_else() -> None:
+    extras = project()["optional-dependencies"]
+    needed = requirements([*project()["dependencies"], *extras["server"], *extras["uvloop"]])
+    assert wanted("run") == needed.keys() | {"editables", "hatchling"}
+    assert {"asyncpg", "celery", "redis", "pytest", "mypy"}.isdisjoint(pins("run"))
+
+
+def test_lists_share_the_versions_of_the_development_list() -> None:
+    assert pins("run").items() <= pins("dev").items() <= pins("bench").items()
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_lists_contain_the_dependencies_of_their_entries(name: str) -> None:
+    # make installs them without dependencies, so a gap would show only when something is imported
+    pinned = pins(name)
+    installed = {canonical(found.name): found.version for found in metadata.distributions()}
+    missing = {}
+    for distribution in pinned.keys() & installed.keys():  # the environment of the lowest versions has a part of them
+        if installed[distribution] != pinned[distribution]:
+            continue
+        for line in metadata.requires(distribution) or []:
+            needed = Requirement(line)
+            if (needed.marker is None or needed.marker.evaluate()) and canonical(needed.name) not in pinned:
+                missing[distribution] = line
+    assert missing == {}
+
+
+def test_every_dependency_declares_a_minimum_that_the_lowest_list_has() -> None:
+    extras = project()["optional-dependencies"].values()
+    bounds = requirements([*project()["dependencies"], *(line for extra in extras for line in extra)])
+    lowest = pins("lowest")
+    floors = {name: Version(bound.partition(">=")[2].partition(",")[0]) for name, bound in bounds.items()}
+    assert {name: Version(lowest[name]) for name in floors} == floors
+
+
+def test_the_supported_pythons_are_those_of_the_workflow() -> None:
+    supported = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(project()["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    matrix = re.search(r"python: \[(.*)\]", workflow)
+    assert matrix is not None
+    assert re.findall(r"3\.\d+", matrix[1]) == supported
+    assert project()["requires-python"] == f">={supported[0]}"
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -93,6 +155,23 @@ def test_continuous_integration_runs_the_same_gate() -> None:
     assert os.access(script, os.X_OK)
     commands = [line for line in script.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert commands[-1] == "exec make test"
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143)])
+def test_busy_returns_the_status_of_its_command_and_leaves_no_process(command: str, status: int) -> None:
+    with busy_processes(1) as started:
+        assert run_busy(["sh", "-c", command], processes=1) == status
+        os.kill(started[0], 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
+
+
+def test_hooks_and_workflows_call_targets_that_exist() -> None:
+    files = [ROOT / ".pre-commit-config.yaml", *(ROOT / ".github").rglob("*.yml")]
+    called = {name for path in files for name in re.findall(r"\bmake ([a-z-]+)", path.read_text(encoding="utf-8"))}
+    known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert "faults" in called
+    assert called <= {*known}
 
 
 def test_the_module_is_the_same_program_as_the_console_script() -> None:

@@ -53,6 +53,7 @@ def test_typos(text: str, word: str, suggestion: str) -> None:
     [
         ("every day at 25:00", "25:00", "every day at 23:00"),
         ("every day at 24:00", "24:00", "every day at 0:00"),
+        ("once on 2027-11-01T24:00Z", "2027-11-01T24:00Z", None),
         ("every day at 9:75", "9:75", "every day at 9:59"),
         ("every day at 13pm", "13pm", "every day at 13:00"),
         ("every day at 9.30am", "9.30", "every day at 9:30am"),

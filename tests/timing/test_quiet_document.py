@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,6 +24,16 @@ WHOLE: dict[str, Any] = {
     "valid_from": "2026-01-01",
     "valid_to": "2027-12-31",
 }
+
+
+def reason_of(call: Callable[[], object]) -> str:
+    """The interpreter's own reason, whose words differ between the versions of Python."""
+    with pytest.raises(ValueError, match=r"must be in|out of range") as raised:
+        call()
+    return str(raised.value)
+
+
+_NO_SUCH_DAY = reason_of(lambda: date(2026, 2, 30))
 
 
 def test_a_document_says_what_the_windows_say() -> None:
@@ -69,8 +80,8 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
 @pytest.mark.parametrize(
     ("window", "field", "value", "reason"),
     [
-        (NIGHT | {"from": "25:00"}, "from", "25:00", "is no time of day: hour must be in 0..23"),
-        (NIGHT | {"from": "24:00"}, "from", "24:00", "is no time of day: hour must be in 0..23"),
+        (NIGHT | {"from": "25:00"}, "from", "25:00", f"is no time of day: {reason_of(lambda: time(25))}"),
+        (NIGHT | {"from": "24:00"}, "from", "24:00", f"is no time of day: {reason_of(lambda: time(24))}"),
         (NIGHT | {"from": "9:00"}, "from", "9:00", _CLOCK),
         (NIGHT | {"to": "10pm"}, "to", "10pm", _CLOCK),
         (NIGHT | {"to": 600}, "to", 600, _CLOCK),
@@ -86,7 +97,7 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
         (without("weekdays"), "weekdays", [], "must name a day, where dates name none"),
         (NIGHT | {"dates": ["2026-12-25", "25.12.2026"]}, "dates[1]", "25.12.2026", _DAY),
         (NIGHT | {"dates": ["20261225"]}, "dates[0]", "20261225", _DAY),
-        (NIGHT | {"dates": ["2026-02-30"]}, "dates[0]", "2026-02-30", "is no date: day is out of range for month"),
+        (NIGHT | {"dates": ["2026-02-30"]}, "dates[0]", "2026-02-30", f"is no date: {_NO_SUCH_DAY}"),
         (NIGHT | {"valid_from": "soon"}, "valid_from", "soon", _DAY),
         (
             NIGHT | {"valid_from": "2026-02-01", "valid_to": "2026-01-01"},

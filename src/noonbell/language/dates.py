@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime
 from typing import Final, NoReturn
 
@@ -334,6 +335,8 @@ def _written_date(cursor: Cursor, phrase: Phrase) -> None:
     try:
         if token.kind == "date":
             phrase.moment = Moment(place, day=date.fromisoformat(token.text))
+        elif re.match(r"[0-9-]+[T ]24", token.text.upper()):
+            raise ValueError("hour must be in 0..23")  # Python 3.14 reads it as the next day's midnight
         else:
             phrase.moment = Moment(place, instant=datetime.fromisoformat(token.text.upper()))
     except ValueError as error:

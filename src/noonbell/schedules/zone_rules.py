@@ -25,7 +25,7 @@ import zlib
 import zoneinfo
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.abc import Traversable
+from importlib.resources.abc import Traversable
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple

@@ -84,6 +84,8 @@ def _refuse_other_forms(text: str, typed: str) -> None:
         raise OneShotInvalidError(text, "has a zone in brackets; the zone is a field of the schedule")
     if not re.match(r"[0-9W-]+[T ][0-9]", typed):
         raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}")
+    if re.match(r"[0-9W-]+[T ]24", typed):  # Python 3.14 reads it as the next day's midnight, older ones refuse it
+        raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}: hour must be in 0..23")
     if re.search(r"[.,][0-9]{7}", typed):
         raise OneShotInvalidError(text, "is finer than a microsecond")
 
