@@ -79,6 +79,8 @@ _SHAPE = """
         FROM pg_trigger JOIN inside ON inside.oid = tgrelid
         UNION ALL SELECT concat_ws(' ', proname, md5(prosrc)) FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
         UNION ALL SELECT concat_ws(' ', version, name) FROM {schema}.noonbell_migrations
+        UNION ALL SELECT DISTINCT concat_ws(' ', relname, 'has statistics')
+        FROM pg_statistic JOIN inside ON inside.oid = starelid
     ) AS parts
 """
 
