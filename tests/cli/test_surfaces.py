@@ -102,8 +102,10 @@ def completed(at: At, *words: str) -> list[str]:
         "COMP_WORDS": " ".join(["noonbell", *words]),
         "COMP_CWORD": str(len(words)),
     }
+    # the program as it is, but for the two seconds after which it gives up: a slow machine may need more
+    script = f"from noonbell.cli import completing, main\ncompleting._SECONDS = {PATIENCE_SECONDS}\nmain()"
     found = subprocess.run(
-        [sys.executable, "-m", "noonbell"],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

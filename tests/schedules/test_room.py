@@ -141,9 +141,13 @@ async def test_the_loop_has_only_so_many_runs_in_hand(tmp_path: Path, monkeypatc
         under_way -= 1
 
     store = SqliteStore(tmp_path / "room.db")
-    async with Schedules(store, callbacks={"work": work}) as schedules:
+    clock = ShiftedClock()
+    async with Schedules(
+        store, clock=clock, callbacks={"work": work}, longest_wait=timedelta(milliseconds=100)
+    ) as schedules:
         await create(schedules, "work", 10)
         await schedules.start()
+        clock.shift_seconds += 3601
 
         async def full() -> bool:
             return under_way == 3
