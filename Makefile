@@ -22,8 +22,8 @@ MUTANTS_STAMP := $(MUTANTS_VENV)/.stamp
 # Tests and fault runs start hundreds of processes: each would compile everything anew where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many processes pytest may use.
-JOBS ?= 3
+# How many processes pytest may use: more than two processors, since tests of real servers and processes wait a lot.
+JOBS ?= 5
 # Where the tests keep their files: in memory, if there are 4 GB and programs may run from there, since SQLite waits for
 # a disk after each transaction; empty means the usual place.
 TEST_FILES ?= $(shell [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \

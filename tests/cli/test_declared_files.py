@@ -71,6 +71,9 @@ def schedules_of(db: str) -> dict[str, str]:
 
 def audit_of(db: str) -> list[tuple[str, str]]:
     async def ask() -> list[tuple[str, str]]:
+        async def work(call: Call) -> None:
+            called.put_nowait(call.name)
+
         async with Schedules(db) as schedules:
             return [(one.event, one.actor) for one in (await schedules.audit()).items]
 
@@ -249,7 +252,7 @@ def test_an_engine_in_another_process_takes_up_what_was_applied(tmp_path: Path, 
     async def live() -> str:
         called: asyncio.Queue[str] = asyncio.Queue()
         engine = Schedules(
-            db, callbacks={"work": lambda call: called.put_nowait(call.name)}, longest_wait=timedelta(seconds=0.2)
+            db, callbacks={"work": work}, longest_wait=timedelta(seconds=0.2)
         )
         async with engine:
             await engine.start()

@@ -80,7 +80,7 @@ class PatientPostgres(PostgresStore):
     """A handle whose verbs a PatientClock waits for. A handle that was killed is dead at once, not after its lease."""
 
     def __init__(self, dsn: str, dead: set[str]) -> None:
-        super().__init__(dsn, pool_size=4, lease_ttl=3 * 3600.0)
+        super().__init__(dsn, pool_size=2, lease_ttl=3 * 3600.0)
         self._dead = dead
         # These tests talk to the server directly. Statements that are prepared once take half the round trips, and no
         # planning; tests/store has those on connections without a cache, and behind a transaction pooler.

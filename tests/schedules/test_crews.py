@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -56,7 +57,8 @@ class CrewOfChance:
 
     async def join(self) -> Schedules:
         number, store = next(self._numbers), MemoryStore(self._data)
-        made = Schedules(store, clock=self.clock, callbacks={"work": lambda call: self._work(number, call)})
+        # a coroutine function: a plain one would begin in a thread, whenever that comes to run
+        made = Schedules(store, clock=self.clock, callbacks={"work": partial(self._work, number)})
         self._crew[number] = (store, made)
         await made.open()
         await made.start()

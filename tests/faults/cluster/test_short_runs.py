@@ -1,16 +1,19 @@
-"""Each of the cluster's fault runs, so short that it fits among the tests; `make faults` has the long ones.
+"""Each of the cluster's fault runs in a short form; `make faults` has the long ones.
 
-They go on at the same time, since most of them mostly wait, each with a database of its own. What is asserted is what
-the runs themselves hold, and that what they are about has happened.
+The gate runs those in which processes and servers die; `make test-full` runs all. They go on at the same time, since
+most of them mostly wait, each with a database of its own. What is asserted is what the runs themselves hold, and that
+what they are about has happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.crash.schedules_judge import MOST_CRASHES
 from tests.faults.cluster import (
@@ -61,29 +64,37 @@ async def upgraded(place: Grounds) -> Outcome:
         return await upgrades.rolled(place, nursery, "postgres", "new dies", 3.0, workers=CREW)
 
 
-async def all_of_them(folder: Path) -> dict[str, Outcome]:
+async def outcomes_of(folder: Path, *names: str) -> dict[str, Outcome]:
+    """Run these at the same time, each on a database of its own."""
     leap = partial(clock_steps.step_once, by=clock_steps.DAY, whose="all", undone=True)
     async with grounds(folder) as place:
-        runs: dict[str, Awaitable[Outcome]] = {
-            "kills, sqlite": driven(place, "sqlite", partial(kills.kill_at_random, kills=3)),
-            "kills, redis": driven(place, "redis", partial(kills.kill_at_random, kills=3)),
-            "pauses": driven(place, "postgres", partial(pauses.pause_at_random, pauses=1)),
-            "long jobs": driven(place, "postgres", partial(long_jobs.work_long, jobs=4, leases=3)),
-            "terms": driven(place, "postgres", partial(terms.dismiss_at_random, terms=2)),
-            "clock steps": driven(place, "postgres", leap, speed=clock_steps.SPEED),
-            "poison": poisoned(place),
-            "connections": troubled(place),
-            "restarts": restarted(folder / "restarts"),
-            "timeline": timeline_faults.with_a_server(place, 2, workers=CREW),
-            "upgrades": upgraded(place),
+        runs: dict[str, Callable[[], Awaitable[Outcome]]] = {
+            "kills, sqlite": lambda: driven(place, "sqlite", partial(kills.kill_at_random, kills=3)),
+            "kills, redis": lambda: driven(place, "redis", partial(kills.kill_at_random, kills=3)),
+            "pauses": lambda: driven(place, "postgres", partial(pauses.pause_at_random, pauses=1)),
+            "long jobs": lambda: driven(place, "postgres", partial(long_jobs.work_long, jobs=4, leases=3)),
+            "terms": lambda: driven(place, "postgres", partial(terms.dismiss_at_random, terms=2)),
+            "clock steps": lambda: driven(place, "postgres", leap, speed=clock_steps.SPEED),
+            "poison": lambda: poisoned(place),
+            "connections": lambda: troubled(place),
+            "restarts": lambda: restarted(folder / "restarts"),
+            "timeline": lambda: timeline_faults.with_a_server(place, 2, workers=CREW),
+            "upgrades": lambda: upgraded(place),
         }
-        return dict(zip(runs, await asyncio.gather(*runs.values()), strict=True))
-
-
-async def test_nothing_is_lost_or_unexplained_in_short_runs(tmp_path: Path) -> None:
-    outcomes = await all_of_them(tmp_path)
+        chosen = names or tuple(runs)
+        outcomes = dict(zip(chosen, await asyncio.gather(*(runs[name]() for name in chosen)), strict=True))
     assert {name: outcome.findings.wrong for name, outcome in outcomes.items()} == {name: [] for name in outcomes}
     assert [name for name, outcome in outcomes.items() if not outcome.trials or not outcome.findings.starts] == []
+    return outcomes
+
+
+async def test_nothing_is_lost_or_unexplained_after_kills_and_restarts(tmp_path: Path) -> None:
+    await outcomes_of(tmp_path, "kills, sqlite", "kills, redis", "restarts")
+
+
+@pytest.mark.exhaustive
+async def test_nothing_is_lost_or_unexplained_in_short_runs(tmp_path: Path) -> None:
+    outcomes = await outcomes_of(tmp_path)
     assert outcomes["poison"].findings.interrupted >= MOST_CRASHES
     assert outcomes["long jobs"].findings.repeated == 0
     assert outcomes["poison"].findings.given_up == 1
