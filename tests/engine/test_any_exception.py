@@ -1,4 +1,4 @@
-"""Whatever an action raises ends its run as failed, in every face; only a program that embeds the engine can be stopped."""
+"""Whatever an action raises ends its run as failed, in every face. A KeyboardInterrupt stops an embedding program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def raising(error: BaseException, kind: str) -> Callable[..., Awaitable[None] | 
     def plain(*_: Call) -> None:
         raise error
 
-    return {"coroutine": coroutine, "plain": plain, "wrapped": lambda *given: coroutine(*given)}[kind]
+    return {"coroutine": coroutine, "plain": plain, "wrapped": lambda *_: coroutine()}[kind]
 
 
 @pytest.fixture(autouse=True)

@@ -506,7 +506,7 @@ class Engine(Generic[W]):
             self._coroutines.discard(asyncio.current_task())
             self._take_back(job.start)
             return
-        except BaseException as raised:  # noqa: BLE001 - whatever an action raises ends its run as failed
+        except BaseException as raised:  # whatever an action raises ends its run as failed
             if isinstance(raised, GeneratorExit) and not _in_loop():
                 raise  # the loop is gone and the coroutine is being closed: nothing can be recorded
             error = raised
