@@ -278,8 +278,8 @@ class PeriodicScheduler:
     async def run_now(self, name: str) -> bool:
         """Run a task at once and wait for it; False, without waiting, where a run of it is under way.
 
-        An Exception that the task raises is raised here; SystemExit and the like is the cause of a NoonbellError. Such a
-        run is not retried, and the task's occurrences and its pending retry stay as they are.
+        An Exception that the task raises is raised here; SystemExit and the like as the cause of a NoonbellError. Such
+        a run is not retried, and the task's occurrences and its pending retry stay as they are.
         """
         entry, engine = self._tasks.scheduled.get(name), self._engine
         if entry is None or engine is None:
