@@ -25,7 +25,7 @@ from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.config import Settings, is_loopback
-from noonbell.engine import clock_for
+from noonbell.engine import clock_for, contain_interrupts
 from noonbell.errors import NoonbellError, SettingsInvalidError, describe_error
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
@@ -109,6 +109,7 @@ class Service:
 
     async def start(self) -> None:
         """Open the store, run the lane and the tasks of the application. What fails here leaves nothing open."""
+        contain_interrupts()
         await self.open()
         try:
             if self._registrations is not None:

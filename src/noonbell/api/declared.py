@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import Depends, Request
 
 from noonbell.api.deps import Serving
-from noonbell.api.written import DECLARED
-from noonbell.core.records import DEFAULT_TEAM
+from noonbell.core.records import DECLARED_OWNERS, DEFAULT_TEAM
 from noonbell.ledger.reading import rows
 from noonbell.ports import Clock, Store
 
@@ -49,7 +48,7 @@ class DeclaredTasks:
         owners: dict[str, None] = {}
         async for page in rows(self._store, "lifecycle"):
             for _, managed_by, *_ in page:
-                if isinstance(managed_by, str) and managed_by.startswith(DECLARED):
+                if isinstance(managed_by, str) and managed_by.startswith(DECLARED_OWNERS):
                     owners[managed_by] = None
         return list(owners)
 

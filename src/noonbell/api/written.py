@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.problems import ProblemError
+from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse
 from noonbell.errors import CronError, NoonbellError, ScheduleInvalidError
 from noonbell.language import describe, describe_instant, describe_interval
@@ -20,8 +21,6 @@ from noonbell.language import parse as read_english
 from noonbell.ledger.reading import moment
 from noonbell.schedules import Schedule
 from noonbell.timing import parse_one_shot
-
-DECLARED: Final = ("scheduler:", "periodic:")
 
 
 class Meant(NamedTuple):
@@ -65,7 +64,7 @@ def read_text(text: str, now: int, timezone: str | None) -> Meant:
 def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleTold:
     told = ScheduleTold.model_validate(schedule)
     told.description = described(schedule.type, schedule.spec, schedule.timezone)
-    told.editable = not schedule.managed_by.startswith(DECLARED)
+    told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
     if understood is not None:
         told.understood = understood
     return told

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from noonbell.cli.complaints import printable
 from noonbell.cli.tables import ago, clock, console, print_facts, print_table, seconds_text, state_cell
+from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse
 from noonbell.errors import NoonbellError
 from noonbell.language import describe, describe_instant, describe_interval
@@ -22,8 +23,6 @@ from noonbell.schedules.history import Run
 from noonbell.schedules.records import Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
 from noonbell.timing import parse_one_shot
-
-DECLARED = ("scheduler:", "periodic:")
 
 
 def described(schedule: Schedule) -> str:
@@ -44,7 +43,7 @@ def schedule_data(schedule: Schedule) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(schedule)
     data["lane"] = schedule.lane or None
     data["description"] = described(schedule)
-    data["editable"] = not schedule.managed_by.startswith(DECLARED)
+    data["editable"] = not schedule.managed_by.startswith(DECLARED_OWNERS)
     return data
 
 

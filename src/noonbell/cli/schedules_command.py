@@ -17,7 +17,6 @@ from noonbell.cli.finding import find_schedule
 from noonbell.cli.following import until_ended
 from noonbell.cli.place import Place, placed, team_option
 from noonbell.cli.schedule_views import (
-    DECLARED,
     dumped,
     print_coming,
     print_run,
@@ -28,6 +27,7 @@ from noonbell.cli.schedule_views import (
     statistics_data,
 )
 from noonbell.cli.tables import clock
+from noonbell.core.records import DECLARED_OWNERS
 from noonbell.language.preview import coming
 from noonbell.schedules.records import Page, Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
@@ -121,7 +121,7 @@ def show(*, schedule: str, count: int, place: Place) -> None:
 
     async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], Statistics | None]:
         found = await find_schedule(backend.schedules, schedule)
-        if found.managed_by.startswith(DECLARED):
+        if found.managed_by.startswith(DECLARED_OWNERS):
             return found, (), None
         comes = await backend.schedules.preview(found.schedule_id, count) if found.enabled and count else ()
         return found, comes, await backend.schedules.statistics(found.schedule_id, last=_COUNTED)
@@ -318,7 +318,7 @@ def trigger(*, schedule: str, wait: bool, place: Place) -> None:
 
 
 def _editable(found: Schedule, place: Place) -> Schedule:
-    if found.managed_by.startswith(DECLARED):
+    if found.managed_by.startswith(DECLARED_OWNERS):
         kind, _, owner = found.managed_by.partition(":")
         told = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
         raise place.complaint(told, {"field": "managed_by", "value": found.managed_by})

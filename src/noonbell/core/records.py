@@ -16,6 +16,9 @@ DEFAULT_TEAM: Final = "default"
 # The wake-up of a run that is to start at the next look, whatever the clock says by then: it may be set back.
 AT_ONCE: Final = 0
 
+# Owners of declared tasks: `noonbell.Scheduler` and `noonbell.periodic`. A durable schedule never has one of these.
+DECLARED_OWNERS: Final = ("scheduler:", "periodic:")
+
 # A durable schedule's run that was executing so many times when its engine died is not started again.
 MOST_CRASHES: Final = 3
 

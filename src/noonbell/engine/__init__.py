@@ -3,5 +3,6 @@
 from noonbell.engine.clock import SystemClock, clock_for
 from noonbell.engine.declared import DeclaredWork, Observer, Task
 from noonbell.engine.engine import Engine
+from noonbell.engine.interrupts import contain_interrupts
 
-__all__ = ["DeclaredWork", "Engine", "Observer", "SystemClock", "Task", "clock_for"]
+__all__ = ["DeclaredWork", "Engine", "Observer", "SystemClock", "Task", "clock_for", "contain_interrupts"]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from noonbell.actions.results import Finished
@@ -31,6 +31,7 @@ from noonbell.core.detail import unpack
 from noonbell.core.policies import GRACE_US
 from noonbell.core.records import AT_ONCE, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
+from noonbell.engine.interrupts import interrupt_after, stops_program
 from noonbell.engine.settling import Settler
 from noonbell.engine.threads import ThreadSlots
 from noonbell.engine.work import NEVER, Job, Room, Work
@@ -276,8 +277,11 @@ class Engine(Generic[W]):
         for settlement in stale[:_MOST_NAMED]:
             job = self._running.get(settlement.start.sid)
             named.append((settlement.start, f"with sid {settlement.start.sid}" if job is None else f'"{job.name}"'))
-        telling = self._tell_stale(named, len(stale) - len(named))
-        task = asyncio.get_running_loop().create_task(telling, name="noonbell-stale")
+        self._in_background(self._tell_stale(named, len(stale) - len(named)), "noonbell-stale")
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a task that `stop` waits for."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -502,10 +506,14 @@ class Engine(Generic[W]):
             self._coroutines.discard(asyncio.current_task())
             self._take_back(job.start)
             return
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - whatever an action raises is its failure, not ours
+        except BaseException as raised:  # whatever an action raises ends its run as failed
+            if isinstance(raised, GeneratorExit) and not _in_loop():
+                raise  # the loop is gone and the coroutine is being closed: nothing can be recorded
             error = raised
         self._coroutines.discard(asyncio.current_task())
         self._end(job, result, error)
+        if stops_program(error):
+            self._in_background(interrupt_after(self.recorded(job.start.sid)), "noonbell-interrupt")
 
     def _take_back(self, start: Start) -> None:
         """Hand back a run whose action waited and was never called, together with all others that end so now."""
@@ -577,6 +585,14 @@ def _detail_of(error: BaseException) -> bytes | None:
         except ValueError:
             return None
     return detail
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _as_start(live: LiveRun) -> Start:

@@ -12,10 +12,18 @@ import inspect
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+async def _awaited(coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
+    """Return a coroutine's result and error; a SystemExit that left its task would end the event loop."""
+    try:
+        return await coroutine, None
+    except BaseException as raised:  # noqa: BLE001 - it is the failure of the run
+        return None, raised
 
 
 class ThreadSlots(Generic[T]):
@@ -79,7 +87,7 @@ class ThreadSlots(Generic[T]):
             try:
                 result = function()
                 if inspect.iscoroutine(result):  # a plain callable that wraps an async one
-                    result = asyncio.run_coroutine_threadsafe(result, self._loop).result()
+                    result, error = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
             except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the end belongs to the run
                 error = raised
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more

@@ -13,6 +13,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
+from noonbell.core.records import DECLARED_OWNERS
 from noonbell.errors import NoonbellError, TaskNotFoundError
 from noonbell.ledger.case import Answer, Case, zone_of_task
 from noonbell.ledger.durable_case import DurableCase
@@ -22,7 +23,6 @@ from noonbell.ports import LEDGER_TABLES, Store
 __all__ = ["Answer", "explain", "find_task", "why", "why_schedule", "zone_of_task"]
 
 _MOST_NAMES: Final = 200_000
-_DECLARED: Final = ("scheduler:", "periodic:")
 
 
 async def why(
@@ -44,7 +44,7 @@ async def why_schedule(store: Store, sid: int, at: datetime | None = None, *, no
 
 async def explain(store: Store, lives: list[Mapping[str, Any]], at: datetime | None, *, now: int) -> Answer:
     """The answer about a task whose rows are known."""
-    declared = str(lives[-1]["managed_by"]).startswith(_DECLARED)
+    declared = str(lives[-1]["managed_by"]).startswith(DECLARED_OWNERS)
     case = await (Case if declared else DurableCase).build(store, lives, now)
     if at is None:
         return await case.latest()
@@ -64,7 +64,7 @@ async def find_task(store: Store, task: str, managed_by: str | None = None) -> l
         for row in page:
             if managed_by not in (None, row[owner_at]):
                 continue
-            durable = durable or not str(row[owner_at]).startswith(_DECLARED)
+            durable = durable or not str(row[owner_at]).startswith(DECLARED_OWNERS)
             if task in (row[name_at], row[id_at]):
                 found.append(dict(zip(columns, row, strict=True)))
             elif not found and isinstance(row[name_at], str) and len(names) < _MOST_NAMES:
@@ -75,6 +75,6 @@ async def find_task(store: Store, task: str, managed_by: str | None = None) -> l
     owners = list(dict.fromkeys(row["managed_by"] for row in found))
     if len(owners) > 1:
         listed = " and ".join(map(str, owners))
-        what = "Tasks" if all(str(owner).startswith(_DECLARED) for owner in owners) else "Tasks or schedules"
+        what = "Tasks" if all(str(owner).startswith(DECLARED_OWNERS) for owner in owners) else "Tasks or schedules"
         raise NoonbellError(f'{what} named "{task}" belong to {listed}; say which one is meant', owners=owners)
     return found

@@ -41,6 +41,7 @@ from noonbell.errors import (
     ScheduleInvalidNameError,
     StoreError,
     TaskNotFoundError,
+    describe_error,
 )
 from noonbell.periodic.capabilities import Capabilities
 from noonbell.periodic.observing import AskedRun, PeriodicObserver
@@ -277,8 +278,8 @@ class PeriodicScheduler:
     async def run_now(self, name: str) -> bool:
         """Run a task at once and wait for it; False, without waiting, where a run of it is under way.
 
-        What the task raises is raised here. Such a run is not retried, and the task's occurrences and its pending retry
-        stay as they are.
+        An Exception that the task raises is raised here; SystemExit and the like as the cause of a NoonbellError. Such
+        a run is not retried, and the task's occurrences and its pending retry stay as they are.
         """
         entry, engine = self._tasks.scheduled.get(name), self._engine
         if entry is None or engine is None:
@@ -301,8 +302,10 @@ class PeriodicScheduler:
         await engine.recorded(entry.sid)
         if not asked.ended:
             raise NoonbellError(f'Task "{name}" was not begun: the periodic scheduler was closed before')
-        if asked.error is not None:
+        if isinstance(asked.error, Exception):
             raise asked.error
+        if asked.error is not None:  # a SystemExit must end neither the caller nor its event loop
+            raise NoonbellError(f'Task "{name}" failed: {describe_error(asked.error)}', name=name) from asked.error
         return True
 
     # --- stopping -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import DurableSchedule
+from noonbell.core.records import DECLARED_OWNERS, DurableSchedule
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
@@ -44,6 +44,12 @@ def check_names(**named: object) -> None:
     for argument, name in named.items():
         if not isinstance(name, str) or not name.strip() or "\0" in name:
             raise ScheduleInvalidError(argument, name, "must be a text that is not blank")
+    owner = named.get("managed_by")
+    if isinstance(owner, str) and owner.startswith(DECLARED_OWNERS):
+        reserved = " and ".join(f'"{prefix}"' for prefix in DECLARED_OWNERS)
+        raise ScheduleInvalidError(
+            "managed_by", owner, f"must not begin with {reserved}: these owners are reserved for declared tasks"
+        )
 
 
 def check_parts(clock: object, targets: object, secrets: object, egress: object, public_url: object) -> None:

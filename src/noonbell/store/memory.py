@@ -110,6 +110,8 @@ class MemoryStore(
     async def read_declared(self, managed_by: str) -> Declared:
         rows: list[Mapping[str, Any]] = []
         for row in self._schedules(managed_by, removed=False):
+            if row["sid"] in self.data.durable:
+                continue
             epoch = self.data.epochs[row["sid"]].get(row["epoch"])
             lives: Sequence[LiveRun | None] = in_order(self.data.live.get(row["sid"])) or (None,)
             rows.extend({**row, **_live_columns(live), "zone_hash": epoch and epoch.zone_hash} for live in lives)

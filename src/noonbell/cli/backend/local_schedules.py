@@ -6,17 +6,15 @@ Both sorts share one table and its numbers, so the cursor of a page is the last 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from noonbell.core.records import DEFAULT_TEAM
+from noonbell.core.records import DECLARED_OWNERS, DEFAULT_TEAM
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger.reading import moment, rows
 from noonbell.ports import ScheduleFilter, ScheduleStore
 from noonbell.schedules import Schedules
 from noonbell.schedules.history import Run
 from noonbell.schedules.records import Page, QuietHoursRecord, Retry, Schedule, Upcoming, schedule_record
-
-DECLARED: Final = ("scheduler:", "periodic:")
 
 
 class LocalSchedules:
@@ -94,7 +92,7 @@ class LocalSchedules:
         owners: dict[str, None] = {}  # everybody who has ever declared tasks here has begun a life
         async for page in rows(self._store, "lifecycle"):
             for _, managed_by, *_ in page:
-                if isinstance(managed_by, str) and managed_by.startswith(DECLARED):
+                if isinstance(managed_by, str) and managed_by.startswith(DECLARED_OWNERS):
                     owners[managed_by] = None
         return [row for owner in owners for row in await self._store.schedules(owner, removed=False)]
 

@@ -35,7 +35,7 @@ async def read(db: Connection, managed_by: str) -> Declared:
     rows = await db.fetch(
         f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
-        "WHERE s.managed_by = $1 AND s.removed_at IS NULL ORDER BY s.sid, l.kind, l.run_for",
+        "WHERE s.managed_by = $1 AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid, l.kind, l.run_for",
         managed_by,
     )
     found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]

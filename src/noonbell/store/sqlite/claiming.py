@@ -26,23 +26,26 @@ LIVE = (
 _DUE_SCHEDULES = f"""
     SELECT s.sid, s.epoch, s.cursor_at, {LIVE}
     FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid AND l.kind = 'scheduled'
-    WHERE s.enabled = 1 AND s.next_run_at <= ? AND s.managed_by = ?
+    WHERE s.enabled = 1 AND s.next_run_at <= ? AND s.managed_by = ? AND s.lane IS NULL
     ORDER BY s.next_run_at LIMIT ?
 """
 _NO_MANUAL = "NOT EXISTS (SELECT 1 FROM runs_live m WHERE m.sid = l.sid AND m.kind = 'manual')"
 _DUE_LIVE = f"""
     SELECT s.sid, s.epoch, s.cursor_at, {LIVE}
     FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.managed_by = ? AND l.kind = 'scheduled' AND {_NO_MANUAL}
+    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.managed_by = ? AND s.lane IS NULL AND l.kind = 'scheduled'
+    AND {_NO_MANUAL}
     ORDER BY l.wake_at LIMIT ?
 """
 # The upper bounds: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
 # Only so many are looked at: others may share the file. If none of them is ours, the last of them says when to look
 # again; a wake-up that comes too early costs one look.
 _NEXT_SCHEDULE = """
-    SELECT coalesce(min(iif(managed_by = ?2, next_run_at, NULL)), iif(count(*) = 64, max(next_run_at), NULL))
+    SELECT coalesce(
+        min(iif(managed_by = ?2 AND lane IS NULL, next_run_at, NULL)), iif(count(*) = 64, max(next_run_at), NULL)
+    )
     FROM (
-        SELECT next_run_at, managed_by FROM schedules
+        SELECT next_run_at, managed_by, lane FROM schedules
         WHERE enabled = 1 AND next_run_at > ?1 AND next_run_at <= 9223372036854775807
         ORDER BY next_run_at LIMIT 64
     )
@@ -50,7 +53,7 @@ _NEXT_SCHEDULE = """
 _NEXT_LIVE = f"""
     SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
     WHERE l.state <> 'running' AND l.wake_at > ? AND l.wake_at <= 9223372036854775807 AND s.managed_by = ?
-    AND {_NO_MANUAL}
+    AND s.lane IS NULL AND {_NO_MANUAL}
     ORDER BY l.wake_at LIMIT 1
 """
 

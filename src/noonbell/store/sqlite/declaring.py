@@ -42,7 +42,7 @@ def read(db: apsw.Connection, managed_by: str) -> Declared:
     rows = db.execute(
         f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
-        "WHERE s.managed_by = ? AND s.removed_at IS NULL ORDER BY s.sid",
+        "WHERE s.managed_by = ? AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid",
         (managed_by,),
     )
     found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]

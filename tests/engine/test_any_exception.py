@@ -1,0 +1,145 @@
+"""Whatever an action raises ends its run as failed, in every face. A KeyboardInterrupt stops an embedding program."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from noonbell import Scheduler, periodic
+from noonbell.declarative.events import SchedulerEvent
+from noonbell.engine import contain_interrupts
+from noonbell.errors import NoonbellError
+from noonbell.schedules import Call, Schedules
+from noonbell.store.memory import MemoryStore
+from noonbell.testing import ManualClock
+
+START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+class OwnBaseError(BaseException):
+    """A class that is no Exception."""
+
+
+RAISED: list[BaseException] = [
+    SystemExit(3),
+    GeneratorExit(),
+    OwnBaseError("own"),
+    BaseExceptionGroup("group", [SystemExit(1)]),
+    asyncio.CancelledError(),
+    KeyboardInterrupt(),
+]
+
+
+def raising(error: BaseException, kind: str) -> Callable[..., Awaitable[None] | None]:
+    """Return a callback that raises: a coroutine function, a plain one, or a plain one that returns a coroutine."""
+
+    async def coroutine(*_: Call) -> None:
+        raise error
+
+    def plain(*_: Call) -> None:
+        raise error
+
+    return {"coroutine": coroutine, "plain": plain, "wrapped": lambda *_: coroutine()}[kind]
+
+
+@pytest.fixture(autouse=True)
+def _contained() -> None:
+    """Keep KeyboardInterrupt from stopping the tests; a program of its own shows what happens without."""
+    contain_interrupts()
+
+
+cases = pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+kinds = pytest.mark.parametrize("kind", ["coroutine", "plain", "wrapped"])
+
+
+@cases
+@kinds
+async def test_a_declared_task_fails_and_is_retried(error: BaseException, kind: str) -> None:
+    contain_interrupts()
+    clock, events, failed = ManualClock(START), list[SchedulerEvent](), asyncio.Event()
+
+    def on_event(event: SchedulerEvent) -> None:
+        events.append(event)
+        if event.name == "TaskRunFailed":
+            failed.set()
+
+    scheduler = Scheduler(MemoryStore(), clock=clock, time_zone="UTC", on_event=on_event)
+    await scheduler.initialize([("task", "* * * * *", raising(error, kind), timedelta(seconds=20))])
+    for _ in range(2):
+        await failed.wait()
+        failed.clear()
+        await clock.advance(timedelta(seconds=20))
+    await scheduler.stop()
+    names = [event.name for event in events]
+    assert names.count("TaskRunFailed") >= 2
+    assert names.count("TaskRunFailed") == names.count("TaskRunStarted") + names.count("TaskRetryStarted")
+
+
+@cases
+@kinds
+async def test_run_now_ends_with_an_error(error: BaseException, kind: str) -> None:
+    contain_interrupts()
+    scheduler = periodic.make(periodic.Capabilities(clock=ManualClock(START), store=MemoryStore()), time_zone="UTC")
+    await scheduler.schedule("task", "0 0 1 1 *", raising(error, kind), MINUTE)
+    with pytest.raises(NoonbellError, match=f'Task "task" failed: {type(error).__name__}') as raised:
+        await scheduler.run_now("task")
+    assert raised.value.__cause__ is error
+    await scheduler.close()
+
+
+@cases
+@kinds
+async def test_a_durable_schedule_fails(error: BaseException, kind: str) -> None:
+    contain_interrupts()
+    clock = ManualClock(START)
+    schedules = Schedules(MemoryStore(), clock=clock, callbacks={"work": raising(error, kind)})
+    await schedules.open()
+    made = await schedules.create(type="cron", spec="* * * * *", action={"kind": "callback", "name": "work"})
+    await schedules.start()
+    await clock.advance(MINUTE)
+    while not (page := await schedules.runs(made.schedule_id)).items or page.items[0].ended_at is None:  # noqa: ASYNC110 - a thread ends when it does
+        await asyncio.sleep(0.01)
+    await schedules.stop()
+    assert page.items[0].state == "failed"
+
+
+PROGRAM = """
+import asyncio, sys
+from datetime import timedelta
+from noonbell import Scheduler
+
+async def stop_everything():
+    raise KeyboardInterrupt
+
+async def main():
+    events = []
+    try:
+        async with Scheduler("memory://", on_event=lambda event: events.append(event.name)) as scheduler:
+            await scheduler.initialize([("stop", "* * * * *", stop_everything, timedelta(minutes=5))])
+            await asyncio.Event().wait()
+    finally:
+        print(*events)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_keyboard_interrupt_is_recorded_and_then_stops_the_program_in_order(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=180
+    )
+    events, word = ended.stdout.splitlines()
+    assert word == "interrupted"
+    assert "TaskRunFailed" in events
+    assert events.split()[-1] == "SchedulerStopped"
+    assert "Traceback" not in ended.stderr
