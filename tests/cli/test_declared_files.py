@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from noonbell import Schedules
 from noonbell.cli import program
+from noonbell.schedules import Call
 from noonbell.store.opening import open_store
 from noonbell.timing.protocol import SECOND
 from tests.patience import PATIENCE_SECONDS
@@ -71,9 +72,6 @@ def schedules_of(db: str) -> dict[str, str]:
 
 def audit_of(db: str) -> list[tuple[str, str]]:
     async def ask() -> list[tuple[str, str]]:
-        async def work(call: Call) -> None:
-            called.put_nowait(call.name)
-
         async with Schedules(db) as schedules:
             return [(one.event, one.actor) for one in (await schedules.audit()).items]
 
@@ -251,9 +249,11 @@ def test_an_engine_in_another_process_takes_up_what_was_applied(tmp_path: Path, 
 
     async def live() -> str:
         called: asyncio.Queue[str] = asyncio.Queue()
-        engine = Schedules(
-            db, callbacks={"work": work}, longest_wait=timedelta(seconds=0.2)
-        )
+
+        async def work(call: Call) -> None:
+            called.put_nowait(call.name)
+
+        engine = Schedules(db, callbacks={"work": work}, longest_wait=timedelta(seconds=0.2))
         async with engine:
             await engine.start()
             process = await asyncio.create_subprocess_exec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from noonbell import Scheduler
+from noonbell.core.records import Decision, Due
 from noonbell.ports import ScheduleFilter, ScheduleStore
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
@@ -33,5 +34,5 @@ async def test_a_durable_schedule_of_the_same_owner_is_neither_removed_nor_run(e
     await scheduler.stop()
 
 
-def _refuse(due: object) -> object:
+def _refuse(due: Due) -> Decision:
     raise AssertionError(f"{due} is not a declared task")
