@@ -205,6 +205,7 @@ lock: ## Renew the pins in requirements/*.txt (needs the network)
 	$(call lock_list,bench,-r requirements/bench.in -c requirements/dev.txt); \
 	"$$found" requirements/lowest.py > "$$scratch/lowest.in"; \
 	$(call lock_list,lowest,-r "$$scratch/lowest.in"); \
+	$(call lock_list,mutants,-r requirements/mutants.in); \
 	wc -l requirements/*.txt
 
 clean: ## Remove the environments, caches and build results

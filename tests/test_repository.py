@@ -34,7 +34,7 @@ TARGETS = (
     "help setup run test test-full test-pythons test-lowest test-busy test-mutants draw-mutants lint types imports "
     "check bench bench-cron bench-engine faults lock clean"
 ).split()
-LISTS = ["run", "dev", "bench", "lowest"]
+LISTS = ["run", "dev", "bench", "lowest", "mutants"]
 PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+]+")
 
 
@@ -72,7 +72,7 @@ def test_pins_are_a_name_and_a_version_and_nothing_else(name: str) -> None:
     assert "noonbell" not in pins(name)
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "bench"])
+@pytest.mark.parametrize("name", ["run", "dev", "bench", "mutants"])
 def test_what_is_asked_for_is_pinned(name: str) -> None:
     assert wanted(name) <= pins(name).keys()
 

@@ -92,7 +92,8 @@ ABOUT: Final[Mapping[str, str]] = {
     "retention_days": "history that is older than this is pruned; without it everything is kept",
     "egress_allow": "addresses beside the public ones that schedules may reach, such as 10.0.0.7:8080",
     "egress_proxy": "an HTTP proxy for requests that go out",
-    "commands": f'programs that schedules may start, by their full path; "{ANY_COMMAND}" allows all',
+    "commands": "programs that schedules may start, by their full path; /usr/bin/backup:LEVEL lets them set LEVEL; "
+    f'"{ANY_COMMAND}" allows all',
     "apprise": "whether channels may use apprise, whose connections are not checked",
     "master_keys_file": "the file of master keys, which secrets are sealed with",
     "tasks": "a Python module with the tasks of an application, as package.module",

@@ -419,7 +419,11 @@ async def test_a_shell_is_used_where_it_is_asked_for_and_only_there() -> None:
         (["backup"], {"argv": ["/usr/bin/backup"]}, "allows backup"),
         (["backup"], {"shell": True, "command": "backup"}, "allows backup"),
         (["backup"], {"argv": ["backup"], "env": {"PATH": "/elsewhere"}}, "sets PATH"),
-        (["backup"], {"argv": ["backup"], "env": {"LD_PRELOAD": "x.so"}}, "sets LD_PRELOAD"),
+        (["backup"], {"argv": ["backup"], "env": {"Ld_Preload": "x.so"}}, "sets Ld_Preload"),
+        (["backup"], {"argv": ["backup"], "env": {"BASH_FUNC_echo%%": "() { id; }"}}, "may set no variables"),
+        (["backup"], {"argv": ["backup"], "env": {"BASH_ENV": "/x"}}, "--command backup:BASH_ENV allows it"),
+        (["backup:LEVEL"], {"argv": ["backup"], "env": {"LEVEL": "9", "GCONV_PATH": "/x"}}, "set only LEVEL"),
+        (["backup:LEVEL", "sync"], {"argv": ["sync"], "env": {"LEVEL": "9"}}, "sets LEVEL"),
     ],
 )
 def test_what_the_operator_does_not_allow_is_refused(allowed: Any, action: dict[str, Any], reason: str) -> None:
@@ -432,7 +436,10 @@ def test_what_the_operator_does_not_allow_is_refused(allowed: Any, action: dict[
     ("allowed", "action"),
     [
         (True, {"argv": ["anything"], "env": {"PATH": "/elsewhere"}}),
-        (["backup"], {"argv": ["backup", "-x"], "env": {"LEVEL": "9"}}),
+        (["backup"], {"argv": ["backup", "-x"]}),
+        (["backup:LEVEL:MODE"], {"argv": ["backup", "-x"], "env": {"LEVEL": "9", "MODE": "full"}}),
+        (["backup:LEVEL", "backup:MODE"], {"argv": ["backup", "-x"], "env": {"LEVEL": "9", "MODE": "full"}}),
+        (["/srv/a:b/backup:LEVEL"], {"argv": ["/srv/a:b/backup"], "env": {"LEVEL": "9"}}),
         (["/bin/sh"], {"shell": True, "command": "backup"}),
     ],
 )

@@ -160,7 +160,7 @@ async def life(tmp_path: Path) -> AsyncIterator[Life]:
     parrot = Parrot([form for value in values.values() for form in encoded(value) if "\n" not in form])
     async with parrot.serving():
         settings = settings_for(
-            tmp_path, egress_allow=(f"127.0.0.1:{parrot.port}",), commands=(sys.executable,), log_level="debug"
+            tmp_path, egress_allow=(f"127.0.0.1:{parrot.port}",), commands=(f"{sys.executable}:KEY",), log_level="debug"
         )
         with listening() as ear:
             async with serving(settings) as client:

@@ -96,3 +96,16 @@ def test_the_search_for_a_rare_day_looks_at_few_years(monkeypatch: pytest.Monkey
     with pytest.raises(CronCalculationError):
         parse("0 0 29 2 *").previous(FIRST.replace(tzinfo=zone.tzinfo))
     assert asked < 5000
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_the_error_has_the_time_that_was_asked_for(zone: str) -> None:
+    never = parse("0 0 1 1 *")
+    late = datetime(9999, 6, 1, 12, 30, tzinfo=ZoneInfo(zone))
+    with pytest.raises(CronCalculationError) as caught:
+        never.next(late)
+    assert caught.value.current_time == late.isoformat()
+    early = datetime(1, 1, 2, tzinfo=ZoneInfo(zone))
+    with pytest.raises(CronCalculationError) as caught:
+        parse("0 0 31 12 *").previous(early)
+    assert caught.value.current_time == early.isoformat()

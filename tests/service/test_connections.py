@@ -195,3 +195,39 @@ def test_idle_connections_leave_files_for_runs(tmp_path: Path) -> None:
             assert len(list(Path(f"/proc/{service.process.pid}/fd").iterdir())) < 200
         assert service.stop() == 0
         assert "Too many open files" not in "".join(service.lines)
+
+
+def with_headers(*headers: bytes, target: bytes = b"/") -> bytes:
+    return b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + b"".join(one + b"\r\n" for one in headers) + b"\r\n"
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+# The request, and the start of the answer.
+HEADS: list[tuple[str, bytes, bytes]] = [
+    ("ordinary", with_headers(b"Cookie: " + b"c" * 8_000), b"HTTP/1.1 200 "),
+    ("many headers", with_headers(*([b"a:"] * 90)), b"HTTP/1.1 200 "),
+    ("too many headers", with_headers(*([b"a:"] * 101)), TOO_LARGE),
+    ("ten megabytes of headers", with_headers(*([b"a:"] * 2_500_000)), TOO_LARGE),
+    ("a long header", with_headers(b"a: " + b"x" * 70_000), TOO_LARGE),
+    ("a header without end", b"GET / HTTP/1.1\r\na: " + b"x" * 3_000_000, TOO_LARGE),
+    ("a long target", with_headers(target=b"/" + b"x" * 20_000), b"HTTP/1.1 414 URI Too Long\r\n"),
+    ("a target without end", b"GET /" + b"x" * 3_000_000, b"HTTP/1.1 414 URI Too Long\r\n"),
+    ("small chunks", CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n", b"HTTP/1.1 200 "),
+    ("trailers without end", CHUNKED + b"0\r\na: " + b"x" * 3_000_000, b"HTTP/1.1 "),
+]
+
+
+@pytest.mark.parametrize(("sent", "answer"), [one[1:] for one in HEADS], ids=[one[0] for one in HEADS])
+async def test_the_head_of_a_request_is_bounded(sent: bytes, answer: bytes) -> None:
+    async with serving(100, PATIENCE_SECONDS) as server:
+        reader, writer = await server.connect()
+        with contextlib.closing(writer):
+            writer.write(sent)
+            line = await first_line(reader)
+            # of an answer to one who still sends, a reset of the connection may be all that arrives
+            assert line.startswith(answer) or (line == b"" and len(sent) > 1_000_000)
+            if answer != b"HTTP/1.1 200 ":
+                with contextlib.suppress(ConnectionError):
+                    await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
+        assert await server.ask() == b"HTTP/1.1 200 OK\r\n", "others are served"

@@ -354,3 +354,14 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     assert await store.live(1) == []
     assert [ended.outcome for ended in await store.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
     await store.close()
+
+
+async def test_the_files_are_for_their_owner_alone(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.hold(OWNER, "test")
+    await store.declare(declaration(created=[new("a")]))
+    made = sorted(path.parent.iterdir())
+    assert {one.stat().st_mode & 0o777 for one in made} == {0o600}
+    assert len(made) >= 3
+    await store.close()

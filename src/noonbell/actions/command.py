@@ -19,6 +19,7 @@ is kept of the output.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
@@ -50,20 +51,27 @@ _KEYS: Final = ("kind", "argv", "shell", "command", "cwd", "env", "timeout_secon
 _LONGEST: Final = 100_000
 _MOST_ARGUMENTS: Final = 1_000
 _OURS: Final = "NOONBELL_"
+_ALLOWED: Final = re.compile(r"(.+?)((?::[A-Za-z_][A-Za-z0-9_]*)*)", re.DOTALL)
 
 
 class Commands:
-    """Which commands the operator allows: none (False), all (True), or those with one of these programs."""
+    """Which commands the operator allows: none (False), all (True), or those with one of these programs.
+
+    A program with names behind it, `backup:LEVEL:MODE`, lets schedules set these environment variables, and no others:
+    what a variable does to a program, only its operator knows (BASH_ENV, GCONV_PATH, PYTHONSTARTUP, ...).
+    """
 
     def __init__(self, allowed: bool | Collection[str] = False) -> None:  # noqa: FBT001, FBT002 - what it says is yes or no
         if isinstance(allowed, str):
             raise ScheduleInvalidError("commands", allowed, "must be True, False or a list of programs")
         self._all = allowed is True
-        self._programs = frozenset() if isinstance(allowed, bool) else frozenset(allowed)
-        for program in self._programs:
+        self._programs: dict[str, frozenset[str]] = {}  # by program: the variables that schedules may set
+        for entry in () if isinstance(allowed, bool) else allowed:
+            program, names = _ALLOWED.fullmatch(entry).groups() if entry else ("", "")  # type: ignore[union-attr]  # matches any text
             if not program or ("/" in program and not PurePosixPath(program).is_absolute()):
-                right = "must be the name of a program or an absolute path"
-                raise ScheduleInvalidError("commands", program, right)
+                right = "must be the name of a program or an absolute path; backup:LEVEL lets schedules set LEVEL"
+                raise ScheduleInvalidError("commands", entry, right)
+            self._programs[program] = self._programs.get(program, frozenset()).union(filter(None, names.split(":")))
 
     def allow(self, action: Mapping[str, Any]) -> bool:
         try:
@@ -82,10 +90,12 @@ class Commands:
             raise CommandsOffError(program, reason)
         if program not in self._programs:
             raise CommandsOffError(program, f"the operator allows {', '.join(sorted(self._programs))}")
+        allowed = self._programs[program]
         for name in action.get("env", {}):
-            # these decide which file a program's name stands for, or what is loaded into it
-            if name == "PATH" or name.startswith("LD_"):
-                raise CommandsOffError(program, f"it sets {name}, which a list of allowed programs forbids")
+            if name not in allowed:
+                listed = f"only {', '.join(sorted(allowed))}" if allowed else "no variables"
+                allows = f"--command {program}:{name} allows it"
+                raise CommandsOffError(program, f"it sets {name}, and schedules may set {listed}; {allows}")
 
 
 def _program(action: Mapping[str, Any]) -> str:

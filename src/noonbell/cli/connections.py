@@ -7,6 +7,10 @@ have requests under way is the new one closed.
 
 A connection has some seconds to send the head of a request, and one that takes nothing of its answer is closed after a
 while. The time for a body is `api/middleware.py`'s to measure.
+
+The head of a request is bounded as it is read, before any key is checked: its target, the number of its headers, and
+its bytes. A request beyond that is answered with 414 or 431, and its connection is closed. The same bound holds for
+what surrounds a body: chunk sizes and trailers. h11, which serves where httptools is not installed, has its own bound.
 """
 
 from __future__ import annotations
@@ -22,6 +26,13 @@ logger = logging.getLogger("noonbell.service")
 
 HEAD_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 30.0
+TARGET_BYTES: Final = 16 * 1024
+HEADERS: Final = 100
+HEAD_BYTES: Final = 64 * 1024
+# Chunks of one byte each have six bytes around it.
+_OVERHEAD_FOR_A_BYTE: Final = 8
+_TARGET_TOO_LONG: Final = "414 URI Too Long"
+_HEAD_TOO_LARGE: Final = "431 Request Header Fields Too Large"
 _MOST: Final = 4_096
 _FEWEST: Final = 16
 
@@ -42,12 +53,19 @@ def bounded(most: int, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Proto
     return Bounded
 
 
+class _RequestTooLargeError(Exception):
+    """The head of a request is over a limit."""
+
+
 class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of two it is, is known when it runs
     MOST: int
     HEAD_SECONDS: float
     idle_since: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
+    _refusal: str | None = None  # the status line of a request that is too large
+    _head_bytes = 0
+    _overhead = 0  # bytes of the message that are not its body, less what a body of this size may have around it
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -65,11 +83,48 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self._overhead += len(data)
         super().data_received(data)
+        if self._overhead > HEAD_BYTES and not self.transport.is_closing():
+            self._refusal = _HEAD_TOO_LARGE
+            self.send_400_response("")
         if self._busy():
             self._stop_waiting()
         elif self._timer is None:
             self._wait_for_head()  # the time runs from the first byte: sending slowly does not extend it
+
+    # --- the parser's callbacks: an exception here ends the parsing, and the protocol answers with 400 -------------
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = self._overhead = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > TARGET_BYTES:
+            self._refuse(_TARGET_TOO_LONG)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > HEAD_BYTES or len(self.headers) >= HEADERS:
+            self._refuse(_HEAD_TOO_LARGE)
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead -= (1 + _OVERHEAD_FOR_A_BYTE) * len(body)
+        super().on_body(body)
+
+    def _refuse(self, status: str) -> None:
+        self._refusal = status
+        raise _RequestTooLargeError(status)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._refusal is None:
+            super().send_400_response(msg)
+            return
+        head = f"HTTP/1.1 {self._refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode())
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

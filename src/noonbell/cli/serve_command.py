@@ -41,7 +41,9 @@ noonbell serve --tasks myapp.tasks
 @click.option("--demo", is_flag=True, default=None, help="Make a few schedules to look at, and a key to look with.")
 @click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
 @click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
-@click.option("--command", "commands", multiple=True, metavar="PROGRAM", help='Let schedules start this; "any": all.')
+@click.option(
+    "--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules start it; "any": all.'
+)
 @click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
 @click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")

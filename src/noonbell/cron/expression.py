@@ -109,7 +109,10 @@ class CronExpression:
         last, instant, zone = self._walk
         if last is not after:  # whoever walks from one occurrence to the next hands back what they just got
             instant, zone = _instant(after)
-        found = self.next_epoch(instant, zone, dst)
+        try:
+            found = self.next_epoch(instant, zone, dst)
+        except CronCalculationError as error:
+            raise self._no_occurrence(after, "after") from error.__cause__
         try:
             result = datetime.fromtimestamp(found, zone.tzinfo)
         except (OverflowError, ValueError) as error:
@@ -120,7 +123,10 @@ class CronExpression:
     def previous(self, at: datetime, *, dst: DstPolicy = "literal") -> datetime:
         """The latest occurrence at or before `at`, in its zone."""
         instant, zone = _instant(at)
-        found = self.previous_epoch(instant, zone, dst)
+        try:
+            found = self.previous_epoch(instant, zone, dst)
+        except CronCalculationError as error:
+            raise self._no_occurrence(at, "at or before") from error.__cause__
         try:
             return datetime.fromtimestamp(found, zone.tzinfo)
         except (OverflowError, ValueError) as error:
@@ -152,7 +158,7 @@ class CronExpression:
     def next_epoch(self, after: int, zone: Zone, dst: DstPolicy = "literal") -> int:
         """The first occurrence strictly after the UTC second `after`."""
         once = dst != "literal" and self._once(dst)
-        tables = self._civil or self._tables
+        tables, asked = self._civil or self._tables, after
         try:
             # one second before the calendar is allowed: it asks for the first occurrence there is
             segment = zone.segment(after if after != FIRST_INSTANT - 1 else FIRST_INSTANT)
@@ -177,12 +183,12 @@ class CronExpression:
                 segment = zone.segment(after)
                 wall = _search_from(segment, after, once=once)
         except (OverflowError, ValueError) as error:
-            raise self._no_occurrence(after, "after") from error
+            raise self._no_occurrence(asked, "after") from error
 
     def previous_epoch(self, at: int, zone: Zone, dst: DstPolicy = "literal") -> int:
         """The latest occurrence at or before the UTC second `at`."""
         once = dst != "literal" and self._once(dst)
-        tables = self._tables
+        tables, asked = self._tables, at
         try:
             while True:
                 start, _, offset, gap_from, fresh_from, _ = zone.segment(at)
@@ -196,7 +202,7 @@ class CronExpression:
                         return result
                 at = start - 1 if at - start < LARGEST_SHIFT else min(start - 1, found - offset + LARGEST_SHIFT)
         except (OverflowError, ValueError) as error:
-            raise self._no_occurrence(at, "at or before") from error
+            raise self._no_occurrence(asked, "at or before") from error
 
     def epochs_between(self, start: int, end: int, zone: Zone, dst: DstPolicy = "literal") -> Iterator[int]:
         """The occurrences in [start, end), one by one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -129,6 +130,7 @@ class Connection:
         if self._read_only:
             self._db = _connect_to_read(self._path, self._busy_timeout_ms)
             return
+        _create_private(self._path)
         db = apsw.Connection(str(self._path))
         try:
             db.set_busy_timeout(self._busy_timeout_ms)
@@ -166,6 +168,12 @@ def _transaction(db: apsw.Connection, *, write: bool) -> Iterator[None]:
         if not db.get_autocommit():
             db.execute("ROLLBACK")
         raise
+
+
+def _create_private(path: Path) -> None:
+    """Create a missing file for its owner alone; SQLite gives the files beside it the same mode."""
+    with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be created
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _connect_to_read(path: Path, busy_timeout_ms: int) -> apsw.Connection:

@@ -96,7 +96,7 @@ def take(database: Path, name: str, holder: str) -> FileHold:
     """Lock the name for `holder`, or raise SchedulerInUseError."""
     path = lock_path(database, name)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreUnavailableError(f"The lock file {path} cannot be opened: {error.strerror}") from error
     try:
