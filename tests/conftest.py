@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ _ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [Health
 settings.register_profile("deterministic", derandomize=True, database=None, **_ANY_SPEED)
 settings.register_profile("explore", **_ANY_SPEED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
+
+# A shell starts a background job with SIGINT ignored. Its processes inherit that, and tests that interrupt them hang.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _servers: list[PostgresServer] = []
 

@@ -31,3 +31,5 @@ async def interrupt_after(recorded: Awaitable[None]) -> None:
     """Do what Ctrl-C does, once the end of the run is recorded."""
     await recorded
     signal.raise_signal(signal.SIGINT)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell
+        raise KeyboardInterrupt
