@@ -18,7 +18,7 @@ from noonbell.errors import NoonbellError
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -74,7 +74,7 @@ async def test_a_declared_task_fails_and_is_retried(error: BaseException, kind: 
     scheduler = Scheduler(MemoryStore(), clock=clock, time_zone="UTC", on_event=on_event)
     await scheduler.initialize([("task", "* * * * *", raising(error, kind), timedelta(seconds=20))])
     for _ in range(2):
-        await failed.wait()
+        await asyncio.wait_for(failed.wait(), PATIENCE_SECONDS)
         failed.clear()
         await clock.advance(timedelta(seconds=20))
     await scheduler.stop()
@@ -105,10 +105,14 @@ async def test_a_durable_schedule_fails(error: BaseException, kind: str) -> None
     made = await schedules.create(type="cron", spec="* * * * *", action={"kind": "callback", "name": "work"})
     await schedules.start()
     await clock.advance(MINUTE)
-    while not (page := await schedules.runs(made.schedule_id)).items or page.items[0].ended_at is None:  # noqa: ASYNC110 - a thread ends when it does
-        await asyncio.sleep(0.01)
+
+    async def ended() -> bool:
+        return any(run.ended_at is not None for run in (await schedules.runs(made.schedule_id)).items)
+
+    await until(ended)  # a thread ends when it does
+    (run,) = (await schedules.runs(made.schedule_id)).items
     await schedules.stop()
-    assert page.items[0].state == "failed"
+    assert run.state == "failed"
 
 
 PROGRAM = """
