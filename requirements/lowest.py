@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?P<extras>\[[^]]*\])?\s*(?P<bounds>[^;]*)")
+# The TestClient of the lowest starlette needs httpx, and warns with a newer anyio.
+FOR_STARLETTE = {"anyio": "4.10.0", "httpx": "0.28.1"}
 FLOOR = re.compile(r">=\s*([0-9][0-9A-Za-z.]*)")
 
 
@@ -52,7 +54,7 @@ def main() -> None:
     """Print the list."""
     lowest = floors()
     tools = {name: pins("dev.txt")[name] for name in names("test.in") if name not in lowest}
-    for name, version in sorted({**lowest, **tools}.items()):
+    for name, version in sorted({**lowest, **tools, **FOR_STARLETTE}.items()):
         print(f"{name}=={version}")
 
 
