@@ -226,7 +226,9 @@ def test_readme_examples_print_what_the_readme_shows(program: str, shown: str, t
     printed, began = "", -1
     while began != time.time() // 60:  # at the turn of a minute a task of every minute runs twice: try again
         began = int(time.time() // 60)
-        printed = run_python(["-c", program], tmp_path)
+        folder = tmp_path / str(began)  # a new one: what ran in an earlier try does not run again
+        folder.mkdir()
+        printed = run_python(["-c", program], folder)
     assert printed == shown.strip()
 
 

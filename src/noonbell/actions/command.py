@@ -67,7 +67,8 @@ class Commands:
         self._all = allowed is True
         self._programs: dict[str, frozenset[str]] = {}  # by program: the variables that schedules may set
         for entry in () if isinstance(allowed, bool) else allowed:
-            program, names = _ALLOWED.fullmatch(entry).groups() if entry else ("", "")  # type: ignore[union-attr]  # matches any text
+            parts = _ALLOWED.fullmatch(entry)
+            program, names = parts.groups() if parts else ("", "")
             if not program or ("/" in program and not PurePosixPath(program).is_absolute()):
                 right = "must be the name of a program or an absolute path; backup:LEVEL lets schedules set LEVEL"
                 raise ScheduleInvalidError("commands", entry, right)

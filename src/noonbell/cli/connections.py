@@ -64,6 +64,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _refusal: str | None = None  # the status line of a request that is too large
+    _is_counted = False  # h11 has no such callbacks, and a bound of its own
     _head_bytes = 0
     _overhead = 0  # bytes of the message that are not its body, less what a body of this size may have around it
 
@@ -85,7 +86,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
             return
         self._overhead += len(data)
         super().data_received(data)
-        if self._overhead > HEAD_BYTES and not self.transport.is_closing():
+        if self._is_counted and self._overhead > HEAD_BYTES and not self.transport.is_closing():
             self._refusal = _HEAD_TOO_LARGE
             self.send_400_response("")
         if self._busy():
@@ -96,6 +97,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     # --- the parser's callbacks: an exception here ends the parsing, and the protocol answers with 400 -------------
 
     def on_message_begin(self) -> None:
+        self._is_counted = True
         self._head_bytes = self._overhead = 0
         super().on_message_begin()
 
