@@ -81,7 +81,13 @@ async def serving(settings: Settings) -> AsyncIterator[Client]:
     service = build(_at_port(settings, port), environ=os.environ)
     await service.start()
     server = uvicorn.Server(
-        uvicorn.Config(create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        uvicorn.Config(
+            create_app(service),
+            log_config=None,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=round(PATIENCE_SECONDS),
+        )  # fmt: skip
     )
     setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - signals belong to pytest
     task = asyncio.create_task(server.serve(sockets=[sock]))

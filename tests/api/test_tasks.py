@@ -120,7 +120,7 @@ def hourly():
 
 def registrations():
     soon = timedelta(minutes=5)
-    tasks = [("hourly", "0 * * * *", hourly, soon), ("daily", "0 2 * * *", hourly, soon)]
+    tasks = [("hourly", "0 0 29 2 *", hourly, soon), ("daily", "1 0 29 2 *", hourly, soon)]
     return tasks[:1] if (here / "fewer").exists() else tasks
 """
 

@@ -17,6 +17,9 @@ import httpx2
 
 from tests.patience import PATIENCE_SECONDS
 
+# A test may pause for longer than the service keeps an idle connection, which it closes as the next request comes.
+NO_KEEP_ALIVE = httpx2.Limits(max_keepalive_connections=0)
+
 
 class Served:
     """A running service."""
@@ -36,7 +39,7 @@ class Served:
     def client(self, key: str | None = None) -> httpx2.Client:
         key = self.told["key"] if key is None else key
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx2.Client(base_url=self.address, headers=headers, timeout=PATIENCE_SECONDS)
+        return httpx2.Client(base_url=self.address, headers=headers, timeout=PATIENCE_SECONDS, limits=NO_KEEP_ALIVE)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; returns its exit status."""

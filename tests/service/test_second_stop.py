@@ -30,7 +30,7 @@ async def in_the_loop():
 
 def registrations():
     hour = timedelta(hours=1)
-    return [("thread", "0 2 * * *", in_a_thread, hour), ("loop", "0 3 * * *", in_the_loop, hour)]
+    return [("thread", "0 0 29 2 *", in_a_thread, hour), ("loop", "0 0 29 2 *", in_the_loop, hour)]
 """
 
 

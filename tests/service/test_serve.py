@@ -14,7 +14,7 @@ import httpx2
 
 from noonbell import __version__
 from tests.patience import PATIENCE_SECONDS
-from tests.service.conftest import served
+from tests.service.conftest import NO_KEEP_ALIVE, served
 
 API = "/api/v1"
 
@@ -53,7 +53,7 @@ def test_the_demo_from_its_start_to_ctrl_c(tmp_path: Path) -> None:
         failed = eventually(lambda: runs_of(client, "x", "failed"))
         assert "refused-by-egress" in client.get(f"{API}/runs/{failed[0]['run_id']}").text
         # the link for the first admin
-        with httpx2.Client(timeout=PATIENCE_SECONDS) as browser:
+        with httpx2.Client(timeout=PATIENCE_SECONDS, limits=NO_KEEP_ALIVE) as browser:
             page = browser.get(service.told["admin_link"])
             token = re.findall(r'name="csrf" value="([^"]+)"', page.text)[0]
             form = {"csrf": token, "name": "ann", "password": "correct horse", "again": "correct horse"}

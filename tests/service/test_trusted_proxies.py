@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.patience import PATIENCE_SECONDS
-from tests.service.conftest import Served, served
+from tests.service.conftest import NO_KEEP_ALIVE, Served, served
 
 # so few that the bucket of an address holds a single request
 LIMIT = {"NOONBELL_ADDRESS_REQUESTS_PER_MINUTE": "6", "NOONBELL_LOG_FORMAT": "json"}
@@ -21,7 +21,7 @@ LIMIT = {"NOONBELL_ADDRESS_REQUESTS_PER_MINUTE": "6", "NOONBELL_LOG_FORMAT": "js
 
 def asked_as(service: Served, *addresses: str | None) -> list[int]:
     """The answers to requests that each name an address as theirs."""
-    with httpx2.Client(base_url=service.address, timeout=PATIENCE_SECONDS) as client:
+    with httpx2.Client(base_url=service.address, timeout=PATIENCE_SECONDS, limits=NO_KEEP_ALIVE) as client:
         return [
             client.get("/api/v1/caller", headers={} if address is None else {"X-Forwarded-For": address}).status_code
             for address in addresses

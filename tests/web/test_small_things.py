@@ -181,8 +181,8 @@ async def daily():
     ran.append("daily")
     await go_on.wait()
 registrations = [
-    ("hourly", "0 * * * *", hourly, timedelta(minutes=5)),
-    ("daily", "0 2 * * *", daily, timedelta(minutes=5)),
+    ("hourly", "0 0 29 2 *", hourly, timedelta(minutes=5)),
+    ("daily", "0 0 29 2 *", daily, timedelta(minutes=5)),
 ]
 """
 

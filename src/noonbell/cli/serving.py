@@ -30,6 +30,8 @@ logger = logging.getLogger("noonbell.service")
 
 # Requests under way have this long; runs have what the settings say.
 _REQUEST_SECONDS: Final = 5.0
+# Longer than the minute for which proxies keep idle connections: else one that is reused may be closed at that moment.
+_KEEP_ALIVE_SECONDS: Final = 75
 _DEMO_KEYS: Final = "demo.keys"
 
 
@@ -118,7 +120,7 @@ class _Process:
                 create_app(service), log_config=None, access_log=False, lifespan="off", server_header=False,
                 date_header=True, timeout_graceful_shutdown=int(min(_REQUEST_SECONDS, settings.shutdown_seconds)) or 1,
                 proxy_headers=bool(settings.trusted_proxies), forwarded_allow_ips=list(settings.trusted_proxies),
-                http=bounded(most_connections()), ws="none",
+                http=bounded(most_connections()), ws="none", timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )  # fmt: skip
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[sock]), name="noonbell-http")
