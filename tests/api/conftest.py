@@ -87,7 +87,7 @@ async def serving(settings: Settings) -> AsyncIterator[Client]:
             lifespan="off",
             timeout_graceful_shutdown=1,
             timeout_keep_alive=round(PATIENCE_SECONDS),
-        )  # fmt: skip
+        )
     )
     setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - signals belong to pytest
     task = asyncio.create_task(server.serve(sockets=[sock]))
