@@ -120,6 +120,7 @@ async def test_a_loop_that_was_blocked_catches_up(world: World, policy: str) -> 
     ]  # fmt: skip
     assert await world.told(once) == [("12:05", "missed" if policy == "skip" else "fired")]
     metrics = world.schedules.metrics
+    assert metrics is not None
     assert (metrics["poll_gaps"], metrics["poll_gap_seconds"]) == (1, 630.0)
 
 
