@@ -247,7 +247,7 @@ class DurableExplainer(Explainer):
         return Story(f"{text}. It is not lost: the next look answers for it.", facts)
 
     def _forecast(self, at: int) -> str:
-        """What the next start makes of an occurrence that came while nothing was up."""
+        """What the next start makes of an occurrence that no engine has polled for."""
         what = _CATCH_UP.get(self._terms.catch_up, "it will be decided").format(cap=self._terms.cap)
         late_at = at + self._delay(at) + _GRACE
         if self._now >= late_at or self._terms.catch_up == "run_once":

@@ -9,7 +9,7 @@ Any number of engines may share a lane, in one process or on many machines. star
    changed zone over to the new ones (`zone_rules`);
 4. learn the secrets that are to be masked; record that this engine is up;
 5. begin to look, and the duties with it: delivery, the watch over the other engines, pruning, the watch over zone rules
-   and over what was deleted elsewhere. What was missed while nothing was up is decided by the first look.
+   and over what was deleted elsewhere. The first look decides what was missed.
 
 A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
 
