@@ -82,8 +82,12 @@ class LaneWork:
         others: Callable[[], bool] = lambda: False,
         up_since: int = 0,
         grace_us: int = GRACE_US,
+        now: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`up_since`: since when the lane is up, as this engine joins. A longer time than `grace_us` is a gap."""
+        """`up_since`: since when the lane is up, as this engine joins. A longer time than `grace_us` is a gap.
+
+        `now` is the clock.
+        """
         self.owner = owner
         self.metrics = Metrics()
         self.left_due = False
@@ -101,14 +105,13 @@ class LaneWork:
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self.up_since = up_since
         self.grace_us = grace_us
-        self._gaps: tuple[Gap, ...] = ()
+        self._polls = Polls()  # of the lane, as last read
+        self._now = now
         self._gap_ended: tuple[int, int | None] | None = None  # a poll, and the one before it, still to be recorded
         self._batch = FIRST_BATCH
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
-        if last_poll_at is None or now - last_poll_at > self.grace_us:
-            await self._resume(now, last_poll_at)
-        gaps = self._gaps
+        poll = await self._begin_poll(now, last_poll_at)
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
@@ -117,10 +120,11 @@ class LaneWork:
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         outdated = self._outdated()
-        message_of = None if self._message_of is None else partial(_at, self._message_of, now)
+        message_of = self._message_of
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
+            now, gaps = poll.terms()
             if any(part.leaves(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
@@ -130,7 +134,7 @@ class LaneWork:
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
-                finish(turn, stored, now, self.owner, message_of)
+                finish(turn, stored, now, self.owner, partial(_at, message_of, now))
                 if turn.finished:
                     name = stored.columns.name
                     sent.update(((s.sid, s.run_for), (s, name)) for s in starts if s not in turn.starts)
@@ -144,7 +148,7 @@ class LaneWork:
             self._count(sent.values(), now)
         if (sent or noticed) and self._on_messages is not None:
             self._on_messages()
-        await self._record_gap()
+        await self._end_poll(poll)
         await self._learn(claimed.starts, stored)
         if lineup.chosen:
             self._watch(lineup.chosen, claimed.starts, now)
@@ -154,15 +158,18 @@ class LaneWork:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
 
-    async def _resume(self, now: int, last_poll_at: int | None) -> None:
-        """Look up when the lane was polled, as this engine has not polled it for longer than the grace, or not yet."""
-        polls = (await self._store.polls()).get(self._lane, Polls())
-        self._gaps = replace(polls, grace_us=self.grace_us).at(now, last_poll_at)
-        self._gap_ended = (now, last_poll_at)
-        self._batch = FIRST_BATCH
+    async def _begin_poll(self, now: int, last_poll_at: int | None) -> _Poll:
+        """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
+        if last_poll_at is None or now - last_poll_at > self.grace_us:
+            polls = (await self._store.polls()).get(self._lane, Polls())
+            self._polls = replace(polls, grace_us=self.grace_us)
+            self._batch = FIRST_BATCH
+        return _Poll(now, self._now, self._polls, last_poll_at)
 
-    async def _record_gap(self) -> None:
+    async def _end_poll(self, poll: _Poll) -> None:
         """Record the gap that a poll has ended; if that fails, the next poll tries again."""
+        if poll.ends_gap or self._gap_ended is None:
+            self._gap_ended = (poll.at, poll.last_poll_at) if poll.ends_gap else None
         if self._gap_ended is None:
             return
         at, last_poll_at = self._gap_ended
@@ -171,7 +178,7 @@ class LaneWork:
         except StoreError as error:  # what was claimed starts all the same
             logger.error("poll gap not recorded lane=%s: %s", self._lane, error)  # noqa: TRY400 - the cause is in the message
             return
-        self._gap_ended, self._gaps = None, polls.gaps
+        self._gap_ended, self._polls = None, polls
         gap = polls.gaps[-1] if polls.gaps else None
         if gap is None or gap.until != at or not gap.since:
             return
@@ -266,6 +273,30 @@ class LaneWork:
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
         _log_end(job, settlement)
+
+
+class _Poll:
+    """One poll: when it is decided, and the gaps that it is decided by."""
+
+    def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
+        self.at = now
+        self.last_poll_at = last_poll_at
+        self._clock = clock
+        self._polls = polls
+        self._gaps: Sequence[Gap] | None = None
+
+    def terms(self) -> tuple[int, Sequence[Gap]]:
+        """The same for all schedules. It is asked when the first is locked: a lock may take longer than the grace."""
+        if self._gaps is None:
+            now = self._clock()
+            if now - self.at >= self._polls.grace_us:
+                self.at = now
+            self._gaps = self._polls.at(self.at, self.last_poll_at)
+        return self.at, self._gaps
+
+    @property
+    def ends_gap(self) -> bool:
+        return len(self._polls.at(self.at, self.last_poll_at)) > len(self._polls.gaps)
 
 
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:

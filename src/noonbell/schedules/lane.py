@@ -159,6 +159,7 @@ class Lane:
             needs_thread=self.actions.needs_thread,
             knows=self.actions.knows,
             others=lambda: member.others_up,
+            now=self._clock.now,
             up_since=member.up_since,
             grace_us=max(GRACE_US, self._longest_wait_us + RECORDED_WITHIN),
             notices=None if self.desk is None else self.desk.notifier,
