@@ -148,3 +148,30 @@ async def test_a_longer_wait_between_polls_is_a_longer_grace() -> None:
     await world.minutes(15)
     assert await world.told(key) == [("12:03", "fired")]
     await world.schedules.stop()
+
+
+class Locked(MemoryStore):
+    """A store that lets a claim wait for a lock before it reads."""
+
+    wait: Any = None
+
+    async def claim_by_policy(self, *args: Any, **more: Any) -> Any:
+        if self.wait is not None:
+            await self.wait()
+        return await super().claim_by_policy(*args, **more)
+
+
+async def test_a_poll_that_waits_for_a_lock_beyond_the_grace_comes_too_late() -> None:
+    world = World(Locked)
+    await world.schedules.open()
+    key = await world.create(catch_up_policy="skip")
+    await world.schedules.start()
+    await world.minutes(0.4)
+    assert isinstance(world.store, Locked)
+    world.store.wait = lambda: world.clock.sleep(90)
+    await world.minutes(0.2)  # the poll for 12:01 begins, and waits
+    world.store.wait = None
+    await world.minutes(3)
+    assert await world.told(key) == [("12:01", "missed"), *((at, "fired") for at in MINUTES[2:5])]
+    assert (await verify_store(world.store)).problems == []
+    await world.schedules.stop()

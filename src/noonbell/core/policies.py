@@ -163,7 +163,7 @@ class _Decision:
         due = _latest_due(self._terms, self._now)
         if due is None or due <= self._cursor:
             return self._idle()
-        unpolled = self._unpolled()
+        unpolled = self._unpolled(due)
         policy = self._terms.policies.catch_up
         if policy == "skip":
             pieces = self._skipping(unpolled, due)
@@ -187,15 +187,15 @@ class _Decision:
         fired = self._fire([*missed, *late], CAUGHT_UP if catches_up else "one run for all that was due")
         return msgspec.structs.replace(fired, caught_up=catches_up)
 
-    def _unpolled(self) -> list[tuple[int, int]]:
-        """The gaps that hold occurrences behind the cursor: (after, upto] in terms of occurrences."""
+    def _unpolled(self, due: int) -> list[tuple[int, int]]:
+        """The gaps that hold occurrences behind the cursor and up to `due`: (after, upto] in terms of occurrences."""
         found = []
         for gap in self._gaps:
             if gap.missed_upto > self._cursor:
                 after, upto = (_latest_due(self._terms, at) or self._cursor for at in (gap.since, gap.missed_upto))
                 after = max(after, self._cursor)
-                if upto > after:
-                    found.append((after, upto))
+                if min(upto, due) > after:
+                    found.append((after, min(upto, due)))
         return found
 
     def _skipping(self, unpolled: list[tuple[int, int]], due: int) -> list[_Piece]:

@@ -124,12 +124,11 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            now, gaps = poll.terms()
             if any(part.leaves(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, gaps, lineup)
+            turn = _look(stored, now, poll.gaps(), lineup)
             told += len(turn.audits)
             starts = turn.starts
             threads.take(stored, starts)
@@ -276,7 +275,7 @@ class LaneWork:
 
 
 class _Poll:
-    """One poll: when it is decided, and the gaps that it is decided by."""
+    """One poll: when it came to decide, and the gaps that it decides by."""
 
     def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
         self.at = now
@@ -285,14 +284,14 @@ class _Poll:
         self._polls = polls
         self._gaps: Sequence[Gap] | None = None
 
-    def terms(self) -> tuple[int, Sequence[Gap]]:
+    def gaps(self) -> Sequence[Gap]:
         """The same for all schedules. It is asked when the first is locked: a lock may take longer than the grace."""
         if self._gaps is None:
             now = self._clock()
             if now - self.at >= self._polls.grace_us:
                 self.at = now
             self._gaps = self._polls.at(self.at, self.last_poll_at)
-        return self.at, self._gaps
+        return self._gaps
 
     @property
     def ends_gap(self) -> bool:
