@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from noonbell.core.history import RunKey
-from noonbell.core.presence import EngineRecord, EngineSign
+from noonbell.core.presence import EngineRecord, EngineSign, Polls
 from noonbell.core.records import (
     Asked,
     Attempt,
@@ -460,18 +460,14 @@ class ScheduleStore(Store, Protocol):
         """Those that have joined the lane, have not left it, and are alive no more: a cheap look."""
         ...
 
-    async def lanes_up(self) -> dict[str, int]:
-        """The lanes that are up, each with the instant since when."""
+    async def polls(self) -> dict[str, Polls]:
+        """When each lane was last polled, as recorded by `beat` and `record_gap`, and its latest gaps."""
         ...
 
-    async def last_event(self, managed_by: str) -> LifecycleEvent | None:
-        """The last of a lifecycle; each tells that something was up at that instant."""
-        ...
+    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+        """Record a poll of the lane at `at`, and the gap that it ended, if it did; returns what `polls` returns now.
 
-    async def in_doubt(self, lane: str) -> bool:
-        """Whether engines of the lane that seem to be dead may be alive: the store itself was away, say.
-
-        Then the lane may have been up for longer than `join` and `lanes_up` say.
+        `last_poll_at` is the last poll of this engine, which may not be recorded yet.
         """
         ...
 

@@ -48,8 +48,8 @@ class Work:
         self.claiming.set()
         self._clock = clock
 
-    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
-        del up_since, room
+    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+        del last_poll_at, room
         self.looks.append(self._clock.at)
         starts = []
         if len(self.looks) == 1:

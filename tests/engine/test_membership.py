@@ -44,7 +44,7 @@ async def test_what_was_left_is_looked_for_again_soon_and_then_not_before_the_mi
         """No zone data differs."""
 
     stop = asyncio.Event()
-    watching = asyncio.create_task(member.watch(stop, lambda: (0, {}), rescue, nothing, _not_asked))
+    watching = asyncio.create_task(member.watch(stop, lambda: (0, {}), rescue, nothing))
     await clock.advance(timedelta(seconds=10))
     assert store.rescues == 4, "as often as something was left, and once more"
     await clock.advance(timedelta(seconds=40))
@@ -54,46 +54,5 @@ async def test_what_was_left_is_looked_for_again_soon_and_then_not_before_the_mi
     stop.set()
     await watching
     assert await store.holder(engine_name(member.instance)) is not None
-    member.release()
-    await store.close()
-
-
-def _not_asked(up_since: int) -> None:
-    raise AssertionError(f"nothing was in doubt, and it is told that the lane is up since {up_since}")
-
-
-class Doubtful(MemoryStore):
-    """It cannot say at first whether another engine is alive, and then that it was up before."""
-
-    looks = 0
-
-    async def in_doubt(self, lane: str) -> bool:
-        del lane
-        self.looks += 1
-        return self.looks < 4
-
-    async def lanes_up(self) -> dict[str, int]:
-        return {"lane": 7}
-
-
-async def test_since_when_the_lane_is_up_is_learnt_when_it_is_clear() -> None:
-    clock = ManualClock(START)
-    store = Doubtful()
-    await store.open()
-    member = Membership(store, clock, "lane")
-    await member.join()
-    assert member.in_doubt
-
-    async def nothing() -> None:
-        """Nobody is dead, and no zone data differs."""
-
-    stop, learnt = asyncio.Event(), list[int]()
-    watching = asyncio.create_task(member.watch(stop, lambda: (0, {}), nothing, nothing, learnt.append))
-    await clock.advance(timedelta(seconds=3))
-    assert (member.in_doubt, learnt) == (True, [])
-    await clock.advance(timedelta(seconds=20))
-    assert (member.in_doubt, learnt, store.looks) == (False, [7], 4)
-    stop.set()
-    await watching
     member.release()
     await store.close()

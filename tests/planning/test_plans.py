@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell import planning
-from noonbell.core.presence import EngineRecord, engine_name
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleFileInvalidError
 from noonbell.ledger import verify_store
 from noonbell.planning import Plan, apply, loads, plan
@@ -269,10 +269,11 @@ async def test_a_change_that_leaves_nothing_to_come_is_a_problem_of_its_field(
     assert f"{problem.line}:{problem.column}" == told
 
 
-async def test_applying_knows_that_the_engine_is_up(store: ScheduleStore) -> None:
+async def test_applying_knows_that_the_lane_was_polled(store: ScheduleStore) -> None:
     await applied(store, '[schedules.a]\ncron = "* * * * *"\n')
     hold = await store.hold(engine_name("one-1"), "process 1")
     await store.join(EngineRecord("one-1", "default", "h", 1, "1", "-", NOW, NOW, "up"))
+    await store.beat(EngineSign("one-1", NOW, NOW, "up", last_poll_at=NOW + 550_000_000))
     await applied(store, '[schedules.a]\ncron = "*/2 * * * *"\n', NOW + 600_000_000)
     hold.release()
     (span,) = await store.spans(1, NOW, NOW + DAY)

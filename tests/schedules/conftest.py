@@ -30,8 +30,7 @@ def _calm() -> Iterator[None]:
 class World:
     """A store that outlives its users, a clock, and a callback that takes as long and fails as often as it is told.
 
-    `longest_wait` is long: on manual time each look without a reason costs as much as one with, and a wake-up that was
-    forgotten would hide behind it.
+    `longest_wait` is as long as the grace allows: on manual time each look without a reason costs as much as one with.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class World:
         make_store: Callable[[], ScheduleStore],
         start: datetime = NOON,
         *,
-        longest_wait: timedelta = timedelta(hours=1),
+        longest_wait: timedelta = timedelta(seconds=50),
     ) -> None:
         self._make_store = make_store
         self._longest_wait = longest_wait

@@ -26,7 +26,8 @@ class Oracle:
     quiet: tuple[int, int] | None = None  # from hour to hour, UTC, every day
     zone: str = "UTC"
     enabled: bool = True
-    up_since: int | None = None
+    up: bool = False
+    polls: list[int] = field(default_factory=list)
     cursor: int = 0
     anchor: int = 0
     verdicts: dict[int, str] = field(default_factory=dict)
@@ -41,39 +42,46 @@ class Oracle:
             self.now += HALF
             if not asleep:
                 self.look()
-        if asleep and self.up_since is not None:
-            self.up_since = self.now
+        if asleep:
             self.look()
 
     def start(self) -> None:
-        self.up_since = self.now
+        self.up = True
         self.look()
 
     def stop(self) -> None:
-        self.up_since = None
+        self.up = False
 
     def close(self) -> None:
         """Before an edit: all that has come is decided."""
         if self.enabled:
-            up_since = self.now if self.up_since is None else self.up_since
-            self.decide(up_since, closing=True)
+            self.decide(closing=True)
         self.cursor = self.now
 
     def look(self) -> None:
-        if self.up_since is not None and self.enabled:
-            self.decide(self.up_since, closing=False)
+        if self.up:
+            self.polls.append(self.now)
+            if self.enabled:
+                self.decide(closing=False)
 
     # --- how it is judged ---------------------------------------------------------------------------------------------
 
-    def decide(self, up_since: int, *, closing: bool) -> None:
+    def is_missed(self, t: int) -> bool:
+        """No poll between the occurrence and the grace after it, not even one now."""
+        return not any(t <= poll < t + GRACE for poll in (*self.polls[-3000:], self.now))
+
+    def decide(self, *, closing: bool) -> None:
         came = [t for t in self.comings() if closing or not self.is_quiet_until_after_now(t)]
-        long_ago = min(up_since, self.now - GRACE)
-        capped = self.catch_up == "run_all_capped" and any(t <= long_ago and not self.is_quiet(t) for t in came)
+        unpolled = [t for t in came if self.is_missed(t)]
+        long_ago = max(unpolled, default=0)
+        if self.catch_up != "skip":  # the other policies make up for what was late before it, too
+            unpolled = [t for t in came if t <= long_ago]
+        capped = self.catch_up == "run_all_capped" and any(not self.is_quiet(t) for t in unpolled)
         if capped and self.kind == "interval" and not closing:
             # the chain goes on from the last of the runs that catch up, and what came after the missed ones with it
             came = [t for t in came if t <= long_ago]
         open_ones = [t for t in came if not self.is_quiet(t)]
-        missed = [t for t in open_ones if t <= long_ago]
+        missed = [t for t in open_ones if t in unpolled]
         late = [t for t in open_ones if t not in missed]
         waits = bool(missed) and (capped or (self.catch_up == "run_once" and not late))
         if waits and self.is_quiet(self.now) and not closing:
@@ -85,7 +93,7 @@ class Oracle:
         elif self.catch_up == "run_once":
             late = missed + late
         else:
-            self.give(missed, "missed nothing was up")
+            self.give(missed, "missed not polled in time")
         self.give(late[:-1], "coalesced")
         self.give([*fired, *late[-1:]], "fired")
         self.cursor = max([self.cursor, *came])

@@ -177,7 +177,7 @@ async def judge(world: World, oracle: Oracle, key: str) -> None:
     assert len(called) == len(set(called))
     fired = {at for at, verdict in found.items() if verdict == "fired"}
     assert set(called) <= fired
-    if oracle.up_since is not None and not oracle.is_quiet(oracle.now):
+    if oracle.up and not oracle.is_quiet(oracle.now):
         assert set(called) == fired
 
 

@@ -99,20 +99,29 @@ async def test_being_busy_is_no_downtime(world: World) -> None:
     ]  # fmt: skip
 
 
+BLOCKED = {
+    "skip": ["missed"] * 9,
+    "run_once": ["coalesced"] * 9,
+    "run_all_capped": ["fired"] * 3 + ["missed"] * 6,
+}
+
+
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_a_loop_that_was_blocked_was_up(world: World, policy: str) -> None:
-    """An action that never gives way costs the others time, not occurrences."""
+async def test_a_loop_that_was_blocked_catches_up(world: World, policy: str) -> None:
+    """An action that never gives way keeps the loop from polling: what came meanwhile is for the policy."""
     await world.schedules.start()
-    key = await world.create(catch_up_policy=policy)
+    key = await world.create(catch_up_policy=policy, catch_up_cap=3)
     once = await world.create(type="one_shot", spec="2026-03-04T12:05:00Z", catch_up_policy=policy)
     await world.minutes(1)
     world.clock.stall(timedelta(minutes=10))
     await world.clock.settle()
     assert await world.told(key) == [
-        ("12:01", "fired"), *[(f"12:{m:02}", "coalesced") for m in range(2, 11)], ("12:11", "fired"),
+        ("12:01", "fired"), *[(f"12:{m:02}", BLOCKED[policy][m - 2]) for m in range(2, 11)], ("12:11", "fired"),
     ]  # fmt: skip
-    assert await world.told(once) == [("12:05", "fired")]
-    assert await world.audits(once, "schedule.missed") == []
+    assert await world.told(once) == [("12:05", "missed" if policy == "skip" else "fired")]
+    metrics = world.schedules.metrics
+    assert metrics is not None
+    assert (metrics["poll_gaps"], metrics["poll_gap_seconds"]) == (1, 630.0)
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------
@@ -125,7 +134,7 @@ async def test_each_missed_slot_is_told_up_to_a_thousand(world: World) -> None:
     await world.clock.settle()
     found = await world.audits(key, "schedule.missed")
     assert len(found) == 1000
-    assert found[0] == {"scheduled_for": 1_772_625_660_000_000, "count": 1, "reason": "nothing was up"}
+    assert found[0] == {"scheduled_for": 1_772_625_660_000_000, "count": 1, "reason": "not polled in time"}
 
 
 async def test_more_missed_slots_are_told_as_a_range(world: World) -> None:
@@ -135,7 +144,7 @@ async def test_more_missed_slots_are_told_as_a_range(world: World) -> None:
     await world.clock.settle()
     (found,) = await world.audits(key, "schedule.missed")
     first = 1_772_625_660_000_000
-    assert found == {"from": first, "to": first + 1000 * 60_000_000, "count": 1001, "reason": "nothing was up"}
+    assert found == {"from": first, "to": first + 1000 * 60_000_000, "count": 1001, "reason": "not polled in time"}
 
 
 async def test_a_cap_leaves_the_rest_missed_for_that_reason(world: World) -> None:
@@ -572,11 +581,10 @@ async def test_a_capped_catch_up_that_an_edit_interrupts_is_finished_in_order(wo
     await world.minutes(1)
     await world.schedules.update(key, spec="0 * * * *")
     await world.minutes(20)
-    # 12:01 was executing; the other two follow it, then 12:10, which came before anything was up and is late by more
-    # than the grace by now (a catch-up of its own), and 12:11, which is simply late
-    assert world.called == ["12:01", "12:02", "12:03", "12:10", "12:11"]
+    # 12:01 was executing; the other two follow it, then 12:11; 12:10 was late as well, as the first poll was in time
+    assert world.called == ["12:01", "12:02", "12:03", "12:11"]
     verdicts = [verdict for _, verdict in await world.told(key)]
-    assert verdicts == ["fired"] * 3 + ["missed"] * 6 + ["fired"] * 2
+    assert verdicts == ["fired"] * 3 + ["missed"] * 6 + ["coalesced", "fired"]
     assert most_at_once(await spans_of_runs(world, key)) == 1
 
 

@@ -49,7 +49,7 @@ def message_of(stored: StoredSchedule, start: Start) -> OutboxMessage:
 
 async def claim(store: ScheduleStore, now: int) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
-        turn = look(stored, now, T0)
+        turn = look(stored, now)
         finish(turn, stored, now, "me", message_of)
         return turn
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.detail import pack
+from noonbell.core.presence import Polls
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
@@ -107,15 +108,15 @@ class History:
         self.seen.update({"full"} if claim.claimed.full else ())
 
     async def claim(self, store: ScheduleStore) -> Verb:
-        lane, owner, now, up_since = self.random.choice(LANES), self.random.choice(INSTANCES), self.now, self.up_since
-        limit = self.random.choice(self.limits)
+        lane, owner, now = self.random.choice(LANES), self.random.choice(INSTANCES), self.now
+        limit, gaps = self.random.choice(self.limits), Polls(self.up_since).at(now)
         bad = {stored.sid for stored in await _all(store) if self.random.random() < 0.04}
         error = ValueError("bad")
 
         def take_turn(stored: StoredSchedule) -> Turn:
             if stored.sid in bad:
                 raise error
-            turn = look(stored, now, up_since)
+            turn = look(stored, now, gaps)
             finish(turn, stored, now, owner, _message)
             return turn
 
@@ -170,7 +171,7 @@ class History:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
         ids = [row.schedule_id for row in await _all(store) if self.random.random() < 0.1]
         gone = {key for key in ids if self.random.random() < 0.3}
-        change = changes.Change({"spec": "0,30 * * * *"}, now, dict.fromkeys(LANES, self.up_since), "somebody")
+        change = changes.Change({"spec": "0,30 * * * *"}, now, dict.fromkeys(LANES, Polls(self.up_since)), "somebody")
 
         def edit(stored: StoredSchedule) -> Any:
             if stored.schedule_id in gone:
@@ -236,7 +237,7 @@ class History:
                 {"type": "cron"},
             )
         )  # fmt: skip
-        now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, self.up_since)))
+        now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, Polls(self.up_since))))
         return lambda store: store.edit_schedules(ids, changes.Change(fields, now, up, "somebody"))
 
     async def delete(self, store: ScheduleStore) -> Verb:
@@ -250,7 +251,7 @@ class History:
         return lambda store: store.take_over(lane, "rescuer", now)
 
     async def quiet(self, store: ScheduleStore) -> Verb:
-        key, now, up = self.random.choice(("q1", "q2")), self.now, dict.fromkeys(LANES, self.up_since)
+        key, now, up = self.random.choice(("q1", "q2")), self.now, dict.fromkeys(LANES, Polls(self.up_since))
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")

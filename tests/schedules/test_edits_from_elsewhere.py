@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name
+from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lanes_up
 from noonbell.core.records import Start
+from noonbell.engine import membership
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
@@ -107,7 +108,11 @@ async def test_a_handed_back_run_of_an_earlier_epoch_brings_no_wake_up_of_its_ow
 # --- who is up --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_edit_by_another_process_knows_that_the_engine_is_up(world: World) -> None:
+async def test_an_edit_by_another_process_knows_that_the_lane_was_polled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LOOK", 2_000_000)  # as in earnest: what a process does not record it cannot tell
+    monkeypatch.setattr(membership, "BEAT", 5_000_000)
     key = await world.create(retry={"attempts": 3, "delay_seconds": 1200, "strategy": "fixed"})
     await world.schedules.start()
     world.failures = 99
@@ -129,22 +134,22 @@ async def test_an_edit_while_nothing_is_up_says_so(world: World) -> None:
 
 async def test_which_lanes_are_up(world: World) -> None:
     store, began = world.store, world.clock.now()
-    assert await store.lanes_up() == {}
+    assert lanes_up(await store.engines(0)) == {}
     await world.schedules.start()
     await world.minutes(1)
-    assert await store.lanes_up() == {"default": began}
+    assert lanes_up(await store.engines(0)) == {"default": began}
     # an engine that has joined a lane is up when it says so, and until it has left
     hold = await store.hold(engine_name("new-2"), "process 2")
     await store.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
-    assert await store.lanes_up() == {"default": began}
+    assert lanes_up(await store.engines(0)) == {"default": began}
     await store.beat(EngineSign("new-2", began + 2, began + 1, "up"))
     await store.beat(EngineSign("new-2", began + 3, began + 1, "stopping"))
-    assert await store.lanes_up() == {"default": began, "other": began + 1}
+    assert lanes_up(await store.engines(0)) == {"default": began, "other": began + 1}
     await store.leave("new-2")
-    assert await store.lanes_up() == {"default": began}
+    assert lanes_up(await store.engines(0)) == {"default": began}
     hold.release()
     await stopped(world)
-    assert await store.lanes_up() == {}
+    assert lanes_up(await store.engines(0)) == {}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

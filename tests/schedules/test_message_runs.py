@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from noonbell.core.presence import Gap
 from noonbell.core.records import OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
 from noonbell.ledger import verify_store
@@ -36,14 +38,14 @@ async def create(world: World, name: str, **fields: Any) -> None:
     await world.store.create_schedules([new], NOW, "me")
 
 
-async def claim(world: World, now: int, up_since: int = NOW, *, broken: bool = False) -> LaneClaim:
+async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: bool = False) -> LaneClaim:
     def made(stored: StoredSchedule, start: Start) -> OutboxMessage:
         if broken:
             raise ValueError("the template has no such name")
         return message_of(stored, start)
 
     def take_turn(stored: StoredSchedule) -> Turn:
-        turn = look(stored, now, up_since)
+        turn = look(stored, now, gaps)
         finish(turn, stored, now, "me", made)
         return turn
 
@@ -93,12 +95,12 @@ async def test_a_capped_backlog_goes_on_at_the_next_look(world: World, overlap: 
     await create(world, "a", catch_up_policy="run_all_capped", catch_up_cap=3, overlap=overlap)
     late = DUE + 9 * MINUTE + 30 * SECOND
     for left in (2, 1):
-        claimed = (await claim(world, late, up_since=late)).claimed
+        claimed = (await claim(world, late, [Gap(NOW, late)])).claimed
         assert claimed.next_wake_at == late
         (stored,) = await world.store.find_schedules(["a"])
         assert stored.backlog_left == left
     for _ in range(3):
-        await claim(world, late, up_since=late)
+        await claim(world, late, [Gap(NOW, late)])
     runs = await world.store.runs(1, 0, late)
     assert [run.run_for for run in runs] == [DUE, DUE + MINUTE, DUE + 2 * MINUTE, DUE + 9 * MINUTE]
     assert len(await sent(world, late)) == 4

@@ -59,7 +59,7 @@ async def test_an_end_leaves_a_wake_up_that_stands_and_brings_back_one_that_is_g
     now = world.clock.now()
 
     def gone_for_the_second(stored: StoredSchedule) -> Turn:
-        turn = look(stored, now, now)
+        turn = look(stored, now)
         if stored.schedule_id == keys[1]:
             turn.next_run_at = None
         return turn
@@ -106,9 +106,9 @@ async def test_a_run_that_was_put_off_after_a_crash_keeps_its_place(world: World
         seen.sid, "scheduled", seen.cursor_at, fence=2, owner=None, state="queued", attempt=1, wake_at=now + 1,
         started_at=now, attempt_at=now, crashes=1, epoch=1, cause="orphan",
     )  # fmt: skip
-    turn = look(replace(seen, lives=[orphan]), now, now)
+    turn = look(replace(seen, lives=[orphan]), now)
     assert (turn.starts, turn.next_run_at, turn.cursor_at) == ([], None, seen.cursor_at)
-    turn = look(replace(seen, lives=[orphan]), now + 1, now)
+    turn = look(replace(seen, lives=[orphan]), now + 1)
     assert [(start.run_for, start.fence) for start in turn.starts] == [(orphan.run_for, 3)]
 
 
@@ -143,7 +143,7 @@ async def test_the_others_are_claimed_though_the_ledger_contradicts_one(tmp_path
 
     def take_turn(stored: StoredSchedule) -> Turn:
         asked.append(stored.schedule_id)
-        turn = look(stored, now, now)
+        turn = look(stored, now)
         return replace(turn, spans=[span, span]) if stored.schedule_id == keys[1] else turn
 
     claimed = (await world.store.claim_by_policy("default", "me", now, 10, take_turn)).claimed

@@ -146,7 +146,7 @@ async def test_a_run_that_was_queued_behind_another_starts_at_its_end(patient: P
 
 async def test_the_next_of_a_backlog_starts_at_the_end_of_the_one_before(patient: Patient) -> None:
     await patient.create(catch_up_policy="run_all_capped", catch_up_cap=3)
-    await patient.minutes(10)
+    await patient.minutes(2 * 24 * 60 + 10)  # the grace is longer than the longest wait
     patient.duration = timedelta(seconds=10.5)
     await patient.schedules.start()
     await patient.minutes(0.45)

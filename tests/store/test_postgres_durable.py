@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name
+from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
@@ -50,7 +50,7 @@ def message(sid: int, text: str = "{}") -> OutboxMessage:
 
 async def claim(store: PostgresStore, now: int, *, limit: int = 1000, owner: str = ME) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
-        turn = look(stored, now, T0)
+        turn = look(stored, now)
         finish(turn, stored, now, owner, lambda stored, start: message(stored.sid, str(start.run_for)))
         return turn
 
@@ -277,7 +277,7 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
         step()
         await store.revive_dead_letters([letter.number for letter in await store.dead_letters(None, 0, 1000)], at)
         step()
-        reopened = changes.Change({}, at + SECOND, {"default": T0}, "me")
+        reopened = changes.Change({}, at + SECOND, {"default": Polls(T0)}, "me")
         await store.edit_schedules([one.schedule_id for one in many], reopened.reopen)
         step()
         await store.prune_day(T0 + 9 * DAY)
@@ -396,7 +396,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
 
         async def edit() -> None:
             for minute in range(1, 6):
-                change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": T0}, "me")
+                change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": Polls(T0)}, "me")
                 await store.edit_schedules(["s1", "m1"], change)
 
         await asyncio.gather(work(), work(), deliver(), edit())

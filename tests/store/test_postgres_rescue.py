@@ -247,7 +247,7 @@ async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
         return OutboxMessage(CHANNEL, LANE, text, "inbox", "{}", T0)
 
     def edit(stored: StoredSchedule) -> Edit:
-        turn = close(stored, T0, T0)
+        turn = close(stored, T0)
         turn.messages = [message("edited")]
         epoch = Epoch(stored.sid, 2, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)

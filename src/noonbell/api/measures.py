@@ -26,6 +26,8 @@ _COUNTED: Final = {
     "failed": "Attempts that have failed",
     "stale": "Ends that came under an old fence: another engine had taken the run",
     "store_errors": "Looks that failed because of the store",
+    "poll_gaps": "Stretches without a poll of the lane that were longer than the grace",
+    "poll_gap_seconds": "Seconds without a poll of the lane, in stretches longer than the grace",
 }
 _TIMELINE_COUNTED: Final = {
     "popped": "Members that the Redis timeline has brought up",

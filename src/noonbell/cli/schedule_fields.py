@@ -66,7 +66,7 @@ def policy_options(function: _Function) -> _Function:
             "--catch-up",
             "catch_up_policy",
             type=click.Choice(["skip", "run_once", "run_all_capped"]),
-            help="What was missed while nothing was up.",
+            help="What to do about missed occurrences.",
         ),
         click.option("--dst", type=click.Choice(["literal", "once"]), help="At clock changes: see noonbell next."),
         click.option("--tz", metavar="ZONE", shell_complete=complete_zone, help="IANA zone, unless WHEN names one."),

@@ -3,9 +3,10 @@
 `decide_by_policy` answers for a schedule at an instant what `decide` answers for declared tasks, whose policies are
 fixed. The occurrences that are due and undecided fall into two parts:
 
-- *missed*: they came while nothing was up, and more than the grace ago. Catch-up says what becomes of them.
-- *late*: something was up; being busy is not downtime. The latest is fired, those before it are coalesced into it,
-  and under overlap `skip` those that came while the schedule's own run was executing are skipped.
+- *missed*: no poll of the lane completed between their start time and the grace after it (`presence.Gap`). Catch-up
+  says what becomes of them.
+- *late*: a poll completed, and left them; being busy is not downtime. The latest is fired, those before it are
+  coalesced into it, and under overlap `skip` those that came while the schedule's own run was executing are skipped.
 
 Quiet hours are judged at the occurrence, and once more when a catch-up or a retry would start. A quiet stretch is one
 span, written when it is over; until then its occurrences stay undecided and the schedule sleeps.
@@ -15,11 +16,12 @@ Every part is counted, never walked: a year of missed minutes costs as much as a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from noonbell.core.presence import Gap
 from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict
 from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import QuietHours, split
@@ -27,7 +29,7 @@ from noonbell.timing.quiet_hours import QuietHours, split
 CatchUp = Literal["skip", "run_once", "run_all_capped"]
 Overlap = Literal["coalesce", "skip", "allow"]
 
-GRACE_US: Final = 60_000_000
+NOT_POLLED: Final = "not polled in time"
 CAUGHT_UP: Final = "one run for all that was missed"
 # A live run always has a wake-up. Where quiet hours have no end it is this one, a week before the calendar's.
 FOR_GOOD: Final = LATEST - 7 * 86_400 * SECOND
@@ -97,14 +99,8 @@ class Verdicts(msgspec.Struct, frozen=True):
     caught_up: bool = False
 
 
-def decide_by_policy(
-    position: Position, terms: Terms, now: int, up_since: int, down_since: int | None = None
-) -> Verdicts:
-    """What becomes of the schedule now, if something has been up without a break since `up_since`.
-
-    Before that something was up until `down_since`, as far as is known: what was to start by then, and has no verdict
-    because a run was in its way, was not missed.
-    """
+def decide_by_policy(position: Position, terms: Terms, now: int, gaps: Sequence[Gap] = ()) -> Verdicts:
+    """Decide what becomes of the schedule now. `gaps` are the stretches without a poll of its lane, oldest first."""
     live, policies = position.live, terms.policies
     unchanged = Verdicts(position.cursor_at, None, backlog=position.backlog)
     if live is not None:
@@ -118,7 +114,7 @@ def decide_by_policy(
             new = due is not None and due > position.cursor_at
             if not (new and policies.retry_vs_new == "preempt"):
                 return _retry(live, terms, now, position, unchanged)
-    found = _Decision(position, terms, now, up_since, down_since).verdicts()
+    found = _Decision(position, terms, now, gaps).verdicts()
     if live is None or live.state != "waiting" or live.wake_at is None or live.wake_at > now or found.start is not None:
         return found
     # nothing takes its place: it is tried again, or sleeps through quiet hours
@@ -153,12 +149,11 @@ class _Piece(NamedTuple):
 class _Decision:
     """One decision in the making: the cursor moves over pieces, each leaving its span."""
 
-    def __init__(self, position: Position, terms: Terms, now: int, up_since: int, down_since: int | None) -> None:
+    def __init__(self, position: Position, terms: Terms, now: int, gaps: Sequence[Gap]) -> None:
         self._position = position
         self._terms = terms
         self._now = now
-        self._up_since = up_since
-        self._down_since = down_since
+        self._gaps = gaps
         self._cursor = position.cursor_at
         self._spans: list[Span] = []
 
@@ -168,34 +163,50 @@ class _Decision:
         due = _latest_due(self._terms, self._now)
         if due is None or due <= self._cursor:
             return self._idle()
-        missed_to = missed_upto(self._terms, self._now, self._up_since) or self._cursor
+        unpolled = self._unpolled(due)
         policy = self._terms.policies.catch_up
-        owed_to = self._owed_upto(missed_to) if policy == "skip" else self._cursor  # the others make up for it anyway
-        owed = self._without_overlap(self._pieces(self._cursor, owed_to))
-        missed = self._pieces(owed_to, missed_to)
-        late = self._without_overlap(self._pieces(max(self._cursor, missed_to), due))
+        if policy == "skip":
+            pieces = self._skipping(unpolled, due)
+            fires = any(piece.verdict is None for piece in pieces)
+            return self._fire(pieces, "one run for all that was due") if fires else self._pass_by(pieces)
+        # the other policies make up for what was late before the last gap, too
+        missed_to = unpolled[-1][1] if unpolled else self._cursor
+        missed = self._pieces(self._cursor, missed_to)
+        late = self._without_overlap(self._pieces(missed_to, due))
         catches_up = any(piece.verdict is None for piece in missed)
         fires = any(piece.verdict is None for piece in late)
-        if catches_up and (policy == "run_all_capped" or (policy == "run_once" and not fires)):
+        if catches_up and (policy == "run_all_capped" or not fires):
             quiet_until = self._terms.quiet.quiet_until(self._now)
             if quiet_until is not None:
                 return self._idle(quiet_until)
         if catches_up and policy == "run_all_capped":
             total = sum(piece.n for piece in missed if piece.verdict is None)
             return self._continue(Backlog(min(total, self._terms.policies.cap), missed[-1].last))
-        if policy == "run_once":
-            if not catches_up and not fires:
-                return self._pass_by([*missed, *late])
-            fired = self._fire([*missed, *late], CAUGHT_UP if catches_up else "one run for all that was due")
-            return msgspec.structs.replace(fired, caught_up=catches_up)
-        pieces = [*owed, *(piece.given("missed", "nothing was up") for piece in missed), *late]
-        fires = fires or any(piece.verdict is None for piece in owed)
-        return self._fire(pieces, "one run for all that was due") if fires else self._pass_by(pieces)
+        if not catches_up and not fires:
+            return self._pass_by([*missed, *late])
+        fired = self._fire([*missed, *late], CAUGHT_UP if catches_up else "one run for all that was due")
+        return msgspec.structs.replace(fired, caught_up=catches_up)
 
-    def _owed_upto(self, missed_to: int) -> int:
-        """Up to where something was up, of what lies before the last time that nothing was."""
-        known = None if self._down_since is None else _latest_due(self._terms, self._down_since)
-        return max(self._cursor, min(known or self._cursor, missed_to))
+    def _unpolled(self, due: int) -> list[tuple[int, int]]:
+        """The gaps that hold occurrences behind the cursor and up to `due`: (after, upto] in terms of occurrences."""
+        found = []
+        for gap in self._gaps:
+            if gap.missed_upto > self._cursor:
+                after, upto = (_latest_due(self._terms, at) or self._cursor for at in (gap.since, gap.missed_upto))
+                after = max(after, self._cursor)
+                if min(upto, due) > after:
+                    found.append((after, min(upto, due)))
+        return found
+
+    def _skipping(self, unpolled: list[tuple[int, int]], due: int) -> list[_Piece]:
+        """Under catch-up `skip`: what came in a gap is missed, and what came between gaps is late."""
+        pieces: list[_Piece] = []
+        at = self._cursor
+        for after, upto in unpolled:
+            pieces.extend(self._without_overlap(self._pieces(at, after)))
+            pieces.extend(piece.given("missed", NOT_POLLED) for piece in self._pieces(after, upto))
+            at = upto
+        return [*pieces, *self._without_overlap(self._pieces(at, due))]
 
     # --- the ways it can end --------------------------------------------------------------------------------------
 
@@ -231,7 +242,7 @@ class _Decision:
 
     def _pass_by(self, pieces: list[_Piece]) -> Verdicts:
         """Nothing is fired: each piece has its verdict already."""
-        self._pass_over(pieces, "missed", "nothing was up")
+        self._pass_over(pieces, "missed", NOT_POLLED)
         return self._idle()
 
     def _start(self, run_for: int) -> Verdicts:
@@ -323,9 +334,13 @@ class _Decision:
         return found
 
 
-def missed_upto(terms: Terms, now: int, up_since: int) -> int | None:
-    """The latest occurrence that was to start when nothing was up, and too long ago to be simply late."""
-    return _latest_due(terms, min(up_since, now - GRACE_US))
+def without_jitter(terms: Terms, gaps: Sequence[Gap]) -> list[Gap]:
+    """The gaps in terms of occurrences instead of their starts, for terms that have lost their jitter."""
+
+    def latest(at: int) -> int:
+        return _latest_due(terms, at) or 0
+
+    return [Gap(latest(gap.since), latest(gap.missed_upto) + gap.grace_us, gap.grace_us) for gap in gaps]
 
 
 def _latest_due(terms: Terms, now: int) -> int | None:

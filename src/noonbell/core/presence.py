@@ -1,20 +1,30 @@
-"""Who is at work on a lane: the engines that share it, and since when the lane is up. Pure.
+"""The engines of a lane, and when the lane was polled. Pure.
 
 An engine is one life of one process on one lane, under a name that is never used again. It is alive for as long as that
-name is held in the store. A lane is up while one of its engines is, so what an engine that comes later, or that is left
-alone, calls late or missed goes by the lane and not by itself.
+name is held in the store.
+
+An occurrence is missed if no poll of its lane completed between its start time, jitter included, and the grace after
+it: the process was dead, frozen or suspended, its event loop blocked, or the database unreachable. So engines record
+when the lane was last polled, and each stretch without a poll that is longer than the grace, as a `Gap`. What a poll
+has left, because a run was in its way or there was no slot, is late and not missed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 # The lifecycle of a lane is kept under this and its name; an engine's own name is held under the other.
 LANE: Final = "lane:"
 ENGINE: Final = "engine:"
+
+# An occurrence that starts later than this after its time, without a poll between, is missed.
+GRACE_US: Final = 60_000_000
+# So many gaps of a lane are kept, the latest. What came before them is late, not missed.
+MOST_GAPS: Final = 64
 
 EngineState = Literal["starting", "up", "stopping"]
 
@@ -30,7 +40,7 @@ def engine_name(instance: str) -> str:
 
 
 class EngineRecord(msgspec.Struct, frozen=True):
-    """An engine as it is told in the store, by itself."""
+    """An engine as it has described itself in the store."""
 
     instance: str
     lane: str
@@ -42,11 +52,12 @@ class EngineRecord(msgspec.Struct, frozen=True):
     up_since: int  # since when the lane is up, as far as this engine knows
     state: EngineState = "starting"
     load: dict[str, Any] = {}  # what it has in hand, for people to see
-    seen_ago_us: int = 0  # how long ago it told of itself, when it is read
+    last_poll_at: int | None = None  # when it last completed a poll, by its own clock; written every few seconds
+    seen_ago_us: int = 0  # how long ago it gave a sign of life, when it is read
 
 
 class EngineSign(msgspec.Struct, frozen=True):
-    """A sign of life: what an engine tells of itself again and again."""
+    """A sign of life: what an engine writes every few seconds."""
 
     instance: str
     at: int
@@ -54,12 +65,56 @@ class EngineSign(msgspec.Struct, frozen=True):
     state: EngineState
     zone_data: str = "-"
     load: dict[str, Any] = {}
+    last_poll_at: int | None = None
+    grace_us: int = GRACE_US
+
+
+class Gap(NamedTuple):
+    """A stretch without a poll of the lane: the times of the poll before it and of the poll that ended it."""
+
+    since: int
+    until: int
+    grace_us: int = GRACE_US
+
+    @property
+    def missed_upto(self) -> int:
+        """The latest start that is missed: the poll at the end came too late for it."""
+        return self.until - self.grace_us
+
+    def misses(self, start_at: int) -> bool:
+        """Whether no poll completed between this start and the grace after it."""
+        return self.since < start_at <= self.missed_upto
+
+
+class Polls(msgspec.Struct, frozen=True):
+    """When a lane was polled: its last poll, 0 if there was none, and the latest gaps between polls, oldest first."""
+
+    last_poll_at: int = 0
+    grace_us: int = GRACE_US
+    gaps: tuple[Gap, ...] = ()
+
+    def at(self, now: int, last_poll_at: int | None = None) -> tuple[Gap, ...]:
+        """The gaps, with the one that a poll at `now` ends, if it does.
+
+        `last_poll_at` is a poll that may not be recorded yet.
+        """
+        last = max(self.last_poll_at, last_poll_at or 0)
+        return (*self.gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else self.gaps
+
+    def polled(self, at: int, grace_us: int) -> Polls:
+        """After a poll; one that is older than the last changes nothing."""
+        return replace(self, last_poll_at=max(self.last_poll_at, at), grace_us=grace_us)
+
+    def resumed(self, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+        """After a poll that may have ended a gap, by an engine whose poll before was at `last_poll_at`."""
+        gaps = replace(self, grace_us=grace_us).at(at, last_poll_at)
+        return Polls(max(self.last_poll_at, at), grace_us, gaps[-MOST_GAPS:])
 
 
 def lanes_up(engines: Iterable[EngineRecord]) -> dict[str, int]:
-    """Since when which lanes are up, by the engines that are alive.
+    """The lanes of these engines, which are alive, each with the instant since when it is up.
 
-    One that is about to begin does not count yet; one that stops is up until its last run has ended.
+    An engine that is starting does not count yet; one that stops counts until its last run has ended.
     """
     found: dict[str, int] = {}
     for one in engines:

@@ -15,7 +15,7 @@ the start that moves the anchor has its verdict with it: the ledger of an interv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 from zoneinfo import ZoneInfo
@@ -26,15 +26,15 @@ from msgspec.structs import replace
 from noonbell.core.policies import (
     CAUGHT_UP,
     FOR_GOOD,
-    GRACE_US,
     Backlog,
     Policies,
     Position,
     Terms,
     Verdicts,
     decide_by_policy,
-    missed_upto,
+    without_jitter,
 )
+from noonbell.core.presence import Gap
 from noonbell.core.records import (
     AT_ONCE,
     AuditEvent,
@@ -148,12 +148,12 @@ def terms_of(stored: StoredSchedule) -> Terms:
 # --- a look -----------------------------------------------------------------------------------------------------------
 
 
-def look(stored: StoredSchedule, now: int, up_since: int, down_since: int | None = None) -> Turn:
-    """What becomes of the schedule now: something is up since `up_since`, and was until `down_since` where known."""
-    return ordinary_look(stored, now, up_since) or whole_look(stored, now, up_since, down_since)
+def look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
+    """Decide what becomes of the schedule now; `gaps` are the stretches without a poll of its lane, oldest first."""
+    return ordinary_look(stored, now, gaps) or whole_look(stored, now, gaps)
 
 
-def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | None:
+def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn | None:
     """The same for the many: one occurrence is due and late by little, or none; None where there is more to it.
 
     In a burst thousands of schedules come here with the same spec at the same instant, so one look at their timing
@@ -178,7 +178,7 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
             turn.next_run_at = due_at
             return turn
         ran = stored.ran
-        if due_at <= up_since and due_at <= now - GRACE_US:
+        if gaps and any(gap.misses(due_at) for gap in gaps):
             return None
         if ran is not None and definition.overlap == "skip" and ran[0] < due_at <= ran[1]:
             return None
@@ -201,7 +201,7 @@ def ordinary_look(stored: StoredSchedule, now: int, up_since: int) -> Turn | Non
     )  # fmt: skip
 
 
-def whole_look(stored: StoredSchedule, now: int, up_since: int, down_since: int | None = None) -> Turn:
+def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
     """The same for all: with live runs, quiet hours, catch-up and the rest."""
     turn = _unchanged(stored)
     terms = terms_of(stored)
@@ -215,7 +215,7 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int, down_since: int 
                     continue
                 _write(turn, stored, terms, now, _live_only(stored, terms, live, now), live=live)
         if stored.enabled:
-            verdicts = decide_by_policy(_position(stored, None), terms, now, up_since, down_since)
+            verdicts = decide_by_policy(_position(stored, None), terms, now, gaps)
             _write(turn, stored, terms, now, verdicts)
             # the end of a run that was started again brings the schedule's wake-up back, too
             fresh = (start.following for start in turn.starts if start.fence == 1 and start.following is not None)
@@ -232,7 +232,7 @@ def whole_look(stored: StoredSchedule, now: int, up_since: int, down_since: int 
         _write(turn, stored, terms, now, _live_only(stored, terms, lives[0], now), live=lives[0])
     elif stored.enabled:
         oldest = lives[0] if lives else None
-        verdicts = decide_by_policy(_position(stored, oldest), terms, now, up_since, down_since)
+        verdicts = decide_by_policy(_position(stored, oldest), terms, now, gaps)
         _write(turn, stored, terms, now, verdicts, live=oldest)
     return turn
 
@@ -273,7 +273,7 @@ def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
 def _live_only(stored: StoredSchedule, terms: Terms, live: LiveRun, now: int) -> Verdicts:
     """The decision about a live run alone, as if nothing more were to come."""
     ended = replace(terms, timing=Bounded(terms.timing, None, stored.cursor_at))
-    return decide_by_policy(_position(stored, live), ended, now, now)
+    return decide_by_policy(_position(stored, live), ended, now)
 
 
 def _write(
@@ -370,8 +370,8 @@ def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of:
 # --- the end of an epoch ----------------------------------------------------------------------------------------------
 
 
-def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
-    """Give every occurrence up to `now` its verdict; `up_since` None: nothing that is known of here has been up."""
+def close(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
+    """Give every occurrence up to `now` its verdict; `gaps` as for `look`, with the one that lasts."""
     turn = _unchanged(stored)
     turn.cursor_at = at = _end_of(stored, now)
     # how long a queued run waits is for the new terms to say, and so is the sleep of a retry through quiet hours
@@ -389,17 +389,15 @@ def close(stored: StoredSchedule, now: int, up_since: int | None) -> Turn:
             return turn  # as with most: nothing has come since the last look
     executing = [live.started_at for live in stored.lives if live.kind == "scheduled" and live.started_at is not None]
     ran = (min(executing), at) if executing else stored.ran
-    if up_since is None:  # what executes now has been up for as long as that, wherever it is
-        up_since = min((live.attempt_at or at for live in stored.lives if live.state == "running"), default=at)
-    up_since = missed_upto(terms, at + 1, up_since) or stored.cursor_at  # what comes later was not to start yet
     last = replace(
         terms, timing=Bounded(terms.timing, None, at), quiet=_ended(terms.quiet, at + 1), jitter=lambda _occurrence: 0
     )
+    gaps = without_jitter(terms, gaps)
     position = replace(_position(stored, None), ran=ran)
     start: Start | None = None
     while True:
         # one microsecond later, when the quiet hours are over and nothing else can have become due
-        verdicts = decide_by_policy(position, last, at + 1, up_since)
+        verdicts = decide_by_policy(position, last, at + 1, gaps)
         turn.spans.extend(verdicts.spans)
         turn.audits.extend(_told(stored, verdicts, at))
         if verdicts.start is None:

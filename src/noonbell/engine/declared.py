@@ -58,8 +58,8 @@ class DeclaredWork:
         self._managed_by = managed_by
         self._observer = observer
 
-    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
-        del up_since  # what was missed is one run, however it was missed
+    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+        del last_poll_at  # what was missed is one run, however it was missed
         del room  # as many as a program has declared, each once at most: they may wait here for a thread
         tasks = self.tasks
 

@@ -5,9 +5,8 @@ sleeps until the earliest thing that is not due yet, or until an ended run bring
 the longest wait: so a lost wake-up or a clock that was set costs at most that. Most ends bring nothing, and no look: as
 it records them the ledger says which schedules they have woken.
 
-`up_since` is since when this engine is up, or another that does the same work. A machine that slept for longer than the
-grace was not up. A loop that was blocked was up all the time, and so was one whose store failed or whose clock was set:
-what came due meanwhile was kept waiting, not missed.
+`last_poll_at` is when the loop last completed a look. A longer stretch without one, because the process was frozen or
+its store unreachable, is for the work to judge: what came due meanwhile may be missed (see `core.presence`).
 
 What is claimed counts as running, so no more is claimed than can run: a few plain functions more than there are free
 threads, and `MOST_IN_HAND` runs altogether. The rest stays due, and is claimed as others end: until then any end brings
@@ -28,7 +27,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from noonbell.actions.results import Finished
 from noonbell.core.detail import unpack
-from noonbell.core.policies import GRACE_US
 from noonbell.core.records import AT_ONCE, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
 from noonbell.engine.interrupts import interrupt_after, stops_program
@@ -77,7 +75,7 @@ class Engine(Generic[W]):
     ) -> None:
         self.work = work
         self.metrics = work.metrics
-        self.up_since = clock.now()
+        self.last_poll_at: int | None = None
         self.between_looks = asyncio.Lock()  # held during a look
         self._mask = mask  # takes secrets out of what actions raise
         self._store = store
@@ -104,8 +102,7 @@ class Engine(Generic[W]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
-        self._slept: float | None = None
-        self._began = self.up_since
+        self._began = clock.now()
         self._planned = 0
         self._poked = NEVER
         self._crowded = False  # the last look has left something due, for want of room or because it was locked
@@ -118,14 +115,9 @@ class Engine(Generic[W]):
         self._loop: asyncio.Task[None] | None = None
 
     def start(self, up_since: int | None = None) -> None:
-        """Begin to look; something has been up since `up_since` already, where another engine was."""
-        self._began = self.up_since = self._clock.now() if up_since is None else up_since
+        """Begin to look. `up_since`: since when another engine does the same work, which lateness counts from."""
+        self._began = self._clock.now() if up_since is None else up_since
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
-
-    def was_up(self, since: int) -> None:
-        """Another engine that does the same work has been up for as long as that."""
-        self.up_since = min(self.up_since, since)
-        self.wake(AT_ONCE)
 
     def request_stop(self) -> None:
         """From now on nothing begins, not even what is claimed already; `stop` does the rest."""
@@ -363,7 +355,6 @@ class Engine(Generic[W]):
     async def _look(self) -> int:
         """One look; returns when the next one is needed."""
         now = self._clock.now()
-        self._notice_sleep(now)
         if not self._watch.trusted(now):
             return now + _DOUBT_PAUSE
         if self._before_look is not None:
@@ -375,8 +366,10 @@ class Engine(Generic[W]):
         room = self._room()
         if not room.runs:
             self._crowded = True
+            self.last_poll_at = now
             return now + _FULL_PAUSE
-        jobs, claimed = await self.work.claim(now, self.up_since, room)
+        jobs, claimed = await self.work.claim(now, self.last_poll_at, room)
+        self.last_poll_at = now
         self._tell(claimed)
         if self._stopping:
             await self._hand_back(claimed.starts)
@@ -390,13 +383,6 @@ class Engine(Generic[W]):
     def _room(self) -> Room:
         in_hand = max(len(self._running), len(self._coroutines))
         return Room(max(MOST_IN_HAND - in_hand, 0), max(self._threads.free + THREADS_AHEAD, 0))
-
-    def _notice_sleep(self, now: int) -> None:
-        slept = self._clock.slept()
-        if self._slept is not None and slept - self._slept > GRACE_US / 1_000_000:
-            logger.warning("The machine slept for %.0f s; what came due meanwhile was missed", slept - self._slept)
-            self.up_since = now
-        self._slept = slept
 
     async def _account_for_claims(self) -> None:
         """Give back what a failed claim has claimed all the same: nobody would ever start it."""

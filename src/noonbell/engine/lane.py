@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
-from noonbell.core.policies import GRACE_US
+from noonbell.core.presence import GRACE_US, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
@@ -80,10 +80,14 @@ class LaneWork:
         needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
         knows: Callable[[StoredSchedule], bool] = lambda _: True,
         others: Callable[[], bool] = lambda: False,
-        in_doubt: Callable[[], bool] = lambda: False,
-        down_since: int | None = None,
+        up_since: int = 0,
+        grace_us: int = GRACE_US,
+        now: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`down_since`: until when another engine of the lane is known to have been up, before this one came."""
+        """`up_since`: since when the lane is up, as this engine joins. A longer time than `grace_us` is a gap.
+
+        `now` is the clock.
+        """
         self.owner = owner
         self.metrics = Metrics()
         self.left_due = False
@@ -98,24 +102,25 @@ class LaneWork:
         self._met_plain = False  # the last claim came upon plain functions
         self._suspects = Suspects()
         self._strangers = Strangers(knows, others)
-        self._in_doubt = in_doubt
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
-        self._up_since: int | None = None
-        self._down_since = down_since
-        self._looked_at: int | None = None
+        self.up_since = up_since
+        self.grace_us = grace_us
+        self._polls = Polls()  # of the lane, as last read
+        self._now = now
+        self._gap_ended: tuple[int, int | None] | None = None  # a poll, and the one before it, still to be recorded
         self._batch = FIRST_BATCH
 
-    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+        poll = await self._begin_poll(now, last_poll_at)
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
-        up = self._up(now, up_since)
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
         strangers.begin(now)
-        parts = (threads, strangers, lineup, _Missed(min(up_since, now - GRACE_US) if self._in_doubt() else None))
+        parts = (threads, strangers, lineup)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         outdated = self._outdated()
-        message_of = None if self._message_of is None else partial(_at, self._message_of, now)
+        message_of = self._message_of
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
@@ -123,12 +128,12 @@ class LaneWork:
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, up, lineup)
+            turn = _look(stored, now, poll.gaps(), lineup)
             told += len(turn.audits)
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
-                finish(turn, stored, now, self.owner, message_of)
+                finish(turn, stored, now, self.owner, partial(_at, message_of, now))
                 if turn.finished:
                     name = stored.columns.name
                     sent.update(((s.sid, s.run_for), (s, name)) for s in starts if s not in turn.starts)
@@ -139,9 +144,10 @@ class LaneWork:
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
         if sent:
-            self._count(sent.values(), now, up_since)
+            self._count(sent.values(), now)
         if (sent or noticed) and self._on_messages is not None:
             self._on_messages()
+        await self._end_poll(poll)
         await self._learn(claimed.starts, stored)
         if lineup.chosen:
             self._watch(lineup.chosen, claimed.starts, now)
@@ -151,14 +157,38 @@ class LaneWork:
             logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
 
-    def _up(self, now: int, up_since: int) -> tuple[int, int | None]:
-        """Since when something is up, and until when something was before that, where it is known."""
-        if up_since != self._up_since:
-            if self._up_since is not None and up_since > self._up_since:  # the machine slept
-                self._down_since = self._looked_at
-            self._up_since, self._batch = up_since, FIRST_BATCH
-        self._looked_at = now
-        return up_since, self._down_since
+    async def _begin_poll(self, now: int, last_poll_at: int | None) -> _Poll:
+        """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
+        if last_poll_at is None or now - last_poll_at > self.grace_us:
+            polls = (await self._store.polls()).get(self._lane, Polls())
+            self._polls = replace(polls, grace_us=self.grace_us)
+            self._batch = FIRST_BATCH
+        return _Poll(now, self._now, self._polls, last_poll_at)
+
+    async def _end_poll(self, poll: _Poll) -> None:
+        """Record the gap that a poll has ended; if that fails, the next poll tries again."""
+        if poll.ends_gap or self._gap_ended is None:
+            self._gap_ended = (poll.at, poll.last_poll_at) if poll.ends_gap else None
+        if self._gap_ended is None:
+            return
+        at, last_poll_at = self._gap_ended
+        try:
+            polls = await self._store.record_gap(self._lane, self.owner, at, last_poll_at, self.grace_us)
+        except StoreError as error:  # what was claimed starts all the same
+            logger.error("poll gap not recorded lane=%s: %s", self._lane, error)  # noqa: TRY400 - the cause is in the message
+            return
+        self._gap_ended, self._polls = None, polls
+        gap = polls.gaps[-1] if polls.gaps else None
+        if gap is None or gap.until != at or not gap.since:
+            return
+        self.up_since = at
+        seconds = (gap.until - gap.since) / 1_000_000
+        self.metrics.poll_gaps += 1
+        self.metrics.poll_gap_seconds += seconds
+        logger.warning(
+            "poll gap lane=%s seconds=%.1f since=%s: no poll completed meanwhile; catch-up policies apply",
+            self._lane, seconds, moment(gap.since).isoformat(timespec="seconds"),
+        )  # fmt: skip
 
     def _limit(self, room: Room) -> int:
         limit = min(self._batch, room.runs)
@@ -170,13 +200,13 @@ class LaneWork:
         elif full:
             self._batch = min(self._batch * 2, BATCH)
 
-    def _count(self, sent: Collection[tuple[Start, str]], now: int, up_since: int) -> None:
+    def _count(self, sent: Collection[tuple[Start, str]], now: int) -> None:
         """Runs that began and ended with the claim."""
         metrics = self.metrics
         metrics.started += len(sent)
         metrics.succeeded += len(sent)
         for start, name in sent:
-            metrics.start_lateness.observe(max(now - max(start.due_at, up_since), 0) / 1_000_000, name)
+            metrics.start_lateness.observe(max(now - max(start.due_at, self.up_since), 0) / 1_000_000, name)
 
     async def _learn(self, starts: Sequence[Start], stored: Mapping[int, StoredSchedule]) -> None:
         """After a restart between two attempts: ask how the run before these ended."""
@@ -244,6 +274,30 @@ class LaneWork:
         _log_end(job, settlement)
 
 
+class _Poll:
+    """One poll: when it came to decide, and the gaps that it decides by."""
+
+    def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
+        self.at = now
+        self.last_poll_at = last_poll_at
+        self._clock = clock
+        self._polls = polls
+        self._gaps: Sequence[Gap] | None = None
+
+    def gaps(self) -> Sequence[Gap]:
+        """The same for all schedules. It is asked when the first is locked: a lock may take longer than the grace."""
+        if self._gaps is None:
+            now = self._clock()
+            if now - self.at >= self._polls.grace_us:
+                self.at = now
+            self._gaps = self._polls.at(self.at, self.last_poll_at)
+        return self._gaps
+
+    @property
+    def ends_gap(self) -> bool:
+        return len(self._polls.at(self.at, self.last_poll_at)) > len(self._polls.gaps)
+
+
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
     """Whether its occurrences or its quiet hours hang on rules that this host does not have."""
     civil = stored.columns.type != "interval" and stored.columns.timezone in outdated
@@ -272,20 +326,6 @@ class _Threads:
             self._left -= len(starts)
 
 
-class _Missed:
-    """Leaves what would be missed, while others may have been up that seem to be dead: then it is late."""
-
-    def __init__(self, upto: int | None) -> None:
-        self._upto = upto
-        self.kept = 0
-
-    def leaves(self, stored: StoredSchedule) -> bool:
-        if self._upto is None or stored.next_run_at is None or stored.next_run_at > self._upto:
-            return False
-        self.kept += 1
-        return True
-
-
 def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:
     """What was left due would be looked at again at once, and in vain."""
     if not kept:
@@ -310,14 +350,14 @@ def _left_alone(stored: StoredSchedule, until: int) -> Turn:
     )  # fmt: skip
 
 
-def _look(stored: StoredSchedule, now: int, up: tuple[int, int | None], lineup: Lineup) -> Turn:
+def _look(stored: StoredSchedule, now: int, gaps: Sequence[Gap], lineup: Lineup) -> Turn:
     held = lineup.held_back(stored) if stored.lives else ()
     if not held:
-        return look(stored, now, *up)
+        return look(stored, now, gaps)
     rest = without(stored, held)
     if isinstance(rest, Turn):
         return rest
-    turn = look(rest, now, *up)
+    turn = look(rest, now, gaps)
     turn.put_off.extend(held)
     return turn
 

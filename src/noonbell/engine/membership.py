@@ -1,10 +1,8 @@
 """One life of an engine among those that share its lane: joining, signs of life, rescuing the dead, leaving.
 
-- *Join*: a name of its own is held, which is never used again, and the engine is put beside the others. It learns since
-  when the lane is up: what came due while another was at work is late, and not missed. After an outage of the database
-  the others may not have come back yet. Until that is clear (`in_doubt`) nothing is called missed.
-- *Signs of life*: the name is kept by the store itself. What the engine tells beside it (its state, its load) is for
-  people, and for those who join.
+- *Join*: a name of its own is held, which is never used again, and the engine is put beside the others.
+- *Signs of life*: the name is kept by the store itself. Beside it the engine writes its state and its load, for people,
+  and when it last polled, which decides what was missed (`core.presence`).
 - *Rescue*: every engine looks for those that died without leaving, every second or two; what they had in hand is queued
   again at once, and whoever is free starts it. What another had locked at that moment is freed at the next look. Once
   a minute it looks without a reason, for what a failed stop may have left behind. An engine that is alive is never
@@ -24,7 +22,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from noonbell.core.presence import EngineRecord, EngineSign, EngineState, engine_name, lane_name
+from noonbell.core.presence import GRACE_US, EngineRecord, EngineSign, EngineState, engine_name, lane_name
 from noonbell.core.records import LifecycleEvent
 from noonbell.errors import SchedulerInUseError
 from noonbell.ports import Clock, Hold, Rescue, ScheduleStore, TellCut
@@ -32,6 +30,7 @@ from noonbell.ports import Clock, Hold, Rescue, ScheduleStore, TellCut
 _SECOND: Final = 1_000_000
 LOOK: Final = 2 * _SECOND
 BEAT: Final = 5 * _SECOND
+RECORDED_WITHIN: Final = BEAT + LOOK  # so long after a poll it is in the store at the latest
 _SWEEP: Final = 60 * _SECOND
 _SHORTEST: Final = 200_000
 
@@ -51,10 +50,9 @@ class Membership:
         self.host, self.pid = socket.gethostname(), os.getpid()
         self.instance = f"{self.host}-{self.pid}-{uuid.uuid4().hex[:8]}"
         self.up_since = 0
-        self.down_since: int | None = None  # until when another is known to have been up
         self.state: EngineState = "starting"
         self.others_up = False  # whether other engines of the lane are, as last seen
-        self.in_doubt = False  # whether others may have been up that seemed to be dead
+        self.polled: Callable[[], tuple[int | None, int]] = lambda: (None, GRACE_US)  # the last poll, and the grace
         self._store = store
         self._clock = clock
         self._lane = lane
@@ -78,10 +76,7 @@ class Membership:
         now = self._clock.now()
         data = self._zone_data()
         record = EngineRecord(self.instance, self._lane, self.host, self.pid, self._version, data, now, now, self.state)
-        last = await self._store.last_event(lane_name(self._lane))
-        self.down_since = last.at if last is not None and last.at <= now else None
         self.up_since = await self._store.join(record)
-        self.in_doubt = await self._store.in_doubt(self._lane)
         await self._look_around()
 
     async def record(self, event: Any, detail: str = "") -> None:
@@ -104,7 +99,11 @@ class Membership:
         """Tell of this engine."""
         self.state = state
         self._beaten = self._clock.elapsed()
-        sign = EngineSign(self.instance, self._clock.now(), self.up_since, state, self._zone_data(), load or {})
+        last_poll_at, grace_us = self.polled()
+        sign = EngineSign(
+            self.instance, self._clock.now(), self.up_since, state, self._zone_data(), load or {}, last_poll_at,
+            grace_us,
+        )  # fmt: skip
         await self._store.beat(sign)
 
     async def rescue(self, tell: TellCut | None = None) -> Rescue:
@@ -124,19 +123,13 @@ class Membership:
         told: Callable[[], tuple[int, dict[str, Any]]],
         rescue: Callable[[], Awaitable[None]],
         compare_zones: Callable[[], Awaitable[None]],
-        no_doubt: Callable[[int], None],
     ) -> None:
         """The duty: look for the dead and `rescue`, and tell of this engine what `told` says, until `stop` is set.
 
-        When another engine, of whatever lane, turns up with other zone data, `compare_zones` is called. When it is
-        clear since when the lane is up, and was not as this engine joined, `no_doubt` is called with that.
+        When another engine, of whatever lane, turns up with other zone data, `compare_zones` is called.
         """
         look, beat = self._paces()
         while not stop.is_set():
-            if self.in_doubt and not await self._store.in_doubt(self._lane):
-                up_since = (await self._store.lanes_up()).get(self._lane, self.up_since)
-                self.in_doubt = False
-                no_doubt(up_since)
             now = self._clock.elapsed()
             due = self._left > 0 or now - self._swept >= _SWEEP / _SECOND
             if due or await self._store.dead_engines(self._lane):

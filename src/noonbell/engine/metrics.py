@@ -50,13 +50,16 @@ class Metrics:
         self.failed = 0
         self.stale = 0
         self.store_errors = 0
+        self.poll_gaps = 0  # stretches without a poll of the lane that were longer than the grace
+        self.poll_gap_seconds = 0.0
         self.start_lateness = Lateness("The start", late_threshold_seconds)
         self.recovery = Lateness("The restart", late_threshold_seconds)
 
     def summary(self) -> dict[str, Any]:
-        names = ("polls", "looked", "started", "succeeded", "failed", "stale", "store_errors")
+        names = ("polls", "looked", "started", "succeeded", "failed", "stale", "store_errors", "poll_gaps")
         return {
             **{name: getattr(self, name) for name in names},
+            "poll_gap_seconds": round(self.poll_gap_seconds, 6),
             "start_lateness": self.start_lateness.summary(),
             "recovery": self.recovery.summary(),
         }

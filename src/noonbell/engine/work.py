@@ -55,8 +55,8 @@ class Work(Protocol):
     metrics: Metrics
     left_due: bool  # the last claim has left something due that found no room
 
-    async def claim(self, now: int, up_since: int, room: Room) -> Batch:
-        """Claim what is due by `now` and finds room, when something has been up without a gap since `up_since`."""
+    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+        """Claim what is due by `now` and finds room. `last_poll_at`: when this engine completed its last poll."""
         ...
 
     def due_at(self, job: Job[Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from noonbell.core.presence import lane_name
+from noonbell.core.presence import Polls, lane_name
 from noonbell.core.records import Epoch, LifecycleEvent, LiveRun, Run, Sending, Span
 from noonbell.ledger.occurrence import Explainer, Story
 from noonbell.ledger.quiet import quiet_for_good
@@ -17,7 +17,7 @@ from noonbell.ports import ScheduleStore, Store
 from noonbell.timing import QuietHours, jitter_us
 
 _HOUR: Final = 3600 * SECOND
-_GRACE: Final = 60 * SECOND  # what comes less than that before a start is late, not missed
+_GRACE: Final = 60 * SECOND  # what is polled for within that is late, not missed
 _CATCH_UP: Final = {
     "skip": "it will be missed, because its catch-up policy is skip",
     "run_once": "one run will answer for all that was missed, because its catch-up policy is run_once",
@@ -54,6 +54,7 @@ class DurableExplainer(Explainer):
         self._terms = terms
         self._quiet = quiet
         self._quiet_now = quiet_now  # of the schedule as it stands, which is not that of an older epoch
+        self._lane = lane
         self._keeper = "" if lane is None else lane_name(lane)
 
     async def _somebody_is_there(self) -> bool:
@@ -174,10 +175,23 @@ class DurableExplainer(Explainer):
             return f"the run before it started only later{when}, and the interval counts from there", (
                 None if before is None else before.run_for
             )
-        why = await self._not_at_once(at, self._now, events)
-        if "did not look in time" in why:
-            why = "nothing was up or looked in time"
+        why = await self._not_polled(at, self._now, events)
         return f"{why}, and its catch-up policy is {self._terms.catch_up}", None
+
+    async def _not_polled(self, at: int, started: int, events: Sequence[LifecycleEvent]) -> str:
+        why = await super()._not_polled(at, started, events)
+        if "did not look in time" not in why:
+            return why
+        starts_at = at + self._delay(at)
+        polls = (await cast("ScheduleStore", self._store).polls()).get(self._lane or "", Polls())
+        gap = next((gap for gap in polls.at(self._now) if gap.since < starts_at <= gap.until), None)
+        if gap is None or not gap.since:
+            return why
+        since, until = self._times.near(gap.since, at), self._times.near(gap.until, at)
+        return (
+            f"no poll completed between {since} and {until} (the process was frozen or suspended, its event loop "
+            "blocked, or the database unreachable)"
+        )
 
     async def _run_before(self, at: int) -> Run | None:
         if not isinstance(self._rhythm, Steps):
@@ -233,7 +247,7 @@ class DurableExplainer(Explainer):
         return Story(f"{text}. It is not lost: the next look answers for it.", facts)
 
     def _forecast(self, at: int) -> str:
-        """What the next start makes of an occurrence that came while nothing was up."""
+        """What the next start makes of an occurrence that no engine has polled for."""
         what = _CATCH_UP.get(self._terms.catch_up, "it will be decided").format(cap=self._terms.cap)
         late_at = at + self._delay(at) + _GRACE
         if self._now >= late_at or self._terms.catch_up == "run_once":

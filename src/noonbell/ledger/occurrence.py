@@ -296,6 +296,11 @@ class Explainer:
                 f"a run was in progress (the one for {near(before.run_for, at)}, from {near(before.started_at, at)} to "
                 f"{near(before.ended_at, at)})"
             )
+        return await self._not_polled(at, started, events)
+
+    async def _not_polled(self, at: int, started: int, events: Sequence[LifecycleEvent]) -> str:
+        """Why no poll came for an occurrence: the scheduler was down, or did not look."""
+        near = self._times.near
         gone = next((gone for gone in absences(events) if _meets(gone, at, started)), None)
         if gone is None and started >= self._now:
             gone = self._gone(events)

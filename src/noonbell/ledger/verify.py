@@ -3,9 +3,10 @@
 How it goes:
 
 1. The lifecycle of each owner is read: starts, stops and crashes have to follow each other sensibly.
-2. Schedules are taken in groups. Of each group the epochs, live runs, spans and the keys of attempts are read, then the
+2. Occurrences that are recorded as missed because no poll came in time have to lie in a recorded gap between polls.
+3. Schedules are taken in groups. Of each group the epochs, live runs, spans and the keys of attempts are read, then the
    runs stream by once, in the order of time, and each schedule's account takes what belongs to it (see `account`).
-3. Rows that belong to no schedule are told.
+4. Rows that belong to no schedule are told.
 
 Tables are read in short pages and not in one snapshot, so a ledger can be verified while it is being written to. What
 looks wrong is therefore looked at a second time, and only what is still wrong then is told.
@@ -26,6 +27,7 @@ import msgspec
 from noonbell.ledger.account import CLOCK_SKEW, Account
 from noonbell.ledger.lifecycles import Lifecycles
 from noonbell.ledger.live_rows import KINDS, check_live, check_wake_up
+from noonbell.ledger.polls import PollCheck
 from noonbell.ledger.pruned import pruned_part
 from noonbell.ledger.quiet import quiet_hours
 from noonbell.ledger.reading import is_instant, iso, rows
@@ -143,6 +145,7 @@ class _Pass:
         self._quiet: dict[str | None, tuple[QuietHours | None, int]] = {}
         self._bounds: tuple[int | None, int | None] = (None, None)
         self._lifecycles = Lifecycles(self._tell_owner)
+        self._polls = PollCheck(store)
 
     async def run(self) -> Report:
         async for page in rows(self._store, "lifecycle"):
@@ -190,6 +193,7 @@ class _Pass:
         live = await self._take_live()
         await self._take_pruned()
         await self._take_spans()
+        await self._polls.report()
         await self._take_attempts(live)
         await self._take_runs(live)
         for sid, account in self._accounts.items():
@@ -251,6 +255,7 @@ class _Pass:
                 elif self._in_window(from_at, to_at):
                     self._report.spans += 1
                     account.add_span(from_at, to_at, row["n"], row["epoch"], row["reason"])
+                    self._polls.take(account, row)
 
     async def _take_attempts(self, live: Mapping[int, list[Mapping[str, Any]]]) -> None:
         async for page in self._pages("attempts"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from noonbell.core.presence import Polls
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.notify.desk import read_book
@@ -55,7 +56,7 @@ async def apply(
             raise PlanOutdatedError(one.schedule_id, "was created")
     notifier = Notifier(lane)
     notifier.book = await read_book(cast("DocumentStore", store))
-    edits = _Edits(plan, now, await store.lanes_up(), who, notifier)
+    edits = _Edits(plan, now, await store.polls(), who, notifier)
     created = _created(plan, now, lane)
     try:
         await store.apply_schedules(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
@@ -69,11 +70,11 @@ async def apply(
 class _Edits:
     """What becomes of each stored schedule; called inside the transaction."""
 
-    def __init__(self, plan: Plan, now: int, up: Mapping[str, int], actor: str, notifier: Notifier) -> None:
+    def __init__(self, plan: Plan, now: int, polls: Mapping[str, Polls], actor: str, notifier: Notifier) -> None:
         self._plan = plan
         self._now = now
         self._actor = actor
-        self._change = changes.Change({}, now, up, actor, notifier=notifier)
+        self._change = changes.Change({}, now, polls, actor, notifier=notifier)
         self._does: dict[str, Callable[[StoredSchedule], Edit]] = {
             **dict.fromkeys(plan.ids("change"), self._changed),
             **dict.fromkeys(plan.ids("delete"), self._deleted),

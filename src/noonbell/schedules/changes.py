@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.structs import replace
 
+from noonbell.core.presence import Polls
 from noonbell.core.records import (
     DEFAULT_TEAM,
     AuditEvent,
@@ -154,15 +155,15 @@ def _content(fields: dict[str, Any]) -> bytes | None:
 class Change:
     """An update in the making; called with each schedule inside the transaction.
 
-    `up` tells for each lane whose engine is up since when it is. With a `notifier` somebody is told of what the edit
-    decides, as of what a look does.
+    `polls` is when each lane was polled, which decides what was missed. With a `notifier` the rules for notifications
+    apply to what the edit decides.
     """
 
     def __init__(
         self,
         fields: Mapping[str, Any],
         now: int,
-        up: Mapping[str, int],
+        polls: Mapping[str, Polls],
         actor: str,
         *,
         notifier: Notifier | None = None,
@@ -171,7 +172,7 @@ class Change:
         self._notifier = notifier
         self.sent = False  # something is told to somebody, and is to be delivered
         self._now = now
-        self._up = up
+        self._polls = polls
         self._actor = actor
         self._models: dict[tuple[str | None, ...], Written] = {}
         self._details: dict[tuple[tuple[str | None, ...], ...], str] = {}
@@ -208,7 +209,7 @@ class Change:
         return self.edit(stored, stored.columns, enabled=stored.enabled)
 
     def edit(self, stored: StoredSchedule, columns: ScheduleColumns, *, enabled: bool) -> Edit:
-        turn = close(stored, self._now, self._up.get(stored.lane))
+        turn = close(stored, self._now, self._polls.get(stored.lane, Polls()).at(self._now))
         at = turn.cursor_at
         anchor_at = turn.anchor_at
         if not counts_on(stored.columns, columns, at):

@@ -9,7 +9,7 @@ Any number of engines may share a lane, in one process or on many machines. star
    changed zone over to the new ones (`zone_rules`);
 4. learn the secrets that are to be masked; record that this engine is up;
 5. begin to look, and the duties with it: delivery, the watch over the other engines, pruning, the watch over zone rules
-   and over what was deleted elsewhere. What was missed while nothing was up is decided by the first look.
+   and over what was deleted elsewhere. The first look decides what was missed.
 
 A crash after any of these is as one before it: the next start does the same again, and finds done what was done.
 
@@ -33,11 +33,12 @@ from typing import Any, Final, Literal, TypeVar
 
 from noonbell.actions.message import message_of
 from noonbell.actions.registry import Actions
+from noonbell.core.presence import GRACE_US
 from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.engine import Engine
 from noonbell.engine.lane import LaneWork
 from noonbell.engine.load import LoadMeter
-from noonbell.engine.membership import Membership
+from noonbell.engine.membership import RECORDED_WITHIN, Membership
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.services import Duty, Services, every
 from noonbell.errors import HoldLostError, StoreError, describe_error
@@ -158,8 +159,9 @@ class Lane:
             needs_thread=self.actions.needs_thread,
             knows=self.actions.knows,
             others=lambda: member.others_up,
-            in_doubt=lambda: member.in_doubt,
-            down_since=member.down_since,
+            now=self._clock.now,
+            up_since=member.up_since,
+            grace_us=max(GRACE_US, self._longest_wait_us + RECORDED_WITHIN),
             notices=None if self.desk is None else self.desk.notifier,
         )
         if rescued_at is not None:
@@ -173,6 +175,7 @@ class Lane:
             on_lost=lambda: self._on_lost(engine),
             mask=self.actions.mask,
         )
+        member.polled = lambda: (engine.last_poll_at, work.grace_us)
         self.engine = engine
         duties = self._duties(engine, member, zones)
         self._services = Services(self._clock, duties, outage_of(self._store), engine.lose)
@@ -212,7 +215,7 @@ class Lane:
         meter = LoadMeter(engine.metrics)
 
         def told() -> tuple[int, dict[str, Any]]:
-            return engine.up_since, {**engine.load(), **meter.read(self._clock.elapsed())}
+            return engine.work.up_since, {**engine.load(), **meter.read(self._clock.elapsed())}
 
         async def rescue() -> None:
             if await self._rescue(member):
@@ -221,7 +224,7 @@ class Lane:
             self.actions.wake()  # there may be messages that nobody delivers any more
 
         async def watch(stop: asyncio.Event) -> None:
-            await member.watch(stop, told, rescue, compare_zones, engine.was_up)
+            await member.watch(stop, told, rescue, compare_zones)
 
         return watch
 

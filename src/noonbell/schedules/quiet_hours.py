@@ -100,9 +100,9 @@ class QuietHoursEdits(EngineTold):
         seen_at: int | None = None,
     ) -> QuietHoursRecord:
         document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
-        up, now = await self._lanes_up(), self._clock.now()
+        polls, now = await self._polls(), self._clock.now()
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
-        change = changes.Change({}, now, up, self._actor, notifier=await self._notifier())
+        change = changes.Change({}, now, polls, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
         await self._store.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
         self._wake_after(change)

@@ -381,8 +381,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             if not policies:
                 raise no_quiet_hours(policy_id)
             of_team = policies[0].team
-        up = await self._lanes_up()
-        change = changes.Change(fields, self._clock.now(), up, self._actor, notifier=await self._notifier())
+        polls = await self._polls()
+        change = changes.Change(fields, self._clock.now(), polls, self._actor, notifier=await self._notifier())
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)

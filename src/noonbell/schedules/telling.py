@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from noonbell.actions.registry import Actions
+from noonbell.core.presence import Polls
 from noonbell.notify.notifier import Notifier
 from noonbell.schedules.changes import Change
 from noonbell.schedules.history import RunHistory
@@ -39,9 +40,10 @@ class EngineTold(RunHistory):
             await desk.refresh()
         return desk.notifier
 
-    async def _lanes_up(self) -> Mapping[str, int]:
-        """Since when which lanes are up, wherever their engines run."""
-        found = await self._store.lanes_up()
-        if self._lane.engine is not None:  # ours knows of the sleep of the machine, too
-            found[self._lane.name] = self._lane.engine.up_since
+    async def _polls(self) -> Mapping[str, Polls]:
+        """When each lane was polled, wherever its engines run."""
+        found, lane = await self._store.polls(), self._lane
+        if lane.engine is not None and lane.engine.last_poll_at is not None:  # it may not be recorded yet
+            polls = found.get(lane.name, Polls())
+            found[lane.name] = polls.polled(lane.engine.last_poll_at, lane.engine.work.grace_us)
         return found

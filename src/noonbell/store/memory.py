@@ -372,9 +372,6 @@ class MemoryStore(
     async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
         return [event for event in in_order(self._tables().lifecycle) if event.managed_by == managed_by]
 
-    async def last_event(self, managed_by: str) -> LifecycleEvent | None:
-        return next(reversed(await self.lifecycle(managed_by)), None)
-
     async def read_ledger(
         self,
         table: LedgerTable,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name, lanes_up
+from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.ports import Rescue, TellCut
@@ -41,11 +41,15 @@ class EnginesInMemory:
         with self._transaction() as tx:
             before = self.data.engines.get(sign.instance)
             if before is not None:
-                told = replace(
-                    before, up_since=sign.up_since, state=sign.state, zone_data=sign.zone_data, load=sign.load
-                )
-                tx.put(self.data.engines, sign.instance, told)
+                now = replace(
+                    before, up_since=sign.up_since, state=sign.state, zone_data=sign.zone_data, load=sign.load,
+                    last_poll_at=sign.last_poll_at,
+                )  # fmt: skip
+                tx.put(self.data.engines, sign.instance, now)
                 tx.put(self.data.seen, sign.instance, sign.at)
+                if sign.last_poll_at is not None:
+                    polls = self.data.lanes.get(before.lane, Polls())
+                    tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us))
 
     async def leave(self, instance: str) -> None:
         with self._transaction() as tx:
@@ -60,9 +64,15 @@ class EnginesInMemory:
         self._tables()
         return self._dead(lane)
 
-    async def lanes_up(self) -> dict[str, int]:
-        self._tables()
-        return lanes_up(self._alive())
+    async def polls(self) -> dict[str, Polls]:
+        return dict(self._tables().lanes)
+
+    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+        del instance
+        with self._transaction() as tx:
+            polls = self.data.lanes.get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+            tx.put(self.data.lanes, lane, polls)
+        return polls
 
     def _alive(self) -> list[EngineRecord]:
         return [one for one in self.data.engines.values() if self._lives(one.instance)]
@@ -75,10 +85,6 @@ class EnginesInMemory:
         return instance is not None and engine_name(instance) in self.data.held
 
     # --- taking over ----------------------------------------------------------------------------------------------
-
-    async def in_doubt(self, lane: str) -> bool:
-        del lane
-        return False
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
-from noonbell.core.presence import EngineRecord
+from noonbell.core.presence import EngineRecord, Polls
 from noonbell.core.records import (
     Attempt,
     AuditEvent,
@@ -80,7 +80,8 @@ class MemoryData:
         self.counters: dict[str, int] = {}  # numbers that are never given twice
         self.held: dict[str, MemoryHold] = {}
         self.engines: dict[str, EngineRecord] = {}
-        self.seen: dict[str, int] = {}  # when each engine told of itself last
+        self.seen: dict[str, int] = {}  # when each engine gave its last sign of life
+        self.lanes: dict[str, Polls] = {}
         self.due: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.woken: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)
         self.sending: defaultdict[str, WakeIndex] = defaultdict(WakeIndex)

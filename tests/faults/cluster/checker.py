@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 from tests.crash.schedules_judge import MOST_CRASHES, Ledger, Row
+from tests.faults.cluster.catch_up import Unpolled, caught_up
 from tests.faults.cluster.plan import Plan, Wanted
 
 # A lease is renewed three times in its life, and where that fails a little later: a pause of half of it may end it.
@@ -139,8 +140,13 @@ class Findings:
         return [f"{kind}: {text}" for kind in kinds for text in getattr(self, kind)]
 
 
-def check(plan: Plan, story: Story, ledger: Ledger, lease_seconds: float | None) -> Findings:
-    """What the log and the ledger say of the plan. Without a lease no pause explains anything."""
+def check(
+    plan: Plan, story: Story, ledger: Ledger, lease_seconds: float | None, unpolled: Sequence[Unpolled] | None = None
+) -> Findings:
+    """What the log and the ledger say of the plan. Without a lease no pause explains anything.
+
+    With `unpolled` the lane had one worker at a time, and occurrences are judged by the catch-up policies.
+    """
     least_us = _NEVER if lease_seconds is None else lease_seconds * _LAPSED * 1_000_000
     found = Findings(starts=len(story.tries), stalls=len(story.stalls))
     by_run = story.by_run()
@@ -151,7 +157,10 @@ def check(plan: Plan, story: Story, ledger: Ledger, lease_seconds: float | None)
     for one in story.tries:
         started[one.schedule].add(one.run_for)
     for wanted in plan.wanted.values():
-        _check_occurrences(wanted, started[wanted.schedule_id], ledger, found)
+        if unpolled is None:
+            _check_occurrences(wanted, started[wanted.schedule_id], ledger, found)
+        else:
+            found.lost.extend(caught_up(wanted, started[wanted.schedule_id], ledger, unpolled))
     for run, row in ledger.runs.items():
         _check_ended(plan, story, run, row, by_run.get(run, []), ledger, found)
     found.other.extend(f"{run} has not come to its end" for run in ledger.live)

@@ -25,6 +25,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.crash.schedules_judge import read_ledger
 from tests.faults.cluster import checker, evidence
+from tests.faults.cluster.catch_up import Unpolled
 from tests.faults.cluster.clock import SECOND, FileClock, StillClock, new_setting, real_us
 from tests.faults.cluster.nursery import Nursery, WorkerProcess
 from tests.faults.cluster.plan import Plan
@@ -76,6 +77,7 @@ class Cluster:
         self.wrong: list[str] = []
         self.trials = 0
         self.facts: dict[str, Any] = {}
+        self.unpolled: list[Unpolled] | None = None  # where catch-up policies are judged
         self._nursery = nursery
         self._began = real_us()
         self._evidence_file = setting.folder / "evidence"
@@ -246,7 +248,7 @@ class Cluster:
         story = checker.read(evidence.read(self._evidence_file))
         async with self.store(read_only=True) as store:
             lease = self.setting.lease_seconds if "://" in self.setting.address else None
-            findings = checker.check(self.plan, story, await read_ledger(store), lease)
+            findings = checker.check(self.plan, story, await read_ledger(store), lease, self.unpolled)
             # `verify` grants a second to clocks that differ, and to a look that goes by an earlier reading of its own.
             report = await verify_store(store, clock_skew=self.setting.speed * CLOCK_SKEW)
         findings.other.extend(self.wrong)

@@ -30,6 +30,8 @@ class Wanted:
     attempts: int = 1
     at_most_once: bool = False
     poison: bool = False
+    catch_up: str = "run_once"
+    cap: int = 10
 
     def occurrences(self) -> Iterator[int]:
         if self.type == "one_shot":
@@ -75,6 +77,8 @@ def _facts(more: dict[str, Any]) -> dict[str, Any]:
         "attempts": more.get("retry", {}).get("attempts", 1),
         "at_most_once": more.get("at_most_once", False),
         "poison": more.get("call") == "poison",
+        "catch_up": more.get("catch_up_policy", "run_once"),
+        "cap": more.get("catch_up_cap", 10),
     }
 
 

@@ -70,7 +70,9 @@ class ScheduleChanges(Given):
     )
     timezone: Zone = left_out(description="An IANA zone.", examples=["Europe/Kyiv"])
     enabled: bool = left_out()
-    catch_up_policy: CatchUp = left_out(description="What becomes of occurrences that came while nothing was up.")
+    catch_up_policy: CatchUp = left_out(
+        description="What happens to occurrences that were missed: no engine polled in time."
+    )
     catch_up_cap: int = left_out(ge=1, le=1_000)
     overlap: Overlap = left_out(description="What becomes of occurrences that come during a run.")
     retry: RetryGiven = left_out()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name
+from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name
 from noonbell.core.records import (
     Asked,
     AuditEvent,
@@ -158,13 +158,14 @@ class DurableOnPostgres:
         async with self._connections.reading() as db:
             return await engines.dead(db, lane, self._patience(), self._set_back)
 
-    async def lanes_up(self) -> dict[str, int]:
+    async def polls(self) -> dict[str, Polls]:
         async with self._connections.reading() as db:
-            return await engines.lanes_up(db)
+            return await engines.polls(db)
 
-    async def in_doubt(self, lane: str) -> bool:
-        async with self._connections.reading() as db:
-            return await engines.in_doubt(db, lane, self._patience())
+    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+        async with self._connections.writing() as db:
+            await self._still_held(db, engine_name(instance))
+            return await engines.record_gap(db, lane, at, last_poll_at, grace_us)
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False

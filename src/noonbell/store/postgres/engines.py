@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.core.presence import ENGINE, EngineRecord, EngineSign, lane_name
+from noonbell.core.presence import ENGINE, EngineRecord, EngineSign, Gap, Polls, lane_name
 from noonbell.core.records import AT_ONCE, LifecycleEvent
 from noonbell.ports import Rescue, TellCut
 from noonbell.store.postgres import by_policy, hints
@@ -30,6 +30,7 @@ from noonbell.store.postgres.connection import Connection, storable
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_gaps = msgspec.json.Decoder(tuple[Gap, ...]).decode
 
 # Spaces of advisory locks; the second number is the lane.
 _JOINING: Final = 1_313_820_751
@@ -37,7 +38,7 @@ _RESCUING: Final = 1_313_820_752
 # So long at least an engine whose clock was set back is watched: six times what the living need for a sign of life.
 SET_BACK_SECONDS: Final = 30.0
 
-_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, load"
+_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, last_poll_at, load"
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OF: Final = ", ".join(f"e.{name}" for name in _COLUMNS.split(", "))
 _LEASE: Final = f"i.name = '{ENGINE}' || e.instance"
@@ -64,11 +65,10 @@ _DEAD: Final = f"""
         NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
     )) ORDER BY e.instance
 """
-_IN_DOUBT: Final = f"""
-    SELECT EXISTS (
-        SELECT 1 FROM instances i JOIN engines e ON {_LEASE}
-        WHERE e.lane = $1 AND e.state <> 'starting' AND NOT {_LASTS}
-    ) AND NOT ({_TRUSTED.format(seconds="$2")})
+_POLLED: Final = """
+    INSERT INTO lanes AS l (lane, last_poll_at, grace_us, gaps)
+    SELECT lane, $2, $3, '[]' FROM engines WHERE instance = $1
+    ON CONFLICT (lane) DO UPDATE SET last_poll_at = greatest(l.last_poll_at, $2), grace_us = $3
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
 # older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
@@ -99,11 +99,11 @@ async def join(db: Connection, engine: EngineRecord) -> int:
     await db.execute(f"SELECT pg_advisory_xact_lock({_JOINING}, hashtext($1))", engine.lane)
     up_since = (await lanes_up(db, engine.lane)).get(engine.lane, engine.up_since)
     await db.execute(
-        f"INSERT INTO engines ({_COLUMNS}, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
-        "clock_timestamp()) ON CONFLICT (instance) DO UPDATE SET lane = excluded.lane, host = excluded.host, "
+        f"INSERT INTO engines ({_COLUMNS}, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, "
+        "$10, clock_timestamp()) ON CONFLICT (instance) DO UPDATE SET lane = excluded.lane, host = excluded.host, "
         "pid = excluded.pid, version = excluded.version, zone_data = excluded.zone_data, "
         "joined_at = excluded.joined_at, up_since = excluded.up_since, state = excluded.state, "
-        "load = excluded.load, seen_at = excluded.seen_at",
+        "last_poll_at = NULL, load = excluded.load, seen_at = excluded.seen_at",
         engine.instance, engine.lane, storable(engine.host), engine.pid, engine.version, engine.zone_data,
         engine.joined_at, up_since, engine.state, _load(engine.load),
     )  # fmt: skip
@@ -112,10 +112,29 @@ async def join(db: Connection, engine: EngineRecord) -> int:
 
 async def beat(db: Connection, sign: EngineSign) -> None:
     await db.execute(
-        "UPDATE engines SET seen_at = clock_timestamp(), up_since = $2, state = $3, zone_data = $4, load = $5 "
-        "WHERE instance = $1",
-        sign.instance, sign.up_since, sign.state, sign.zone_data, _load(sign.load),
+        "UPDATE engines SET seen_at = clock_timestamp(), up_since = $2, state = $3, zone_data = $4, load = $5, "
+        "last_poll_at = $6 WHERE instance = $1",
+        sign.instance, sign.up_since, sign.state, sign.zone_data, _load(sign.load), sign.last_poll_at,
     )  # fmt: skip
+    if sign.last_poll_at is not None:
+        await db.execute(_POLLED, sign.instance, sign.last_poll_at, sign.grace_us)
+
+
+async def polls(db: Connection, lane: str | None = None) -> dict[str, Polls]:
+    sql = "SELECT lane, last_poll_at, grace_us, gaps FROM lanes WHERE $1::text IS NULL OR lane = $1"
+    return {row[0]: Polls(row[1], row[2], _gaps(row[3])) for row in await db.fetch(sql, lane)}
+
+
+async def record_gap(db: Connection, lane: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+    # one after the other: the second engine that polls again finds the gap ended
+    await db.execute(f"SELECT pg_advisory_xact_lock({_JOINING}, hashtext($1))", lane)
+    found = (await polls(db, lane)).get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+    await db.execute(
+        "INSERT INTO lanes (lane, last_poll_at, grace_us, gaps) VALUES ($1, $2, $3, $4) ON CONFLICT (lane) DO UPDATE "
+        "SET last_poll_at = excluded.last_poll_at, grace_us = excluded.grace_us, gaps = excluded.gaps",
+        lane, found.last_poll_at, found.grace_us, _encode(found.gaps).decode(),
+    )  # fmt: skip
+    return found
 
 
 async def leave(db: Connection, instance: str) -> None:
@@ -127,7 +146,7 @@ async def alive(db: Connection) -> list[EngineRecord]:
         f"SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8 "
         f"FROM instances i JOIN engines e ON {_LEASE} WHERE {_LASTS} ORDER BY e.lane, e.joined_at, e.instance"
     )
-    return [EngineRecord(**dict(zip(_FIELDS, (*row[:9], _decode(row[9]), row[10]), strict=True))) for row in rows]
+    return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]
 
 
 class SetBack:
@@ -162,10 +181,6 @@ async def dead(db: Connection, lane: str, patience: float | None, set_back: SetB
 
 async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
     return {row[0]: row[1] for row in await db.fetch(_UP, lane)}
-
-
-async def in_doubt(db: Connection, lane: str, patience: float | None) -> bool:
-    return bool(await db.fetchval(_IN_DOUBT, lane, patience))
 
 
 async def rescue(

@@ -13,7 +13,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name, lanes_up
+from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import LifecycleEvent
 from noonbell.ports import Rescue, TellCut
 from noonbell.store.sqlite import by_policy, declaring
@@ -22,8 +22,15 @@ from noonbell.store.sqlite.hold import forget, holder_of
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_gaps = msgspec.json.Decoder(tuple[Gap, ...]).decode
 
-_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, load"
+_COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, last_poll_at, load"
+_POLLS: Final = "SELECT lane, last_poll_at, grace_us, gaps FROM lanes WHERE ?1 IS NULL OR lane = ?1"
+_POLLED: Final = """
+    INSERT INTO lanes (lane, last_poll_at, grace_us, gaps)
+    SELECT lane, ?2, ?3, '[]' FROM engines WHERE instance = ?1
+    ON CONFLICT (lane) DO UPDATE SET last_poll_at = max(last_poll_at, ?2), grace_us = ?3
+"""
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OWNERS: Final = """
     SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedules s ON s.sid = l.sid
@@ -48,18 +55,16 @@ class EnginesOnSqlite:
         beside = [one for one in _joined(db, engine.joined_at, engine.lane) if self._lives(one.instance)]
         up_since = lanes_up(beside).get(engine.lane, engine.up_since)
         db.execute(
-            f"INSERT OR REPLACE INTO engines ({_COLUMNS}, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO engines ({_COLUMNS}, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 engine.instance, engine.lane, engine.host, engine.pid, engine.version, engine.zone_data,
-                engine.joined_at, up_since, engine.state, _encode(engine.load).decode(), engine.joined_at,
+                engine.joined_at, up_since, engine.state, None, _encode(engine.load).decode(), engine.joined_at,
             ),
         )  # fmt: skip
         return up_since
 
     async def beat(self, sign: EngineSign) -> None:
-        sql = "UPDATE engines SET seen_at = ?, up_since = ?, state = ?, zone_data = ?, load = ? WHERE instance = ?"
-        told = (sign.at, sign.up_since, sign.state, sign.zone_data, _encode(sign.load).decode(), sign.instance)
-        await self._connection.run(lambda db: db.execute(sql, told))
+        await self._connection.run(lambda db: _beat(db, sign))
 
     async def leave(self, instance: str) -> None:
         sql = "DELETE FROM engines WHERE instance = ?"
@@ -73,12 +78,12 @@ class EnginesOnSqlite:
         joined = await self._connection.run(lambda db: _joined(db, 0, lane), write=False)
         return sorted(one.instance for one in joined if not self._lives(one.instance))
 
-    async def lanes_up(self) -> dict[str, int]:
-        return lanes_up(await self.engines(0))
+    async def polls(self) -> dict[str, Polls]:
+        return await self._connection.run(_polls, write=False)
 
-    async def in_doubt(self, lane: str) -> bool:
-        del lane
-        return False
+    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+        del instance
+        return await self._connection.run(lambda db: _resumed(db, lane, at, last_poll_at, grace_us))
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
@@ -116,8 +121,33 @@ class EnginesOnSqlite:
         return holder_of(self.path, engine_name(instance)) is not None
 
 
+def _beat(db: apsw.Connection, sign: EngineSign) -> None:
+    db.execute(
+        "UPDATE engines SET seen_at = ?, up_since = ?, state = ?, zone_data = ?, load = ?, last_poll_at = ? "
+        "WHERE instance = ?",
+        (
+            sign.at, sign.up_since, sign.state, sign.zone_data, _encode(sign.load).decode(), sign.last_poll_at,
+            sign.instance,
+        ),
+    )  # fmt: skip
+    if sign.last_poll_at is not None:
+        db.execute(_POLLED, (sign.instance, sign.last_poll_at, sign.grace_us))
+
+
+def _polls(db: apsw.Connection, lane: str | None = None) -> dict[str, Polls]:
+    rows: list[Any] = db.execute(_POLLS, (lane,)).fetchall()
+    return {name: Polls(last_poll_at, grace_us, _gaps(gaps)) for name, last_poll_at, grace_us, gaps in rows}
+
+
+def _resumed(db: apsw.Connection, lane: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+    polls = _polls(db, lane).get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+    row = (lane, polls.last_poll_at, polls.grace_us, _encode(polls.gaps).decode())
+    db.execute("INSERT OR REPLACE INTO lanes (lane, last_poll_at, grace_us, gaps) VALUES (?, ?, ?, ?)", row)
+    return polls
+
+
 def _joined(db: apsw.Connection, now: int, lane: str | None = None) -> list[EngineRecord]:
     """All that have joined and not left, dead or alive."""
     sql = f"SELECT {_COLUMNS}, max(?1 - seen_at, 0) FROM engines WHERE ?2 IS NULL OR lane = ?2 ORDER BY 2, 7, 1"
     rows: list[Any] = db.execute(sql, (now, lane)).fetchall()
-    return [EngineRecord(**dict(zip(_FIELDS, (*row[:9], _decode(row[9]), row[10]), strict=True))) for row in rows]
+    return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]

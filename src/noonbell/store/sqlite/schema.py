@@ -285,6 +285,13 @@ MIGRATIONS: Final = (
         seen_at NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    -- When each lane was last polled, and the latest stretches without a poll, as a JSON list.
+    ALTER TABLE engines ADD COLUMN last_poll_at;
+    CREATE TABLE lanes (lane TEXT PRIMARY KEY, last_poll_at NOT NULL, grace_us NOT NULL, gaps NOT NULL) WITHOUT ROWID;
+    INSERT INTO lanes SELECT substr(managed_by, 6), max(at), 60000000, '[]' FROM lifecycle
+        WHERE managed_by LIKE 'lane:%' GROUP BY managed_by;
+    """,
 )
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.

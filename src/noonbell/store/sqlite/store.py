@@ -136,13 +136,6 @@ class SqliteStore(
         sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id"
         return [LifecycleEvent(*row) for row in await self._read(sql, (managed_by,))]
 
-    async def last_event(self, managed_by: str) -> LifecycleEvent | None:
-        sql = (
-            "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? "
-            "ORDER BY id DESC LIMIT 1"
-        )
-        return next((LifecycleEvent(*row) for row in await self._read(sql, (managed_by,))), None)
-
     async def read_ledger(
         self,
         table: LedgerTable,

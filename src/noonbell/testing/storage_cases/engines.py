@@ -4,12 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import msgspec
 
-from noonbell.core.presence import EngineRecord, EngineSign, engine_name, lane_name
+from noonbell.core.presence import (
+    MOST_GAPS,
+    EngineRecord,
+    EngineSign,
+    Gap,
+    Polls,
+    engine_name,
+    lane_name,
+    lanes_up,
+)
 from noonbell.core.records import (
     AT_ONCE,
     MOST_CRASHES,
@@ -26,6 +35,7 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import look
+from noonbell.errors import StoreError
 from noonbell.ports import AuditFilter, Hold, ScheduleStore
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
 
@@ -57,7 +67,7 @@ async def join(store: ScheduleStore, instance: str, at: int = T0, lane: str = LA
 
 async def claim(store: ScheduleStore, owner: str, now: int, limit: int = 1) -> list[Start]:
     def take_turn(stored: StoredSchedule) -> Turn:
-        return look(stored, now, T0)
+        return look(stored, now)
 
     return (await store.claim_by_policy(LANE, owner, now, limit, take_turn)).claimed.starts
 
@@ -98,9 +108,8 @@ class EngineCases(StorageCases):
                 )  # fmt: skip
                 assert (told.up_since, told.load) == (T0 - SECOND, {"running": 3, "late": None})
                 assert 0 <= told.seen_ago_us <= 60 * SECOND
-                assert await store.lanes_up() == {"other": T0, LANE: T0 - SECOND}
+                assert lanes_up(found) == {"other": T0, LANE: T0 - SECOND}
                 assert await store.dead_engines(LANE) == []
-                assert not await store.in_doubt(LANE), "all of them are alive for sure"
             for hold, _ in held:
                 hold.release()
 
@@ -114,28 +123,59 @@ class EngineCases(StorageCases):
             first.release()
             third, since = await join(one, C, T0 + 2 * MINUTE)
             assert since == T0, "the one that is left knows it"
-            assert await two.lanes_up() == {LANE: T0}
+            assert lanes_up(await two.engines(T0)) == {LANE: T0}
             for instance, hold, store in ((B, second, two), (C, third, one)):
                 await store.leave(instance)
                 hold.release()
-            assert await one.lanes_up() == {}
+            assert lanes_up(await one.engines(T0)) == {}
             fourth, since = await join(one, "engine-d", T0 + 3 * MINUTE)
             assert since == T0 + 3 * MINUTE, "nothing was up in between"
             fourth.release()
 
-    async def test_the_last_event_of_a_lane_is_its_own(self) -> None:
+    async def test_a_lane_has_the_last_poll_of_all_its_engines(self) -> None:
         async with self.shared() as (one, two):
-            assert await one.last_event(lane_name(LANE)) is None
-            events = [LifecycleEvent(lane_name(LANE), T0 + at, A, "init-ok") for at in (2, 1)]
-            for event in (*events, LifecycleEvent(lane_name("other"), T0 + 3, C, "stop-end")):
-                await one.record(event)
-            assert await two.last_event(lane_name(LANE)) == events[1], "the last that was written"
+            assert await one.polls() == {}
+            held = [await join(one, A), await join(two, B), await join(two, C, T0, "other")]
+            assert await one.polls() == {}, "none of them has polled yet"
+            for store, instance, at in ((one, A, 5), (two, B, 3), (two, C, 1), (one, "engine-unknown", 9)):
+                sign = EngineSign(instance, T0 + at, T0, "up", last_poll_at=T0 + at, grace_us=70 * SECOND)
+                if instance == "engine-unknown":  # it did not join, or was taken for dead: nothing of it is kept
+                    with suppress(StoreError):
+                        await store.beat(sign)
+                else:
+                    await store.beat(sign)
+            expected = {LANE: Polls(T0 + 5, 70 * SECOND), "other": Polls(T0 + 1, 70 * SECOND)}
+            assert await one.polls() == await two.polls() == expected
+            assert [e.last_poll_at for e in await one.engines(T0)] == [T0 + 1, T0 + 5, T0 + 3]
+            await one.leave(A)
+            assert await two.polls() == expected, "it outlives the engine"
+            for hold, _ in held:
+                hold.release()
+
+    async def test_a_gap_between_polls_is_recorded_once(self) -> None:
+        async with self.shared() as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            first = await one.record_gap(LANE, A, T0, None, MINUTE)
+            assert first == Polls(T0, MINUTE, (Gap(0, T0, MINUTE),)), "nothing proves a poll before the first"
+            later = T0 + 10 * MINUTE
+            gap = Gap(T0 + SECOND, later, MINUTE)  # the engine itself has polled since it last recorded that
+            found = await one.record_gap(LANE, A, later, T0 + SECOND, MINUTE)
+            assert found == Polls(later, MINUTE, (first.gaps[0], gap))
+            again = await two.record_gap(LANE, B, later + SECOND, T0 + SECOND, MINUTE)
+            assert again.gaps == found.gaps, "the other engine ended it"
+            assert await one.polls() == {LANE: again}
+            for n in range(1, 2 * MOST_GAPS, 2):
+                again = await one.record_gap(LANE, A, later + n * 5 * MINUTE, None, MINUTE)
+            assert len(again.gaps) == MOST_GAPS
+            assert again.gaps[-1].until == again.last_poll_at
+            for hold, _ in held:
+                hold.release()
 
     async def test_an_engine_that_only_begins_is_not_up(self) -> None:
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
             assert await one.join(record(A)) == T0
-            assert await two.lanes_up() == {}
+            assert lanes_up(await two.engines(T0)) == {}
             other, since = await join(two, B, T0 + MINUTE)
             assert since == T0 + MINUTE
             hold.release()

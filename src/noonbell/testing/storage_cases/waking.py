@@ -51,7 +51,7 @@ def _schedule(
 
 async def _claim(store: _Store, now: int, **narrowed: Any) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
-        return look(stored, now, T0)
+        return look(stored, now)
 
     return await store.claim_by_policy(LANE, ME, now, 100, take_turn, **narrowed)
 
@@ -107,7 +107,7 @@ class WakingCases(StorageCases):
 
             def take_turn(stored: StoredSchedule) -> Turn:
                 seen.append(stored.sid)
-                return look(stored, T0 + MINUTE, T0)
+                return look(stored, T0 + MINUTE)
 
             claim = await store.claim_by_policy(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
             assert (sorted(seen[:2]), seen[2:], claim.claimed.full) == ([2, 4], [3], True)
@@ -129,7 +129,7 @@ class WakingCases(StorageCases):
 
             def take_turn(stored: StoredSchedule) -> Turn:
                 seen.append(stored.sid)
-                return look(stored, now, T0)
+                return look(stored, now)
 
             claim = await store.claim_by_policy(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
             assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
@@ -282,7 +282,7 @@ async def _edit(store: _Store, schedule_id: str, at: int, *, enabled: bool, next
     """Begin another epoch of the same schedule."""
 
     def edit(stored: StoredSchedule) -> Edit:
-        turn = close(stored, at, T0)
+        turn = close(stored, at)
         turn.enabled, turn.next_run_at = enabled, next_run_at
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 
 from noonbell.access.records import moment
 from noonbell.actions.callback import run_id
+from noonbell.core.presence import lanes_up
 from noonbell.monitors.records import Monitor
 from noonbell.ports import LEDGER_TABLES
 from noonbell.schedules.history import Run
@@ -146,7 +147,7 @@ def _late(latest: Sequence[Run]) -> dict[str, timedelta] | None:
 
 async def _instances(visitor: Visitor) -> list[Instance]:
     service = visitor.service
-    up = await service.store.lanes_up()
+    up = lanes_up(await service.store.engines(0))
     own = service.settings.lane
     return [
         Instance(lane, moment(since), here=lane == own and service.schedules.running)

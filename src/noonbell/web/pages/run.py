@@ -7,6 +7,7 @@ from typing import Final
 from fastapi.responses import Response
 
 from noonbell.api.routes.runs import RunInPath
+from noonbell.core.presence import lanes_up
 from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError
 from noonbell.ledger import why_schedule
 from noonbell.schedules import Schedule
@@ -38,7 +39,7 @@ async def show(visitor: Visiting, run_id: RunInPath) -> Response:
         zone="UTC" if schedule is None else schedule.timezone,
         live=live,
         wakes_at=await _wakes_at(visitor, run) if run.state == "waiting" else None,
-        engines=await visitor.service.store.lanes_up() if live else {},
+        engines=lanes_up(await visitor.service.store.engines(0)) if live else {},
         attempts=[{"attempt": one, "shown": exchange.told(one.detail)} for one in reversed(run.tried)],
         why=await _why(visitor, run),
         CAUSES=_CAUSES,
