@@ -182,7 +182,7 @@ class LaneWork:
         """After a restart between two attempts: ask how the run before these ended."""
         if self._notices is None:
             return
-        unsure = [start for start in starts if start.attempt > 1 and self._notices.unsure(stored[start.sid], start)]
+        unsure = [start for start in starts if self._notices.unsure(stored[start.sid], start)]
         if not unsure:
             return
         try:

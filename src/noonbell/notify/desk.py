@@ -32,6 +32,7 @@ from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits
 from noonbell.notify.channels import Postman
+from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import (
@@ -127,7 +128,8 @@ class ChannelTarget:
         told = limits.due_for_summary(state, now, rate)
         self._changed = True
         if told:
-            await self._send(document, summary_of(self._channel_id, told, now))
+            states = await current_states(self._desk.store, told, document.team)
+            await self._send(document, summary_of(self._channel_id, told, now, states))
             limits.note_summarised(state, told, self._desk.clock.now(), rate)
 
     async def _send(self, document: Document, letter: Letter) -> None:
@@ -305,9 +307,9 @@ class Desk:
         at = instant(flipped.at)
         notice = Notice(
             f"{flipped.monitor_id}:{flipped.flip_id}/{flipped.event}", flipped.event, at, "monitor", flipped.monitor_id,
-            flipped.name, flipped.team, flipped.tags, error=flipped.reason or None,
+            flipped.name, flipped.team, flipped.tags, error=flipped.reason or None, changed=True,
         )  # fmt: skip
-        messages = self.notifier.of_flip(notice)
+        messages = self.notifier.of_flip(notice, flipped.after)
         if messages:
             await self.store.post_messages(messages, self.clock.now())
             self._on_messages()

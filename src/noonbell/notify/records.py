@@ -96,6 +96,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, tag="notice"):
     ended_at: int | None = None
     attempts: int | None = None
     error: str | None = None
+    changed: bool = False  # the subject was in another state before: no window holds it back
     count: int = 1  # how many occurrences were missed
     until_at: int | None = None  # the last of them
     late_us: int | None = None

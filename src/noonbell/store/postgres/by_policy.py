@@ -224,8 +224,9 @@ async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> No
         return
     await ending.end_keys(db, rows, outcome, at)
     await db.execute(
-        "UPDATE schedules SET next_run_at = cursor_at WHERE sid = ANY($1::int8[])", [row[0] for row in rows]
-    )
+        "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = $2 WHERE sid = ANY($1::int8[])",
+        [row[0] for row in rows], at,
+    )  # fmt: skip
 
 
 def _keys(rows: Sequence[Any]) -> tuple[list[int], list[str], list[int]]:

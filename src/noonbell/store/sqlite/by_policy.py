@@ -176,5 +176,7 @@ def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at
         keys = _encode(rows).decode()
         ending.end_keys(db, keys, outcome, at)
         db.execute(
-            "UPDATE schedules SET next_run_at = cursor_at WHERE sid IN (SELECT value ->> 0 FROM json_each(?))", (keys,)
+            "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = ?2 "
+            "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
+            (keys, at),
         )
