@@ -205,6 +205,20 @@ def test_a_run_on_a_service_is_waited_for_shown_and_counted(served: Served) -> N
     assert served.data("top")["outcomes"] == {"failed": 1}
 
 
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_run_is_queued_behind_another_on_demand(place: str, request: pytest.FixtureRequest) -> None:
+    at: At = request.getfixturevalue(place)
+    if place == "served":
+        at.said("schedules", "add", "every day at 4am", "--name", "ring", "--callback", "nobody", "--tz", "UTC")
+        runs = [at.data("schedules", "trigger", "ring", "--queue", "--no-retry")["run_id"] for _ in range(2)]
+    else:
+        at.said("schedules", "add", "every day at 4am", "--name", "ring", "--callback", "nobody", "--tz", "UTC")
+        runs = [at.data("schedules", "trigger", "ring")["run_id"]]
+        assert "or queue it" in at.refused("schedules", "trigger", "ring")
+        runs.append(at.data("schedules", "trigger", "ring", "--queue", "--no-retry")["run_id"])
+    assert len(set(runs)) == 2
+
+
 def test_on_postgresql(postgres: PostgresServer) -> None:
     at = At(NOONBELL_STORE=asyncio.run(postgres.new_schema()))
     made = at.data("schedules", "add", "every hour", "--name", "hourly", "--create", *HOOK)

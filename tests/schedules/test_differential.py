@@ -135,7 +135,7 @@ class History:
         for start, owner in (*alive, *self.random.sample(self.starts, min(len(self.starts), 2))):
             if self.random.random() < 0.7:
                 failed = self.random.random() < 0.4
-                wakes = failed and start.kind == "scheduled" and self.random.random() < 0.7
+                wakes = failed and self.random.random() < 0.7
                 wake_at = self.now + self.random.choice((SECOND, 10 * MINUTE)) if wakes else None
                 outcome = "failed" if failed else "succeeded"
                 error = "boom" if failed else None
@@ -263,7 +263,8 @@ class History:
     async def ask(self, store: ScheduleStore) -> Verb:
         ids, now = [row.schedule_id for row in await _all(store)], self.now
         chosen = self.random.choice([*ids, "nobody"])
-        return lambda store: store.ask(chosen, now, "somebody")
+        queue, retry = self.random.random() < 0.5, self.random.random() < 0.5
+        return lambda store: store.ask(chosen, now, "somebody", "api", queue=queue, retry=retry)
 
     async def claim_streams(self, store: ScheduleStore) -> Verb:
         lane, owner, now = self.random.choice(LANES), self.random.choice(INSTANCES), self.now
@@ -371,9 +372,9 @@ async def _outcome(verb: Verb, store: ScheduleStore) -> object:
 
 EVERYTHING = {
     "claim", "settle", "create", "edit", "delete", "hand_back", "trigger", "take_over", "quiet", "drop_quiet", "reopen",
-    "apply", "zones", "ask", "cause manual", "did prune", "did revive", "drop_letters", "streams", "dead letters",
-    "full", "preempted", "quarantined", "cause cron", "cause retry", "cause orphan", "ScheduleExistsError",
-    "ScheduleNotFoundError", "QuietHoursInUseError", "ScheduleInvalidError",
+    "apply", "zones", "ask", "did prune", "did revive", "drop_letters", "streams", "dead letters",
+    "full", "preempted", "quarantined", "cause cron", "cause retry", "cause orphan", "cause api", "cause api_once",
+    "ScheduleExistsError", "ScheduleNotFoundError", "QuietHoursInUseError", "ScheduleInvalidError",
 }  # fmt: skip
 
 

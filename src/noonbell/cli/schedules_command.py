@@ -296,13 +296,18 @@ def remove(*, schedule: str, yes: bool, place: Place) -> None:
 @command.command("trigger", cls=SpeakingCommand)
 @_name
 @click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
+@click.option("--queue", is_flag=True, help="If a run is under way, run it after that instead of refusing.")
+@click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
 @placed
-def trigger(*, schedule: str, wait: bool, place: Place) -> None:
-    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow."""
+def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Place) -> None:
+    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow.
+
+    A run that fails is retried by the retry policy of the schedule.
+    """
 
     async def ask(backend: Backend) -> str:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
-        return await backend.schedules.trigger(found.schedule_id)
+        return await backend.schedules.trigger(found.schedule_id, queue=queue, retry=not no_retry)
 
     run_id = place.ask(ask)
     if not wait:

@@ -25,9 +25,37 @@ MOST_CRASHES: Final = 3
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
 Asked = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
-Cause = Literal["cron", "retry", "orphan", "manual", "api"]
+# `…_once`: asked for without retries; `api_retry`: the retry of a run that was asked for over the API. Readers of the
+# history are shown these as `manual`, `api` and `retry` (`shown_cause`).
+Cause = Literal["cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 Verdict = Literal["skipped", "missed", "coalesced"]
+
+
+# So many runs that were asked for may be live at a time, of one schedule that does not let runs overlap.
+MOST_ASKED: Final = 100
+
+
+def asked_cause(via: Asked, *, retry: bool) -> Cause:
+    """The cause of the first attempt of a run that was asked for."""
+    if retry:
+        return via
+    return "manual_once" if via == "manual" else "api_once"
+
+
+def retry_cause(cause: Cause) -> Cause:
+    """The cause of the attempt after one that failed."""
+    return "api_retry" if cause in ("api", "api_retry") else "retry"
+
+
+def is_once(cause: Cause) -> bool:
+    """Whether the run was asked for without retries."""
+    return cause in ("manual_once", "api_once")
+
+
+def shown_cause(cause: Cause) -> Cause:
+    shown: dict[Cause, Cause] = {"manual_once": "manual", "api_once": "api", "api_retry": "retry"}
+    return shown.get(cause, cause)
 
 
 class LiveRun(msgspec.Struct, gc=False):

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
 from noonbell.core.policies import GRACE_US
-from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.strangers import Strangers
@@ -224,7 +224,7 @@ class LaneWork:
     def retry_at(self, job: Job[StoredSchedule], at: int, error: BaseException) -> int | None:
         start, stored = job.start, job.subject
         retry = retry_policy(stored)
-        if start.kind != "scheduled" or not retry.allows(start.attempt + 1):
+        if is_once(start.cause) or not retry.allows(start.attempt + 1):
             return None
         delay = retry.delay_before(start.attempt + 1, f"{stored.schedule_id}:{start.run_for}")
         # the other side may have said when to come back, within what the policy allows for any delay

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import DECLARED_OWNERS, DurableSchedule
+from noonbell.core.records import DECLARED_OWNERS, Asked, DurableSchedule
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
@@ -97,6 +97,14 @@ def require_id(kind: str, given: object) -> None:
     """What no id can be is not found; a database might not even take it as a question."""
     if not isinstance(given, str) or not _storable(given):
         raise ScheduleNotFoundError(kind, str(given).encode("utf-8", "backslashreplace").decode())
+
+
+def require_trigger(via: object, *, queue: object, retry: object) -> None:
+    if via not in get_args(Asked):
+        raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
+    for field, value in (("queue", queue), ("retry", retry)):
+        if not isinstance(value, bool):
+            raise ScheduleInvalidError(field, value, "must be true or false")
 
 
 def require_many(many: object, progress: object) -> None:

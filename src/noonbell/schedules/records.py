@@ -11,7 +11,7 @@ import msgspec
 from noonbell.actions.callback import moment, schedule_of
 from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt as StoredAttempt
-from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleInvalidError
 from noonbell.timing.protocol import SECOND
@@ -94,7 +94,7 @@ class Attempt(msgspec.Struct, frozen=True):
 def attempt_records(found: Iterable[StoredAttempt]) -> tuple[Attempt, ...]:
     return tuple(
         Attempt(
-            one.attempt, one.outcome, one.cause, _moment(one.started_at), moment(one.ended_at), one.error,
+            one.attempt, one.outcome, shown_cause(one.cause), _moment(one.started_at), moment(one.ended_at), one.error,
             None if one.detail is None else unpack(one.detail),
         )
         for one in found

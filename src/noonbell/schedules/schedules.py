@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from noonbell.actions.callback import Call, moment
 from noonbell.actions.egress import Egress
@@ -32,14 +32,13 @@ from noonbell.actions.registry import Actions, check_action
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, Asked, DurableSchedule, Edit, StoredSchedule
+from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, MOST_ASKED, Asked, DurableSchedule, Edit, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import clock_for
 from noonbell.errors import (
     NoonbellError,
     ScheduleBusyError,
     ScheduleChangedError,
-    ScheduleInvalidError,
     ScheduleNotFoundError,
     ScheduleViewError,
     StoreError,
@@ -415,23 +414,25 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             for sid in gone:
                 self._lane.engine.deleted(sid)
 
-    async def trigger(self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None) -> str:
+    async def trigger(
+        self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None, queue: bool = False,
+        retry: bool = True,
+    ) -> str:  # fmt: skip
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
 
-        `asked_at` is when: the run is for that instant, and the audit tells of it there. Now unless told otherwise.
-
-        It is queued, and an engine of the schedule's lane starts it: at once where that is this one, at its next look
-        where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
+        `asked_at` is when, by default now: the run is for that instant, and so is the audit event. It is queued, and an
+        engine of the schedule's lane starts it: at once where that is this one, at its next look where it is another.
+        Refused while a run is under way, unless the schedule's overlap is `allow`; with `queue` it starts when what is
+        under way has ended. It is retried by the schedule's policy, unless `retry` is False.
         """
-        if via not in get_args(Asked):
-            raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
         arguments.require_id("schedule", schedule_id)
+        arguments.require_trigger(via, queue=queue, retry=retry)
         if self._team is not None:
             await self._find(schedule_id)  # a schedule stays with its team, so this holds below
         at = self._clock.now() if asked_at is None else arguments.instant("asked_at", asked_at)
-        run_for = await self._store.ask(schedule_id, at, self._actor, via)
+        run_for = await self._store.ask(schedule_id, at, self._actor, via, queue=queue, retry=retry)
         if run_for is None:
-            raise ScheduleBusyError(schedule_id)
+            raise ScheduleBusyError(schedule_id, queued=MOST_ASKED if queue else None)
         self._wake(AT_ONCE)
         return f"{schedule_id}:manual:{run_for}"
 

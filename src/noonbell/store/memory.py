@@ -32,6 +32,7 @@ from noonbell.core.records import (
     Settlement,
     Span,
     Start,
+    asked_cause,
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
@@ -282,9 +283,14 @@ class MemoryStore(
             tx.update(sid, next_run_at=None, last_attempt_at=now)
         return start
 
-    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
+        cause = asked_cause(via, retry=retry)
         with self._transaction() as tx:
-            return memory_asking.ask(self.data, tx, self._tell, schedule_id, at=at, actor=actor, via=via)
+            return memory_asking.ask(
+                self.data, tx, self._tell, schedule_id, at=at, actor=actor, cause=cause, queue=queue
+            )
 
     async def owned(self, owner: str) -> list[LiveRun]:
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))

@@ -53,7 +53,7 @@ def triggered_by(start: Start) -> str:
     """Who asked for the run: `schedule`, `manual` or `api`."""
     if start.kind == "scheduled":
         return "schedule"
-    return "api" if start.cause == "api" else "manual"
+    return "api" if start.cause in ("api", "api_once", "api_retry") else "manual"
 
 
 def record(facts: Facts, masker: Masker) -> dict[str, Any]:

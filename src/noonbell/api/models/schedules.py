@@ -183,6 +183,13 @@ class Changed(Told):
     changed: int
 
 
+class TriggerGiven(Given):
+    """How a run is asked for."""
+
+    queue: bool = Field(default=False, description="While a run is under way: start after it, instead of a 409.")
+    retry: bool = Field(default=True, description="false: attempt it once, whatever the schedule's retry policy.")
+
+
 class Triggered(Told):
     """The run that was asked for; GET /runs/{run_id} tells how it goes."""
 

@@ -21,8 +21,8 @@ from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.waking import Wanted
 
-# Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
-# looked at before it is read as JSON: damage in one row must not hold up the others.
+# Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
+# The text is looked at before it is read as JSON: damage in one row must not hold up the others.
 _ALLOWS: Final = """
     CASE WHEN s.definition LIKE '%"overlap":"allow"%' THEN s.definition::json ->> 'overlap' = 'allow' ELSE false END
 """
@@ -30,7 +30,8 @@ ITS_TURN: Final = f"""
     ({_ALLOWS} OR (
         SELECT count(*) FROM runs_live m
         WHERE m.sid = l.sid AND (
-            m.state = 'running' OR (l.kind = 'scheduled' AND (m.kind = 'manual' OR m.run_for < l.run_for))
+            m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
+            OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
     ) = 0)
 """

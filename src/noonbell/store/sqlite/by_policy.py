@@ -18,12 +18,13 @@ _encode = msgspec.json.Encoder().encode
 
 QUARANTINE_US: Final = 60_000_000
 
-# Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest.
+# Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
 ITS_TURN: Final = """
     (s.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
-            m.state = 'running' OR (l.kind = 'scheduled' AND (m.kind = 'manual' OR m.run_for < l.run_for))
+            m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
+            OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
     ))
 """
