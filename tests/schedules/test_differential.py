@@ -139,7 +139,9 @@ class History:
                 wake_at = self.now + self.random.choice((SECOND, 10 * MINUTE)) if wakes else None
                 outcome = "failed" if failed else "succeeded"
                 error = "boom" if failed else None
-                end = Settlement(start, owner, outcome, self.now, wake_at, error)  # type: ignore[arg-type]  # two literals
+                waited = self.random.choice((0, 0, 7 * SECOND))
+                begun = replace(start, started_at=start.started_at + waited, waited_us=waited)
+                end = Settlement(begun, owner, outcome, self.now, wake_at, error)  # type: ignore[arg-type]  # two literals
                 if start.sid in lanes and self.random.random() < 0.3:
                     end.messages = [OutboxMessage(start.sid, lanes[start.sid], "m", "inbox", '{"a": "☃"}', self.now)]
                     end.detail = pack({"code": 0})
@@ -401,7 +403,7 @@ async def test_sqlite_agrees_with_the_specification(tmp_path: Path, block: int, 
 @COMPARE_EVERY
 async def test_all_stores_agree(postgres: PostgresServer, tmp_path: Path, compare_every: int) -> None:
     seen: set[str] = set()
-    for seed in (3, 18):
+    for seed in (3, 7):
         stores = (
             MemoryStore(),
             SqliteStore(tmp_path / f"{seed}.db", threaded=False),

@@ -100,7 +100,12 @@ class _Standing(Collector):
 def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
     for name, about in _COUNTED.items():
         yield _counter(f"noonbell_{name}", about, summary[name])
-    for name, about in (("start_lateness", "How late attempts began"), ("recovery", "How late cut-off runs came back")):
+    measured = (
+        ("start_lateness", "How late attempts began, the wait for a slot included"),
+        ("recovery", "How late cut-off runs came back"),
+        ("slot_wait", "How long attempts waited for an HTTP slot or a thread, of those that had to"),
+    )
+    for name, about in measured:
         told = summary[name]
         bounds = [float(bound) for bound in told["buckets"] if bound != "more"]
         total = (told["mean_seconds"] or 0.0) * told["count"]

@@ -230,6 +230,7 @@ def print_run(run: Run, now: datetime) -> None:
             ("ended", _moment(run.ended_at, "UTC", now)),
             ("took", None if run.duration is None else seconds_text(_seconds(run.duration))),
             ("late by", None if run.lateness is None else seconds_text(_seconds(run.lateness))),
+            ("waited", f"{seconds_text(run.waited_seconds)} for a free slot" if run.waited_seconds else None),
             ("attempts", str(run.attempts)),
         ]
     )

@@ -100,7 +100,9 @@ class Span(msgspec.Struct, gc=False):
 class Run(msgspec.Struct, gc=False):
     """A run that has ended.
 
-    `prev_for` and `prev_manual` name the run of the same schedule that ended before it, be it still kept or pruned.
+    `started_at` is when its first attempt was claimed; an interval counts from there. The attempt itself began at
+    `began_at`: `waited_us` later, if it waited for an HTTP slot or a thread. `prev_for` and `prev_manual` name the run
+    of the same schedule that ended before it, be it still kept or pruned.
     """
 
     sid: int
@@ -114,6 +116,11 @@ class Run(msgspec.Struct, gc=False):
     epoch: int
     prev_for: int | None = None
     prev_manual: bool = False
+    waited_us: int = 0
+
+    @property
+    def began_at(self) -> int:
+        return self.started_at + self.waited_us
 
 
 class History(msgspec.Struct, gc=False):
@@ -147,6 +154,7 @@ class Start(msgspec.Struct, gc=False):
     due_at: int  # when it could have started at the earliest: lateness counts from here
     following: int | None  # the schedule's next occurrence, put back when the run ends
     preempted: LiveRun | None = None
+    waited_us: int = 0  # for an HTTP slot or a thread: from the claim to `started_at`
 
 
 class Decision(msgspec.Struct, gc=False):

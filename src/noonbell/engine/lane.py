@@ -205,7 +205,7 @@ class LaneWork:
             prepared = self._prepare(stored, start)
         except Exception as error:  # noqa: BLE001 - an action that cannot be called is the run's failure
             return Job(start, stored, name, _refusal(error), is_async=True)
-        return Job(start, stored, name, prepared.call, prepared.is_async)
+        return Job(start, stored, name, prepared.call, prepared.is_async, prepared.waits)
 
     def rescued(self, at: int) -> None:
         """Runs of a dead engine were freed here."""

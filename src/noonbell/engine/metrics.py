@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_left
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ class Metrics:
         self.store_errors = 0
         self.start_lateness = Lateness("The start", late_threshold_seconds)
         self.recovery = Lateness("The restart", late_threshold_seconds)
+        self.slot_wait = Lateness("A free slot", math.inf)
 
     def summary(self) -> dict[str, Any]:
         names = ("polls", "looked", "started", "succeeded", "failed", "stale", "store_errors")
@@ -59,4 +61,5 @@ class Metrics:
             **{name: getattr(self, name) for name in names},
             "start_lateness": self.start_lateness.summary(),
             "recovery": self.recovery.summary(),
+            "slot_wait": self.slot_wait.summary(),
         }

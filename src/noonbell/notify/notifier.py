@@ -186,7 +186,12 @@ class Notifier:
         limit = definition_of(stored.columns.definition).jitter_us
         meant_for = start.run_for + (jitter_us(stored.schedule_id, start.run_for, limit) if limit else 0)
         late_us = now - meant_for
-        chosen = [rule for rule in rules if rule.late_us is not None and late_us > rule.late_us]
+        told_at = late_us - start.waited_us  # at the claim; with no wait it is decided now
+        chosen = [
+            rule
+            for rule in rules
+            if rule.late_us is not None and late_us > rule.late_us and not (start.waited_us and told_at > rule.late_us)
+        ]
         if not chosen:
             return []
         notice = self._notice(stored, "late", now, start.kind, start.run_for)
@@ -217,17 +222,19 @@ class Notifier:
             return []
         start, at = settlement.start, settlement.ended_at
         key = (start.sid, start.kind, start.run_for)
+        # late by the wait for a slot, which was not known at the claim
+        late = self._late(rules, stored, start, start.started_at) if start.waited_us else []
         if settlement.wake_at is not None:
             if key not in self._before and start.attempt == 1:
                 self._remember(key, _known_at(stored), failing=_failing(stored))
-            return []
+            return late
         was_failing = self._was_failing(stored, key, first=start.attempt == 1)
         if len(self._ended) >= _MOST_REMEMBERED:
             self._ended.clear()
         self._ended[start.sid] = (at, settlement.outcome != "succeeded")
         run = Run(start.sid, start.run_for, start.kind, settlement.outcome, start.attempt, start.started_at, at,
                   settlement.owner, start.epoch)  # fmt: skip
-        told: list[OutboxMessage] = []
+        told = late
         if settlement.outcome == "succeeded":
             told += self._succeeded(rules, stored, run, was_failing=was_failing)
         else:

@@ -71,6 +71,7 @@ class Lane:
         *,
         longest_wait_us: int,
         retention_us: int | None = None,
+        threads: int | None = None,
         desk: Desk | None = None,
     ) -> None:
         self.name = name
@@ -82,6 +83,7 @@ class Lane:
         self._clock = clock
         self._longest_wait_us = longest_wait_us
         self._retention_us = retention_us
+        self._threads = threads
         self._member: Membership | None = None
         self._services: Services | None = None
         self._stop_heeding: Callable[[], None] = _nothing
@@ -172,6 +174,7 @@ class Lane:
             on_messages=self.actions.wake,
             on_lost=lambda: self._on_lost(engine),
             mask=self.actions.mask,
+            threads=self._threads,
         )
         self.engine = engine
         duties = self._duties(engine, member, zones)

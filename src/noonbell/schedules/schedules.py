@@ -44,7 +44,7 @@ from noonbell.errors import (
     StoreError,
 )
 from noonbell.notify import Channels, Desk, NotifyStore, Rules
-from noonbell.ports import Clock, DocumentStore, MakeEdit, ScheduleStore, Store
+from noonbell.ports import Clock, MakeEdit, ScheduleStore, Store
 from noonbell.schedules import arguments, changes
 from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.lane import Lane
@@ -90,6 +90,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         retention: timedelta | None = None,
         egress: Egress | None = None,
         http_limits: HttpLimits | None = None,
+        threads: int | None = None,
         public_url: str | None = None,
         apprise: bool = False,
         timeline: str | RedisTimeline | None = None,
@@ -98,6 +99,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if not hasattr(opened, "claim_by_policy"):
             raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
         arguments.check_waits(longest_wait, retention)
+        arguments.check_limits(http_limits, threads)
         arguments.check_names(lane=lane, managed_by=managed_by, actor=actor)
         arguments.check_callbacks(callbacks)
         arguments.check_commands(commands)
@@ -114,14 +116,14 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._team = None if team is None else check_team(team)
         self._is_view = False
         self._as_seen: tuple[int, datetime] | None = None
-        self.secrets = _secrets(secrets, opened, self._clock, actor)
+        self.secrets = arguments.secrets_of(secrets, opened, self._clock, actor)
         self._actions = Actions(
             self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self.secrets, egress=egress,
             http_limits=http_limits,
         )  # fmt: skip
         self._lane = Lane(
             self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
-            retention_us=None if retention is None else retention // _MICROSECOND,
+            retention_us=None if retention is None else retention // _MICROSECOND, threads=threads,
             desk=self._opened_desk(opened, lane, egress, public_url, apprise=apprise),
         )  # fmt: skip
         self._managed_by = managed_by
@@ -442,8 +444,3 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         """Let messages reach this target by name: a function, a RedisStream, an HttpEndpoint."""
         self._require_whole("deliver_to()")
         self._actions.deliver_to(name, target)
-
-
-def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
-    """The secrets of the store; without a master key they can be listed, and that is all."""
-    return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)

@@ -330,7 +330,13 @@ class MemoryStore(
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, start.attempt), attempt)
         if settlement.wake_at is None:
             started_at = start.started_at if live.started_at is None else live.started_at
-            tx.end_live(replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at)
+            waited_us = start.waited_us
+            if start.attempt > 1:
+                first = self.data.attempts[sid].get((live.run_for, live.kind, 1))
+                waited_us = 0 if first is None else max((first.started_at or started_at) - started_at, 0)
+            tx.end_live(
+                replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at, waited_us=waited_us
+            )
         else:
             tx.put_live(replace(live, state="waiting", wake_at=settlement.wake_at, owner=None))
         memory_outbox.append(tx, self.data, settlement.messages, ended_at)

@@ -243,6 +243,7 @@ class RunTold(Told):
     ended_at: datetime | None
     duration_seconds: Lasting | None = Field(default=None, validation_alias="duration")
     lateness_seconds: Lasting | None = Field(default=None, validation_alias="lateness")
+    waited_seconds: float = Field(default=0.0, description="For an HTTP slot or a thread; part of the lateness.")
 
 
 class WholeRun(RunTold):
