@@ -229,3 +229,17 @@ def test_on_postgresql(postgres: PostgresServer) -> None:
     checks = {one["what"]: one["level"] for one in at.data("doctor")["findings"]}
     assert (checks["database"], checks["extra postgres"]) == ("ok", "ok")
     assert "disk" not in checks
+
+
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_one_shot_inside_quiet_hours_is_warned_of(place: str, request: pytest.FixtureRequest) -> None:
+    at: At = request.getfixturevalue(place)
+    at.said("quiet", "add", "nights", "--window", "daily 22:00-06:00 UTC")
+    made = at.said(
+        "schedules", "add", "2099-01-01 at 23:00", "--tz", "UTC", "--name", "late", "--quiet", "nights", *HOOK
+    )
+    assert '! "late" is for 2099-01-01T23:00:00+00:00, inside its quiet hours' in " ".join(made.split())
+    assert len(at.data("schedules", "edit", "late", "--name", "later")["warnings"]) == 1
+    at.said("schedules", "edit", "later", "--when", "2099-01-01 at 12:00")
+    edited = at.said("quiet", "edit", "nights", "--window", "daily 11:00-13:00 UTC")
+    assert '! "later" is for 2099-01-01T12:00:00+00:00' in " ".join(edited.split())

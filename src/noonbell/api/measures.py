@@ -95,9 +95,17 @@ class _Standing(Collector):
         for state in ("queued", "running", "waiting"):
             live.add_metric([state], self._backlog.get(state, 0))
         yield live
+        oldest = self._backlog["outbox_oldest_us"] / 1_000_000
+        yield _gauge("noonbell_outbox_messages", "Messages and notices to be delivered", self._backlog["outbox"])
+        yield _gauge("noonbell_outbox_oldest_seconds", "The age of the oldest of them", oldest)
+        yield _gauge("noonbell_dead_letters", "Messages that are kept as dead letters", self._backlog["dead_letters"])
 
 
 def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
+    deliveries = CounterMetricFamily("noonbell_deliveries", "Tries to deliver messages, by result", labels=["result"])
+    for result, count in summary["deliveries"].items():
+        deliveries.add_metric([result], count)
+    yield deliveries
     for name, about in _COUNTED.items():
         yield _counter(f"noonbell_{name}", about, summary[name])
     measured = (

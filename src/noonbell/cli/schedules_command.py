@@ -22,6 +22,7 @@ from noonbell.cli.schedule_views import (
     print_run,
     print_schedule,
     print_schedules,
+    print_warnings,
     run_data,
     schedule_data,
     statistics_data,
@@ -197,6 +198,7 @@ def add(
     readings.print_head(out, reading)
     print_coming(fires, str(reading.zone), place.now)
     readings.print_surprises(out, surprises)
+    print_warnings(() if made is None else made.warnings)
     if made is None:
         click.echo("Nothing was made (--dry-run).")
         return
@@ -335,6 +337,7 @@ def _tell(changed: Schedule, fires: Sequence[Upcoming], place: Place) -> None:
         click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
     else:
         print_schedule(changed, fires, place.now)
+        print_warnings(changed.warnings)
 
 
 def _upcoming(one: Upcoming) -> dict[str, Any]:

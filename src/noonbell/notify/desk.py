@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from noonbell.actions.callback import schedule_of
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import Document, DocumentWrite
+from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits
 from noonbell.notify.channels import Postman
@@ -295,6 +296,25 @@ class Desk:
         """Nothing is delivered any more; what is delivered later opens all again."""
         self._targets.clear()
         await self.postman.close()
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    async def undelivered(self, message: OutboxMessage, attempts: int, error: str, at: int) -> None:
+        """Notify by the rules that a message, or a notice, is a dead letter. It is taken when it is in the outbox."""
+        if self.notifier.book.is_empty:
+            return
+        facts = (message, attempts, error, at)
+        messages: list[OutboxMessage] = []
+        if message.sid < 0:
+            notice = _decode(message.body)
+            if isinstance(notice, Notice):
+                messages = self.notifier.of_dead_notice(notice, *facts)
+        else:
+            for stored in await self.store.find_schedules([schedule_of(message.message_id)]):
+                messages += self.notifier.of_dead_message(stored, *facts)
+        if messages:
+            await self.store.post_messages(messages, at)
+            self._on_messages()
 
     # --- monitors -------------------------------------------------------------------------------------------------
 

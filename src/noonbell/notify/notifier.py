@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote
 
 import msgspec
@@ -273,6 +273,34 @@ class Notifier:
         if len(self._before) >= _MOST_REMEMBERED:
             self._before.clear()  # runs that never came to an end here; what is needed is asked for
         self._before[key] = (known_at, failing)
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    def of_dead_message(
+        self, stored: StoredSchedule, message: OutboxMessage, attempts: int, error: str, at: int
+    ) -> list[OutboxMessage]:
+        """What the dead message of a run is worth telling."""
+        rules = self._rules_for(stored)
+        if not rules:
+            return []
+        _, kind, run_for = message.message_id.rsplit(":", 2)
+        notice = self._notice(stored, "undelivered", at, cast("Kind", kind), int(run_for))
+        told = f'The message to "{message.target}" was not delivered: {error}'
+        return self._send(rules, msgspec.structs.replace(notice, attempts=attempts, error=told))
+
+    def of_dead_notice(
+        self, notice: Notice, message: OutboxMessage, attempts: int, error: str, at: int
+    ) -> list[OutboxMessage]:
+        """What a dead notice is worth telling on other channels; of the death of such a one nothing more is told."""
+        if notice.event == "undelivered":
+            return []
+        rules, target = self.book.rules_for(notice.subject, notice.team, notice.subject_id, notice.tags), message.target
+        told = f'The notice "{notice.event}" to {target} was not delivered: {error}'
+        dead = msgspec.structs.replace(
+            notice, id=f"{notice.id}:{target}/undelivered", event="undelivered", at=at, attempts=attempts, error=told,
+            changed=False,
+        )  # fmt: skip
+        return [sent for sent in self._send(rules, dead) if sent.target != target]
 
     # --- a monitor ------------------------------------------------------------------------------------------------
 

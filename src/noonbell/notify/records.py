@@ -20,8 +20,8 @@ RULE: Final = "rule"
 STATE: Final = "channel_state"
 TARGET_PREFIX: Final = CHANNEL_PREFIX
 
-Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"]
-EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow")
+Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered"]
+EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered")
 Subject = Literal["schedule", "monitor"]
 
 DEFAULT_PER_MINUTE: Final = 20

@@ -38,6 +38,8 @@ _TITLES: Final[dict[tuple[str, Event], str]] = {
     ("schedule", "late"): "{{name}} began {{late}} late",
     ("schedule", "missed"): "{{name}} missed {{count}}",
     ("schedule", "slow"): "{{name}} took {{duration}}",
+    ("schedule", "undelivered"): "{{name}}: a message was not delivered",
+    ("monitor", "undelivered"): "{{name}}: a notice was not delivered",
     ("monitor", "failed"): "{{name}} is down",
     ("monitor", "recovered"): "{{name}} is up again",
     ("monitor", "late"): "{{name}} is late",
@@ -192,7 +194,8 @@ def _said(held: Held) -> str:
     times = f"{held.count} time{'' if held.count == 1 else 's'}"
     if held.event == "missed":
         return f"missed {held.count} more occurrence{'' if held.count == 1 else 's'}"
-    verb = {"late": "was late", "slow": "was slow", "recovered": "recovered"}.get(held.event, held.event)
+    verbs = {"late": "was late", "slow": "was slow", "undelivered": "could not deliver a message"}
+    verb = verbs.get(held.event, held.event)
     return f"{verb} {times} more"
 
 

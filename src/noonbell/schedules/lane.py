@@ -55,6 +55,7 @@ Heed = Callable[[str, Callable[[int], None]], Callable[[], None]]
 _HOUR: Final = 3_600_000_000
 _LOOK_FOR_DELETED: Final = 5_000_000
 _KNOW_SECRETS: Final = 5_000_000
+_MOST_TARGETS: Final = 1_000  # that an engine publishes
 _FIRST_RETURN: Final = 1_000_000
 _LONGEST_RETURN: Final = 60_000_000
 
@@ -215,7 +216,8 @@ class Lane:
         meter = LoadMeter(engine.metrics)
 
         def told() -> tuple[int, dict[str, Any]]:
-            return engine.up_since, {**engine.load(), **meter.read(self._clock.elapsed())}
+            targets = sorted(self.actions.targets)[:_MOST_TARGETS]
+            return engine.up_since, {**engine.load(), **meter.read(self._clock.elapsed()), "targets": targets}
 
         async def rescue() -> None:
             if await self._rescue(member):

@@ -45,7 +45,7 @@ from noonbell.errors import (
 )
 from noonbell.notify import Channels, Desk, NotifyStore, Rules
 from noonbell.ports import Clock, MakeEdit, ScheduleStore, Store
-from noonbell.schedules import arguments, changes
+from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.letters import DeadLetters
@@ -228,7 +228,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     @property
     def metrics(self) -> dict[str, Any] | None:
         """What the running engine knows of itself."""
-        return None if self._lane.engine is None else self._lane.engine.metrics.summary()
+        engine = self._lane.engine
+        return None if engine is None else engine.metrics.summary() | {"deliveries": self._actions.deliveries}
 
     @property
     def timeline(self) -> dict[str, int] | None:
@@ -275,11 +276,11 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         new, understood = self._creator(now).new(fields)
         self._require_allowed([new])
         await self._require_quiet_hours([new])
-        await self._warn_of_secrets([new])
+        await warnings.log_missing_secrets(self.secrets, [new])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
-        return schedule_record(stored, understood)
+        return schedule_record(stored, understood, await self._warnings([stored]))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
         """Create schedules in batches, each whole or not at all; returns their ids, in order.
@@ -304,11 +305,14 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 await asyncio.sleep(0)  # others share this event loop
         self._require_allowed(made)
         await self._require_quiet_hours(made)
-        await self._warn_of_secrets(made)
+        await warnings.log_missing_secrets(self.secrets, made)
         async for batch, done in batches(made, self._clock):
             with arguments.telling_written(done - len(batch), len(made)):
                 await self._store.create_schedules(batch, now, self._actor)
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
+            if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
+                found = await self._store.find_schedules([new.schedule_id for new in batch])
+                warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))
         return [new.schedule_id for new in made]
@@ -324,18 +328,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         for definition in {new.columns.definition for new in made}:
             self._actions.require(definition_of(definition).action)
 
-    async def _warn_of_secrets(self, made: Iterable[DurableSchedule]) -> None:
-        naming: dict[str, set[str]] = {}
-        for new in made:
-            if "${secrets." in new.columns.definition:
-                naming.setdefault(new.team, set()).add(new.columns.definition)
-        for team, definitions in naming.items():
-            await self._warn_of_missing(team, list(definitions))
-
-    async def _warn_of_missing(self, team: str, tree: Any) -> None:
-        """Secrets come and go by themselves, so one that is missing now is no error; a slip of the pen is likelier."""
-        if missing := await self.secrets.missing(team, tree):
-            logger.warning("There is no secret %s, and a schedule refers to it; its runs will fail", ", ".join(missing))
+    async def _warnings(self, found: Sequence[StoredSchedule]) -> tuple[str, ...]:
+        targets, delivers = self._actions.targets, self._lane.engine is not None
+        return await warnings.of_schedules(self._store, found, targets, self._clock.now(), delivers=delivers)
 
     async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
         wanted = {(new.columns.quiet_hours_policy_id or "", new.team) for new in made}
@@ -350,7 +345,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     async def update(self, schedule_id: str, /, **fields: Unpack[Changes]) -> Schedule:
         """Change fields of a schedule; what was due before is decided by what held before."""
         change = await self._change([schedule_id], fields)
-        return schedule_record(await self._find(schedule_id), change.understood)
+        stored = await self._find(schedule_id)
+        return schedule_record(stored, change.understood, await self._warnings([stored]))
 
     async def update_many(
         self, schedule_ids: Sequence[str], fields: Changes, *, progress: Progress | None = None
@@ -387,7 +383,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
-            await self._warn_of_missing(self._team or DEFAULT_TEAM, action)
+            await warnings.log_missing(self.secrets, self._team or DEFAULT_TEAM, action)
 
         def edit(stored: StoredSchedule) -> Edit | None:
             if of_team not in (None, stored.team):

@@ -173,6 +173,9 @@ class ScheduleTold(Told):
     last_success_at: datetime | None
     last_failure_at: datetime | None
     understood: str | None = None
+    warnings: list[str] = Field(
+        default=[], description="Of what was just created or changed: an unknown target, a one-shot in quiet hours."
+    )
 
 
 class CreatedSchedules(Told):
