@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 
 from noonbell.access import Access
 from noonbell.actions.egress import Egress, EgressPolicy
+from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.config import Settings, is_loopback
@@ -71,7 +72,8 @@ class Service:
         self.schedules = Schedules(
             store, clock=clock, secrets=self.secrets, lane=settings.lane, longest_wait=_LONGEST_WAIT,
             commands=settings.allowed_commands, egress=self.egress, apprise=settings.apprise,
-            public_url=settings.public_url, targets=_built_targets(settings, self.egress),
+            public_url=settings.public_url, targets=_built_targets(settings, self.egress), threads=settings.threads,
+            http_limits=HttpLimits(total=settings.http_slots, per_host=settings.http_slots_per_host),
             retention=None if settings.retention_days is None else timedelta(days=settings.retention_days),
         )  # fmt: skip
         self.channels: Channels = self.schedules.channels
@@ -113,7 +115,9 @@ class Service:
         await self.open()
         try:
             if self._registrations is not None:
-                self.tasks = await start_application_tasks(self.store, self._registrations, clock=self.clock)
+                self.tasks = await start_application_tasks(
+                    self.store, self._registrations, clock=self.clock, threads=self.settings.threads
+                )
             await self.schedules.start()
         except BaseException:
             if self.tasks is not None:

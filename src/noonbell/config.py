@@ -46,6 +46,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     retention_days: int | None = None
+    http_slots: int = 256
+    http_slots_per_host: int = 16
+    threads: int = 128
     egress_allow: tuple[str, ...] = ()
     egress_proxy: str | None = None
     commands: tuple[str, ...] = ()
@@ -90,6 +93,9 @@ ABOUT: Final[Mapping[str, str]] = {
     "log_format": "text for people, json for programs",
     "log_level": "debug, info, warning or error",
     "retention_days": "history that is older than this is pruned; without it everything is kept",
+    "http_slots": "how many HTTP requests of schedules are under way at a time",
+    "http_slots_per_host": "how many of them to one host",
+    "threads": "how many plain functions run at a time, each in a thread",
     "egress_allow": "addresses beside the public ones that schedules may reach, such as 10.0.0.7:8080",
     "egress_proxy": "an HTTP proxy for requests that go out",
     "commands": "programs that schedules may start, by their full path; /usr/bin/backup:LEVEL lets them set LEVEL; "
@@ -208,6 +214,9 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "log_format": _one_of(*LOG_FORMATS),
     "log_level": _one_of(*LOG_LEVELS),
     "retention_days": _whole(1, 36_500),
+    "http_slots": _whole(1, 10_000),
+    "http_slots_per_host": _whole(1, 10_000),
+    "threads": _whole(1, 10_000),
     "egress_allow": _list,
     "egress_proxy": _text,
     "commands": _list,

@@ -620,16 +620,21 @@ class QuietHoursInUseError(ScheduleError):
 
 
 class ScheduleBusyError(ScheduleError):
-    schedule_id: str
+    """A run is under way; or, with `queued`, so many runs that were asked for are."""
 
-    def __init__(self, schedule_id: str) -> None:
-        super().__init__(
-            f'A run of the schedule "{schedule_id}" is under way; trigger it again when that has ended',
-            scheduleId=schedule_id,
-        )
+    schedule_id: str
+    queued: int | None
+
+    def __init__(self, schedule_id: str, queued: int | None = None) -> None:
+        what = f'A run of the schedule "{schedule_id}" is under way; trigger it again when that has ended, or queue it'
+        if queued is not None:
+            what = (
+                f'{queued} triggered runs of the schedule "{schedule_id}" are queued, which is the limit; wait for them'
+            )
+        super().__init__(what, scheduleId=schedule_id, queued=queued)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.schedule_id,)
+        return type(self), (self.schedule_id, self.queued)
 
 
 class ScheduleChangedError(ScheduleError):

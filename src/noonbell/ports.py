@@ -420,13 +420,16 @@ class ScheduleStore(Store, Protocol):
         """
         ...
 
-    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
         """Queue a run that a person asks for, with a `schedule.triggered`; returns the instant that it is for.
 
-        `via` is the cause of its first attempt.
+        `via` is the cause of its first attempt. Without `retry` it is attempted once, whatever the schedule's policy.
 
-        None where a run of the schedule is executing or queued, unless its overlap is `allow`. One of the lane's
-        engines starts it. Raises ScheduleNotFoundError.
+        None where a run of the schedule is executing or queued, or was asked for and waits for its retry, unless its
+        overlap is `allow`. With `queue` it starts after those, in the order in which they were asked for; None where
+        MOST_ASKED are live. One of the lane's engines starts it. Raises ScheduleNotFoundError.
         """
         ...
 

@@ -29,6 +29,12 @@ async def test_the_numbers_of_a_service_that_has_done_something(inside: Client) 
     assert found["noonbell_lease_losses_total[]"] == 0
     assert found["noonbell_polls_total[]"] >= 1
     assert found["noonbell_start_lateness_seconds_count[]"] == 0
+    assert found["noonbell_slot_wait_seconds_count[]"] == 0
+    assert found["noonbell_outbox_messages[]"] == found["noonbell_outbox_oldest_seconds[]"] == 0
+    assert found["noonbell_dead_letters[]"] == 0
+    assert [found[f"noonbell_deliveries_total[('result', '{one}')]"] for one in ("delivered", "failed", "dead")] == [
+        0
+    ] * 3
     verb = "[('verb', 'claim_by_policy')]"
     assert found[f"noonbell_store_seconds_count{verb}"] >= 1
     assert found[f"noonbell_store_seconds_sum{verb}"] > 0

@@ -87,6 +87,19 @@ async def test_the_same_key_triggers_once(inside: Client, triggered: str) -> Non
     assert len((await inside.read.get(f"{URL}/one/runs")).json()["items"]) == 2
 
 
+async def test_a_trigger_says_whether_it_is_retried_and_queued(inside: Client, triggered: str) -> None:
+    retry = {"attempts": 2, "delay_seconds": 0}
+    await inside.write.patch(f"{URL}/one", json={"payload": "fail", "retry": retry})
+    run_id = (await inside.write.post(f"{URL}/one/trigger")).json()["run_id"]
+    assert [one["cause"] for one in (await ended(inside, run_id))["tried"]] == ["api", "retry"]
+    given = {"retry": False, "queue": True}
+    first, second = [(await inside.write.post(f"{URL}/one/trigger", json=given)).json()["run_id"] for _ in range(2)]
+    assert [(await ended(inside, one))["attempts"] for one in (first, second)] == [1, 1]
+    refused = await inside.write.post(f"{URL}/one/trigger", json={"queue": "yes"})
+    assert refused.status_code == 422
+    assert "queue" in refused.text
+
+
 async def test_a_deleted_schedule_keeps_its_runs(inside: Client, triggered: str) -> None:
     await inside.write.delete(f"{URL}/one")
     assert len((await inside.read.get(f"{URL}/one/runs")).json()["items"]) == 1

@@ -205,6 +205,20 @@ def test_a_run_on_a_service_is_waited_for_shown_and_counted(served: Served) -> N
     assert served.data("top")["outcomes"] == {"failed": 1}
 
 
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_run_is_queued_behind_another_on_demand(place: str, request: pytest.FixtureRequest) -> None:
+    at: At = request.getfixturevalue(place)
+    if place == "served":
+        at.said("schedules", "add", "every day at 4am", "--name", "ring", "--callback", "nobody", "--tz", "UTC")
+        runs = [at.data("schedules", "trigger", "ring", "--queue", "--no-retry")["run_id"] for _ in range(2)]
+    else:
+        at.said("schedules", "add", "every day at 4am", "--name", "ring", "--callback", "nobody", "--tz", "UTC")
+        runs = [at.data("schedules", "trigger", "ring")["run_id"]]
+        assert "or queue it" in at.refused("schedules", "trigger", "ring")
+        runs.append(at.data("schedules", "trigger", "ring", "--queue", "--no-retry")["run_id"])
+    assert len(set(runs)) == 2
+
+
 def test_on_postgresql(postgres: PostgresServer) -> None:
     at = At(NOONBELL_STORE=asyncio.run(postgres.new_schema()))
     made = at.data("schedules", "add", "every hour", "--name", "hourly", "--create", *HOOK)
@@ -215,3 +229,17 @@ def test_on_postgresql(postgres: PostgresServer) -> None:
     checks = {one["what"]: one["level"] for one in at.data("doctor")["findings"]}
     assert (checks["database"], checks["extra postgres"]) == ("ok", "ok")
     assert "disk" not in checks
+
+
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_one_shot_inside_quiet_hours_is_warned_of(place: str, request: pytest.FixtureRequest) -> None:
+    at: At = request.getfixturevalue(place)
+    at.said("quiet", "add", "nights", "--window", "daily 22:00-06:00 UTC")
+    made = at.said(
+        "schedules", "add", "2099-01-01 at 23:00", "--tz", "UTC", "--name", "late", "--quiet", "nights", *HOOK
+    )
+    assert '! "late" is for 2099-01-01T23:00:00+00:00, inside its quiet hours' in " ".join(made.split())
+    assert len(at.data("schedules", "edit", "late", "--name", "later")["warnings"]) == 1
+    at.said("schedules", "edit", "later", "--when", "2099-01-01 at 12:00")
+    edited = at.said("quiet", "edit", "nights", "--window", "daily 11:00-13:00 UTC")
+    assert '! "later" is for 2099-01-01T12:00:00+00:00' in " ".join(edited.split())

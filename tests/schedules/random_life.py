@@ -105,7 +105,8 @@ class Life:
 
     async def triggers(self) -> None:
         if self.keys:
-            await self.try_to(self.world.schedules.trigger(self.random.choice(self.keys)))
+            queue, retry = self.random.random() < 0.5, self.random.random() < 0.8
+            await self.try_to(self.world.schedules.trigger(self.random.choice(self.keys), queue=queue, retry=retry))
 
     async def creates(self) -> None:
         await self.create(self.random.choice(KINDS))

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from noonbell import config
+from noonbell.actions.http.slots import HttpLimits
+from noonbell.bootstrap import build
 from noonbell.cli.program import program
 from noonbell.config import ABOUT, NAMES, Settings, load, shown
 from noonbell.errors import SettingsInvalidError
@@ -55,6 +57,8 @@ def test_the_file_of_the_environment_and_the_one_that_lies_here(
         ("zzz = 1", 1, "known are store, host"),
         ("port = 70000", 1, "whole number from 0 to 65535"),
         ("port = true", 1, "whole number"),
+        ("threads = 0", 1, "whole number from 1 to 10000"),
+        ("http_slots_per_host = 0", 1, "whole number from 1 to 10000"),
         ('log_level = "loud"', 1, "debug, info, warning, error"),
         ('demo = "perhaps"', 1, "true or false"),
         ('public_url = "bell.example.org"', 1, "https://bell.example.org"),
@@ -76,6 +80,23 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
         load(environ={}, file=file)
     assert f"{file}, line {line}" in str(caught.value)
     assert told in str(caught.value)
+
+
+def test_the_limits_reach_the_engine(tmp_path: Path) -> None:
+    environ = {"NOONBELL_HTTP_SLOTS": "7", "NOONBELL_THREADS": "3"}
+    settings = load({"store": f"sqlite:///{tmp_path}/n.db", "http_slots_per_host": 2}, environ=environ)
+    service = build(settings, environ={})
+    assert service.schedules._actions._http.slots.limits == HttpLimits(total=7, per_host=2)
+    assert service.schedules._lane._threads == 3
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_the_limits_are_options(command: str) -> None:
+    told = CliRunner().invoke(program, [command, "--help"]).output
+    assert all(option in told for option in ("--http-slots ", "--http-slots-per-host", "--threads"))
+    refused = CliRunner().invoke(program, [command, "--threads", "0"])
+    assert refused.exit_code != 0
+    assert "the flag --threads" in refused.output
 
 
 def test_what_is_no_toml(tmp_path: Path) -> None:

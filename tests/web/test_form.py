@@ -255,3 +255,23 @@ def test_a_form_that_says_nothing_is_no_schedule() -> None:
     }
     with pytest.raises(ScheduleInvalidError):
         action_of(Form({"kind": ["http"], "headers": ["nonsense"]}))
+
+
+async def test_a_warning_is_shown_with_what_was_made_and_saved(browser: Browser) -> None:
+    said = {**FILLED, "schedule_id": "m", "kind": "message", "to": "nowhere", "payload": "{}"}
+    page = Parsed(await browser.done("/schedules/new", **said)).text
+    assert 'Warning: No target named "nowhere" is declared in the lane "default" (declared: none)' in page
+    typed = inputs(await browser.read("/schedules/m/edit"))
+    page = Parsed(await browser.done("/schedules/m/edit", **{**typed, "to": "nobody"})).text
+    assert 'Warning: No target named "nobody" is declared' in page
+
+
+async def test_a_warning_is_shown_with_quiet_hours_that_cover_a_one_shot(browser: Browser) -> None:
+    schedules = browser.service.schedules
+    await schedules.create_quiet_hours("never", [{**NIGHT, "valid_to": "2020-01-01"}], policy_id="never")
+    await schedules.create(
+        name="once", type="one_shot", spec="2099-01-01T12:00Z", action=ACTION, quiet_hours_policy_id="never"
+    )
+    whole = {f"w0_{part}": NIGHT[part] for part in ("from", "to", "timezone", "weekdays")}
+    page = Parsed(await browser.done("/quiet-hours/never", name="never", count="1", **whole)).text
+    assert 'Warning: "once" is for 2099-01-01T12:00:00+00:00, inside its quiet hours "never"' in page

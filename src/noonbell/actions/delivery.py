@@ -36,7 +36,7 @@ import msgspec
 
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.restraint import LEAST_ROOM, Restraint
-from noonbell.actions.served import Served, log_failures, told_by, told_of_dead
+from noonbell.actions.served import Served, attempts_of, log_failures, told_by, told_of_dead
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.core.records import Delivery, OutboxMessage, Stream
@@ -376,7 +376,21 @@ class Deliverer:
         mine = [served for served in ended if self._is_in_hand(served)]
         for served in mine:
             served.delivery.audit = told_of_dead(served)
+            if served.delivery.dead is not None and not served.noticed:
+                await self._notify_of_dead(served)
         await self._store.settle_streams([served.delivery for served in mine])
+
+    async def _notify_of_dead(self, served: Served) -> None:
+        """Notify by the rules, before the letter is buried: after a crash in between it may be notified again."""
+        desk, message, delivery = self._desk, served.failed, served.delivery
+        if desk is not None and message is not None:
+            try:
+                await desk.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
+            except StoreError:
+                raise
+            except Exception:
+                logger.exception("No notification of a dead letter was sent message_id=%s", message.message_id)
+        served.noticed = True
 
     # --- stopping -------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,13 @@ class Actions:
         )
         return self._deliverer
 
+    @property
+    def deliveries(self) -> dict[str, int]:
+        """What became of messages since the engine started: tries that failed, messages that arrived or are dead."""
+        made = self._deliverer
+        counts = (0, 0, 0) if made is None else (made.delivered, made.failed, made.dead)
+        return dict(zip(("delivered", "failed", "dead"), counts, strict=True))
+
     async def know_secrets(self) -> None:
         """Learn the secrets that are to be masked: a callback may show one that no job here has asked for."""
         if self.secrets is not None:

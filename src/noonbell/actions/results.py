@@ -11,10 +11,14 @@ from noonbell.core.records import OutboxMessage
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """An action that is ready to be called. One that is not async is called in a thread."""
+    """An action that is ready to be called. One that is not async is called in a thread.
 
-    call: Callable[[], Any]
+    With `waits` its call takes a function and calls it as it begins: `begun(waited=…)`, if it waited for a slot.
+    """
+
+    call: Callable[..., Any]
     is_async: bool
+    waits: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 class Served:
     """A stream in hand, and how far it has come."""
 
-    __slots__ = ("away", "delivery", "failed", "size", "stream", "task")
+    __slots__ = ("away", "delivery", "failed", "noticed", "size", "stream", "task")
 
     def __init__(self, stream: Stream, owner: str, now: int) -> None:
         self.stream = stream
@@ -31,6 +31,7 @@ class Served:
         self.delivery = Delivery(stream.sid, owner, now, None)
         self.failed: OutboxMessage | None = None
         self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
+        self.noticed = False  # the rules were asked about the dead letter
         self.task: asyncio.Task[None] | None = None
 
 
@@ -49,11 +50,16 @@ def told_of_dead(served: Served) -> AuditEvent | None:
         "number": delivery.dead,
         "message_id": message.message_id,
         "target": message.target,
-        "attempts": (0 if delivery.delivered is not None else served.stream.attempt) + 1,
+        "attempts": attempts_of(served),
         "error": delivery.error,
     }
     subject = schedule_of(message.message_id)
     return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode(), message.team)
+
+
+def attempts_of(served: Served) -> int:
+    """How often the message that a stream stopped at was tried."""
+    return (0 if served.delivery.delivered is not None else served.stream.attempt) + 1
 
 
 def log_failures(ended: list[Served]) -> None:

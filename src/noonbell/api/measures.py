@@ -97,12 +97,25 @@ class _Standing(Collector):
         for state in ("queued", "running", "waiting"):
             live.add_metric([state], self._backlog.get(state, 0))
         yield live
+        oldest = self._backlog["outbox_oldest_us"] / 1_000_000
+        yield _gauge("noonbell_outbox_messages", "Messages and notices to be delivered", self._backlog["outbox"])
+        yield _gauge("noonbell_outbox_oldest_seconds", "The age of the oldest of them", oldest)
+        yield _gauge("noonbell_dead_letters", "Messages that are kept as dead letters", self._backlog["dead_letters"])
 
 
 def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
+    deliveries = CounterMetricFamily("noonbell_deliveries", "Tries to deliver messages, by result", labels=["result"])
+    for result, count in summary["deliveries"].items():
+        deliveries.add_metric([result], count)
+    yield deliveries
     for name, about in _COUNTED.items():
         yield _counter(f"noonbell_{name}", about, summary[name])
-    for name, about in (("start_lateness", "How late attempts began"), ("recovery", "How late cut-off runs came back")):
+    measured = (
+        ("start_lateness", "How late attempts began, the wait for a slot included"),
+        ("recovery", "How late cut-off runs came back"),
+        ("slot_wait", "How long attempts waited for an HTTP slot or a thread, of those that had to"),
+    )
+    for name, about in measured:
         told = summary[name]
         bounds = [float(bound) for bound in told["buckets"] if bound != "more"]
         total = (told["mean_seconds"] or 0.0) * told["count"]

@@ -15,7 +15,7 @@ from noonbell.cli.instants import find_zone
 from noonbell.cli.place import Place, placed, team_option
 from noonbell.cli.quiet_windows import RIGHT, read_window, window_text, windows_text
 from noonbell.cli.reading import complete_zone
-from noonbell.cli.schedule_views import dumped
+from noonbell.cli.schedule_views import dumped, print_warnings
 from noonbell.cli.tables import ago, clock, console, print_facts, print_table
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules.records import QuietHoursRecord, Schedule
@@ -167,3 +167,4 @@ def _tell(found: QuietHoursRecord, place: Place) -> None:
     silent = [("silent" if number == 0 else "", window_text(window)) for number, window in enumerate(found.windows)]
     changed = f"{clock(found.updated_at)}  ({ago(found.updated_at, place.now)})"
     print_facts([("id", found.policy_id), *silent, ("team", found.team), ("changed", changed)])
+    print_warnings(found.warnings)

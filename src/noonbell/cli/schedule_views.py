@@ -218,6 +218,11 @@ def print_runs(found: Sequence[Run], now: datetime, *, names: bool) -> None:
         out.print(Text("The ids of runs are shown by --json, and by a wider terminal.", "dim"))
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        console().print(Text(f"  ! {printable(warning)}", "yellow"))
+
+
 def print_run(run: Run, now: datetime) -> None:
     out = console()
     out.print(Text.assemble((printable(run.name), "bold"), "  ", state_cell(run.state)))
@@ -230,6 +235,7 @@ def print_run(run: Run, now: datetime) -> None:
             ("ended", _moment(run.ended_at, "UTC", now)),
             ("took", None if run.duration is None else seconds_text(_seconds(run.duration))),
             ("late by", None if run.lateness is None else seconds_text(_seconds(run.lateness))),
+            ("waited", f"{seconds_text(run.waited_seconds)} for a free slot" if run.waited_seconds else None),
             ("attempts", str(run.attempts)),
         ]
     )

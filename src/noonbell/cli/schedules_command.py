@@ -22,6 +22,7 @@ from noonbell.cli.schedule_views import (
     print_run,
     print_schedule,
     print_schedules,
+    print_warnings,
     run_data,
     schedule_data,
     statistics_data,
@@ -197,6 +198,7 @@ def add(
     readings.print_head(out, reading)
     print_coming(fires, str(reading.zone), place.now)
     readings.print_surprises(out, surprises)
+    print_warnings(() if made is None else made.warnings)
     if made is None:
         click.echo("Nothing was made (--dry-run).")
         return
@@ -296,13 +298,18 @@ def remove(*, schedule: str, yes: bool, place: Place) -> None:
 @command.command("trigger", cls=SpeakingCommand)
 @_name
 @click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
+@click.option("--queue", is_flag=True, help="If a run is under way, run it after that instead of refusing.")
+@click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
 @placed
-def trigger(*, schedule: str, wait: bool, place: Place) -> None:
-    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow."""
+def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Place) -> None:
+    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow.
+
+    A run that fails is retried by the retry policy of the schedule.
+    """
 
     async def ask(backend: Backend) -> str:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
-        return await backend.schedules.trigger(found.schedule_id)
+        return await backend.schedules.trigger(found.schedule_id, queue=queue, retry=not no_retry)
 
     run_id = place.ask(ask)
     if not wait:
@@ -330,6 +337,7 @@ def _tell(changed: Schedule, fires: Sequence[Upcoming], place: Place) -> None:
         click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
     else:
         print_schedule(changed, fires, place.now)
+        print_warnings(changed.warnings)
 
 
 def _upcoming(one: Upcoming) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,17 @@ noonbell serve --tasks myapp.tasks
 """
 
 
+def slot_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of `serve` and `worker` that limit how much runs at a time."""
+    for option, what in (
+        ("--threads", "How many plain functions run at a time. Default: 128."),
+        ("--http-slots-per-host", "How many HTTP requests go to one host at a time. Default: 16."),
+        ("--http-slots", "How many HTTP requests are under way at a time. Default: 256."),
+    ):
+        command = click.option(option, type=int, metavar="NUMBER", help=what)(command)
+    return command
+
+
 @click.command("serve", epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
@@ -44,6 +56,7 @@ noonbell serve --tasks myapp.tasks
 @click.option(
     "--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules start it; "any": all.'
 )
+@slot_options
 @click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
 @click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")

@@ -21,6 +21,7 @@ import click
 from noonbell.cli.complaints import Complaint, SpeakingCommand
 from noonbell.cli.leaving import leave
 from noonbell.cli.place import shown_address
+from noonbell.cli.serve_command import slot_options
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
 from noonbell.errors import NoonbellError
 
@@ -46,6 +47,7 @@ noonbell worker --store sqlite:///app.db --lane reports --command any
 @click.option(
     "--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules start it; "any": all.'
 )
+@slot_options
 @click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
 @click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")

@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from noonbell.core.presence import Gap
-from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict
+from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict, retry_cause
 from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import QuietHours, split
 
@@ -126,10 +126,12 @@ def _retry(live: LiveRun, terms: Terms, now: int, position: Position, unchanged:
     wakes = terms.policies.retry_vs_new == "preempt"
     if live.wake_at is None or live.wake_at > now:
         return msgspec.structs.replace(unchanged, next_run_at=_wake(terms, position.cursor_at) if wakes else None)
-    until = terms.quiet.quiet_until(now)
+    # a run that was asked for is not subject to quiet hours, and neither are its retries
+    until = None if live.kind == "manual" else terms.quiet.quiet_until(now)
     if until is not None:
         return msgspec.structs.replace(unchanged, live_wake_at=min(until, FOR_GOOD))
-    return msgspec.structs.replace(unchanged, start=_again(live, "retry", now, _wake(terms, position.cursor_at)))
+    following = _wake(terms, position.cursor_at)
+    return msgspec.structs.replace(unchanged, start=_again(live, retry_cause(live.cause), now, following))
 
 
 class _Piece(NamedTuple):

@@ -25,9 +25,37 @@ MOST_CRASHES: Final = 3
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
 Asked = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
-Cause = Literal["cron", "retry", "orphan", "manual", "api"]
+# `…_once`: asked for without retries; `api_retry`: the retry of a run that was asked for over the API. Readers of the
+# history are shown these as `manual`, `api` and `retry` (`shown_cause`).
+Cause = Literal["cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 Verdict = Literal["skipped", "missed", "coalesced"]
+
+
+# So many runs that were asked for may be live at a time, of one schedule that does not let runs overlap.
+MOST_ASKED: Final = 100
+
+
+def asked_cause(via: Asked, *, retry: bool) -> Cause:
+    """The cause of the first attempt of a run that was asked for."""
+    if retry:
+        return via
+    return "manual_once" if via == "manual" else "api_once"
+
+
+def retry_cause(cause: Cause) -> Cause:
+    """The cause of the attempt after one that failed."""
+    return "api_retry" if cause in ("api", "api_retry") else "retry"
+
+
+def is_once(cause: Cause) -> bool:
+    """Whether the run was asked for without retries."""
+    return cause in ("manual_once", "api_once")
+
+
+def shown_cause(cause: Cause) -> Cause:
+    shown: dict[Cause, Cause] = {"manual_once": "manual", "api_once": "api", "api_retry": "retry"}
+    return shown.get(cause, cause)
 
 
 class LiveRun(msgspec.Struct, gc=False):
@@ -72,7 +100,9 @@ class Span(msgspec.Struct, gc=False):
 class Run(msgspec.Struct, gc=False):
     """A run that has ended.
 
-    `prev_for` and `prev_manual` name the run of the same schedule that ended before it, be it still kept or pruned.
+    `started_at` is when its first attempt was claimed; an interval counts from there. The attempt itself began at
+    `began_at`: `waited_us` later, if it waited for an HTTP slot or a thread. `prev_for` and `prev_manual` name the run
+    of the same schedule that ended before it, be it still kept or pruned.
     """
 
     sid: int
@@ -86,6 +116,11 @@ class Run(msgspec.Struct, gc=False):
     epoch: int
     prev_for: int | None = None
     prev_manual: bool = False
+    waited_us: int = 0
+
+    @property
+    def began_at(self) -> int:
+        return self.started_at + self.waited_us
 
 
 class History(msgspec.Struct, gc=False):
@@ -119,6 +154,7 @@ class Start(msgspec.Struct, gc=False):
     due_at: int  # when it could have started at the earliest: lateness counts from here
     following: int | None  # the schedule's next occurrence, put back when the run ends
     preempted: LiveRun | None = None
+    waited_us: int = 0  # for an HTTP slot or a thread: from the claim to `started_at`
 
 
 class Decision(msgspec.Struct, gc=False):

@@ -47,6 +47,7 @@ from noonbell.core.records import (
     Start,
     StoredSchedule,
     Turn,
+    retry_cause,
 )
 from noonbell.timing.bounded import Bounded
 from noonbell.timing.cron_timing import cron_timing
@@ -205,7 +206,7 @@ def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Tu
     """The same for all: with live runs, quiet hours, catch-up and the rest."""
     turn = _unchanged(stored)
     terms = terms_of(stored)
-    lives = sorted((live for live in stored.lives if live.kind == "scheduled"), key=lambda live: live.run_for)
+    lives = _lives_in_order(stored, terms)
     if len(lives) != len(stored.lives):
         _start_asked(turn, stored, terms, now)
     if terms.policies.overlap == "allow":
@@ -237,19 +238,37 @@ def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Tu
     return turn
 
 
+def _lives_in_order(stored: StoredSchedule, terms: Terms) -> list[LiveRun]:
+    """The live runs that are decided about with the occurrences, the oldest first: all but those asked for.
+
+    One that was asked for, is alone and waits for its retry is as any other that does.
+    """
+    if len(stored.lives) == 1 and stored.lives[0].state == "waiting" and terms.policies.overlap != "allow":
+        return [*stored.lives]
+    return sorted((live for live in stored.lives if live.kind == "scheduled"), key=lambda live: live.run_for)
+
+
 def _start_asked(turn: Turn, stored: StoredSchedule, terms: Terms, now: int) -> None:
-    """Start what a person asked for: beside anything under overlap `allow`, else when nothing executes."""
-    if terms.policies.overlap != "allow" and any(live.state == "running" for live in stored.lives):
-        return
+    """Start what a person asked for, and its retries: beside anything under overlap `allow`.
+
+    Else when nothing executes, one after the other, the oldest first; what is queued behind one waits for its retries.
+    """
+    asked = sorted((live for live in stored.lives if live.kind == "manual"), key=lambda live: live.run_for)
+    if terms.policies.overlap != "allow":
+        if any(live.state == "running" for live in stored.lives):
+            return
+        del asked[1:]
     following = terms.timing.following(stored.cursor_at) if stored.enabled else None
     if following is not None:
         following += terms.jitter(following)
-    for live in stored.lives:
-        if live.kind == "manual" and live.state == "queued" and live.wake_at is not None and live.wake_at <= now:
+    for live in asked:
+        if live.state != "running" and live.wake_at is not None and live.wake_at <= now:
+            cause = retry_cause(live.cause) if live.state == "waiting" else live.cause
+            due_at = live.wake_at if live.state == "waiting" else live.run_for
             turn.starts.append(
                 Start(
-                    live.sid, "manual", live.run_for, live.fence + 1, live.attempt + 1, live.cause, live.epoch, now,
-                    live.run_for, following,
+                    live.sid, "manual", live.run_for, live.fence + 1, live.attempt + 1, cause, live.epoch, now, due_at,
+                    following,
                 )
             )  # fmt: skip
 

@@ -34,6 +34,7 @@ from noonbell.declarative.registrations import Registration, validate
 from noonbell.declarative.state import read_stored
 from noonbell.declarative.telling import TaskTeller, moment, tell_moved
 from noonbell.engine import DeclaredWork, Engine, Task, clock_for
+from noonbell.engine.threads import check_threads
 from noonbell.errors import (
     InitializationError,
     NoonbellError,
@@ -70,7 +71,9 @@ class Scheduler:
         clock: Clock | None = None,
         on_event: Callable[[SchedulerEvent], None] | None = None,
         time_zone: str | tzinfo | None = None,
+        threads: int | None = None,
     ) -> None:
+        check_threads(threads)
         if on_drift not in ("override", "refuse"):
             raise ValueError(f"on_drift is {on_drift!r}; it must be 'override' or 'refuse'")
         _check_options(name, poll_interval, clock)
@@ -79,6 +82,7 @@ class Scheduler:
         self._store = open_store(store)
         self._owns_store = isinstance(store, str)
         self._poll_interval = poll_interval
+        self._threads = threads
         self._on_drift = on_drift
         self._clock: Clock = clock if clock is not None else clock_for(self._store)
         self._sink = EventSink(on_event, logger)
@@ -172,6 +176,7 @@ class Scheduler:
             ),
             longest_wait_us=self._poll_interval // _MICROSECOND,
             before_look=None if self._host is None else self._follow_host_zone,
+            threads=self._threads,
         )
         self._engine.work.tasks.update(made)
         if registrations:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from noonbell.actions.results import Finished
@@ -72,6 +73,7 @@ class Engine(Generic[W]):
         on_messages: Callable[[], None] | None = None,
         on_lost: Callable[[], None] | None = None,
         mask: Callable[[str], str] | None = None,
+        threads: int | None = None,
     ) -> None:
         self.work = work
         self.metrics = work.metrics
@@ -89,7 +91,7 @@ class Engine(Generic[W]):
             store, clock, self.metrics, written=self._on_written, stale=self._on_stale, lost=self.lose
         )
         self._outage = outage_of(store)
-        self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS, self._end)
+        self._threads: ThreadSlots[Job[Any]] = ThreadSlots(THREAD_SLOTS if threads is None else threads, self._end)
         self._running: dict[int, Job[Any]] = {}  # by sid: claimed and not yet recorded as ended, the latest first
         self._deleted: set[int] = set()  # sids whose runs in hand belong to nothing any more
         self._awaited: dict[int, asyncio.Event] = {}  # by sid: set when no run of it is in hand
@@ -466,17 +468,25 @@ class Engine(Generic[W]):
                 job.task = create_task(self._execute(job))
                 coroutines.add(job.task)
             else:
+                job.waited = self._threads.free <= 0
                 self._threads.submit(job, job.call, self._on_start)
 
     def _on_start(self, job: Job[Any]) -> None:
         now, start, metrics = self._clock.now(), job.start, self.metrics
         metrics.started += 1
-        start.started_at = now  # a plain function may have waited for a thread since the claim
+        if job.waited:
+            start.waited_us = max(now - start.started_at, 0)
+            metrics.slot_wait.observe(start.waited_us / 1_000_000, job.name)
+        start.started_at = now
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
         due = max(self.work.due_at(job), self._began)
         lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
         lateness.observe(max(now - due, 0) / 1_000_000, job.name)
         self.work.started(job, now)
+
+    def _on_slot(self, job: Job[Any], *, waited: bool) -> None:
+        job.waited = waited
+        self._on_start(job)
 
     async def _execute(self, job: Job[Any]) -> None:
         result: object = None
@@ -486,8 +496,11 @@ class Engine(Generic[W]):
             self._coroutines.discard(asyncio.current_task())
             return
         try:
-            self._on_start(job)
-            result = await job.call()
+            if job.waits:
+                result = await job.call(partial(self._on_slot, job))
+            else:
+                self._on_start(job)
+                result = await job.call()
         except NotStartedError:
             self._coroutines.discard(asyncio.current_task())
             self._take_back(job.start)

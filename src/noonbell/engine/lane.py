@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
 from noonbell.core.presence import GRACE_US, Gap, Polls
-from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.strangers import Strangers
@@ -212,7 +212,7 @@ class LaneWork:
         """After a restart between two attempts: ask how the run before these ended."""
         if self._notices is None:
             return
-        unsure = [start for start in starts if start.attempt > 1 and self._notices.unsure(stored[start.sid], start)]
+        unsure = [start for start in starts if self._notices.unsure(stored[start.sid], start)]
         if not unsure:
             return
         try:
@@ -235,7 +235,7 @@ class LaneWork:
             prepared = self._prepare(stored, start)
         except Exception as error:  # noqa: BLE001 - an action that cannot be called is the run's failure
             return Job(start, stored, name, _refusal(error), is_async=True)
-        return Job(start, stored, name, prepared.call, prepared.is_async)
+        return Job(start, stored, name, prepared.call, prepared.is_async, prepared.waits)
 
     def rescued(self, at: int) -> None:
         """Runs of a dead engine were freed here."""
@@ -254,7 +254,7 @@ class LaneWork:
     def retry_at(self, job: Job[StoredSchedule], at: int, error: BaseException) -> int | None:
         start, stored = job.start, job.subject
         retry = retry_policy(stored)
-        if start.kind != "scheduled" or not retry.allows(start.attempt + 1):
+        if is_once(start.cause) or not retry.allows(start.attempt + 1):
             return None
         delay = retry.delay_before(start.attempt + 1, f"{stored.schedule_id}:{start.run_for}")
         # the other side may have said when to come back, within what the policy allows for any delay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_left
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ class Metrics:
         self.poll_gap_seconds = 0.0
         self.start_lateness = Lateness("The start", late_threshold_seconds)
         self.recovery = Lateness("The restart", late_threshold_seconds)
+        self.slot_wait = Lateness("A free slot", math.inf)
 
     def summary(self) -> dict[str, Any]:
         names = ("polls", "looked", "started", "succeeded", "failed", "stale", "store_errors", "poll_gaps")
@@ -62,4 +64,5 @@ class Metrics:
             "poll_gap_seconds": round(self.poll_gap_seconds, 6),
             "start_lateness": self.start_lateness.summary(),
             "recovery": self.recovery.summary(),
+            "slot_wait": self.slot_wait.summary(),
         }

@@ -13,9 +13,17 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+MOST_THREADS: Final = 10_000
+
+
+def check_threads(given: object) -> None:
+    """Raise ValueError unless this is None, for the default, or a number of threads."""
+    if given is not None and (type(given) is not int or not 1 <= given <= MOST_THREADS):
+        raise ValueError(f"threads is {given!r}; it must be a whole number from 1 to {MOST_THREADS}")
 
 
 async def _awaited(coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:

@@ -28,8 +28,10 @@ class Job(msgspec.Struct, Generic[S], gc=False):
     start: Start
     subject: S
     name: str
-    call: Callable[[], Any]
+    call: Callable[..., Any]
     is_async: bool
+    waits: bool = False  # its call may wait for a slot, and says when it begins
+    waited: bool = False  # for a slot or a thread, since the claim
     beside: Job[S] | None = None  # another one of the same schedule that is in hand, where runs may overlap
     task: asyncio.Task[None] | None = None  # that executes it, where it is async
 

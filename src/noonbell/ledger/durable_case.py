@@ -272,7 +272,9 @@ class DurableCase(Case):
         manual = await self._store.runs(row["sid"], asked, asked + _MINUTE - 1, "manual")
         if not manual:
             return ""
-        return f" A person asked for a run at {self._times.near(manual[0].run_for, asked)}; it {manual[0].outcome}."
+        run = manual[0]
+        attempts = f" after {run.attempts} attempts" if run.attempts > 1 else ""
+        return f" A person asked for a run at {self._times.near(run.run_for, asked)}; it {run.outcome}{attempts}."
 
     async def _edited(self, row: Mapping[str, Any], epoch: Epoch, asked: int) -> str:
         """What has changed since, for whoever looks at the schedule as it is now."""

@@ -81,9 +81,9 @@ class Explainer:
     async def _fired(self, run: Run, live: Sequence[LiveRun], events: Sequence[LifecycleEvent]) -> Story:
         at, near = run.run_for, self._times.near
         attempts = await self._attempts(at)
-        late = run.started_at - at
+        late = run.began_at - at
         instance = run.owner or (attempts[-1].owner if attempts else "")
-        text = f"{self._name} ran for {self._times.full(at)}: it started at {near(run.started_at, at)}"
+        text = f"{self._name} ran for {self._times.full(at)}: it started at {near(run.began_at, at)}"
         text += f" on instance {instance}" if instance and run.attempts <= 1 else ""
         text += f", {length(late)} after it was due," if late >= SECOND else ""
         text += f" and {_OUTCOMES[run.outcome]} at {near(run.ended_at, at)}"
@@ -95,7 +95,9 @@ class Explainer:
             text += await self._gave_way(run, live)
         elif run.outcome == "abandoned":
             text += " It was given up because the task was removed."
-        if late - self._delay(at) > _LATE:
+        if run.waited_us >= SECOND:
+            text += f" It waited {length(run.waited_us)} for a free HTTP slot or thread."
+        if late - run.waited_us - self._delay(at) > _LATE:
             text += f" It started late because {await self._not_at_once(at, run.started_at, events)}."
         text += await self._stands_for(at)
         facts = {
@@ -103,9 +105,10 @@ class Explainer:
             "outcome": run.outcome,
             "attempts": run.attempts,
             "instance": instance,
-            "started_at": moment(run.started_at).isoformat(),
+            "started_at": moment(run.began_at).isoformat(),
             "ended_at": moment(run.ended_at).isoformat(),
             "late_seconds": late / SECOND,
+            "waited_seconds": run.waited_us / SECOND,
             "errors": [attempt.error for attempt in attempts if attempt.error],
         }
         return Story(text, facts)

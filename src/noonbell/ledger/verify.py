@@ -271,7 +271,7 @@ class _Pass:
         above, upto = self._bounds
         start = None if self._from_at is None else (self._from_at, -1, "")
         async for page in rows(self._store, "runs", after=start, above_sid=above, upto_sid=upto):
-            for sid, run_for, kind, outcome, attempts, started, ended, owner, epoch, *before in page:
+            for sid, run_for, kind, outcome, attempts, started, ended, owner, epoch, prev_for, prev_manual, _ in page:
                 if self._to_at is not None and type(run_for) is int and run_for > self._to_at:
                     return
                 account = accounts.get(sid)
@@ -283,7 +283,7 @@ class _Pass:
                 if not is_instant(run_for) or kind not in KINDS:
                     account.tell("damaged", f"it has a {kind!r} run for {run_for!r}, which cannot be", at=run_for)
                     continue
-                account.chain.add(run_for, kind, *before)
+                account.chain.add(run_for, kind, prev_for, prev_manual)
                 account.meet_attempts(run_for, kind)
                 if kind == "scheduled":
                     # one that started after the cursor was read belongs to the next look

@@ -1,4 +1,4 @@
-"""What others are told of a monitor's flips: `failed` (it is down), `recovered` (it was down) and `late`.
+"""What others are told of a monitor's flips: `failed` (it is down), `late`, and `recovered` (up, after one of these).
 
 A flip that others are told of is stored with the monitor until `Alerts` has taken it, so a crash in between loses none.
 It may be given twice then, with the same `flip_id`.
@@ -34,6 +34,7 @@ class MonitorFlipped(msgspec.Struct, frozen=True):
     at: datetime
     reason: str
     lasted: timedelta  # how long it was in the state before
+    after: AlertEvent | None = None  # the event of this monitor that was notified before
 
 
 class Alerts(Protocol):
@@ -53,20 +54,27 @@ class LoggedAlerts:
         )  # fmt: skip
 
 
-def alert_event(flip: Flip) -> AlertEvent | None:
-    """What a flip is called outside; None where nobody is told."""
+def alert_event(flip: Flip, told: AlertEvent | None) -> AlertEvent | None:
+    """The event that a flip is outside, where `told` is the one before it; None where there is none.
+
+    What was notified as down or late is notified as up again, be it after a pause.
+    """
     if flip.status == "down":
         return "failed"
     if flip.status == "late":
         return "late"
-    return "recovered" if flip.was == "down" and flip.status == "up" else None
+    return "recovered" if flip.status == "up" and (told in ("failed", "late") or flip.was == "down") else None
 
 
-def worth_telling(flips: Sequence[Flip]) -> list[int]:
-    """The places of those flips of one change that others are told of; a lateness that is over already is not."""
-    last = len(flips) - 1
-    return [
-        place
-        for place, flip in enumerate(flips)
-        if alert_event(flip) is not None and (flip.status != "late" or place == last)
-    ]
+def worth_telling(flips: Sequence[Flip], told: AlertEvent | None) -> list[tuple[int, AlertEvent, AlertEvent | None]]:
+    """The flips of one change that others are notified of: place, event, and the event before it.
+
+    A lateness that is over already is none of them.
+    """
+    found: list[tuple[int, AlertEvent, AlertEvent | None]] = []
+    for place, flip in enumerate(flips):
+        event = alert_event(flip, told)
+        if event is not None and (event != "late" or place == len(flips) - 1):
+            found.append((place, event, told))
+            told = event
+    return found

@@ -25,7 +25,7 @@ import msgspec
 
 from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
-from noonbell.monitors.alerts import AlertEvent, alert_event, worth_telling
+from noonbell.monitors.alerts import AlertEvent, worth_telling
 from noonbell.monitors.state import Change, Flip, PingKind, Rhythm, State, deadlines
 from noonbell.ports import DocumentStore
 from noonbell.timing.protocol import SECOND
@@ -50,6 +50,7 @@ class Unsent(msgspec.Struct, frozen=True):
     number: int
     event: AlertEvent
     flip: Flip
+    after: AlertEvent | None = None
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class Body(msgspec.Struct, frozen=True):
     flips: int = 0
     unsent: tuple[Unsent, ...] = ()
     claimed_until: int | None = None  # until then somebody is telling what is unsent
+    told: AlertEvent | None = None  # the last event of it that others are notified of
 
     @property
     def wake_at(self) -> int | None:
@@ -155,18 +157,21 @@ def body_write(document: Document, body: Body) -> DocumentWrite:
 def with_change(before: Stored, change: Change, *, noticed_at: int, actor: str) -> Edit:
     """The monitor after a change of its state: its flips get their numbers, their place in the history, the audit."""
     document, body = before.document, before.body
-    beside, audits, unsent = [], [], list(body.unsent)
-    telling = worth_telling(change.flips)
+    beside, audits = [], []
     for place, flip in enumerate(change.flips):
         number = body.flips + place
         text = _encode(KeptFlip(number, flip)).decode()
         beside.append(DocumentWrite(FLIP, _slot(FLIP, body.key, number), document.team, text))
         audits.append(_flip_audit(document, flip, noticed_at, actor))
-        event = alert_event(flip)
-        if event is not None and place in telling:
-            unsent.append(Unsent(number, event, flip))
+    told = worth_telling(change.flips, body.told)
+    unsent = list(body.unsent)
+    unsent += [Unsent(body.flips + place, event, change.flips[place], last) for place, event, last in told]
     after = msgspec.structs.replace(
-        body, state=change.state, flips=body.flips + len(change.flips), unsent=tuple(unsent[-MOST_UNSENT:])
+        body,
+        state=change.state,
+        flips=body.flips + len(change.flips),
+        unsent=tuple(unsent[-MOST_UNSENT:]),
+        told=told[-1][1] if told else body.told,
     )
     return Edit(after, tuple(beside), tuple(audits))
 

@@ -180,4 +180,5 @@ def _flipped(one: Stored, unsent: Unsent) -> MonitorFlipped:
         at=moment(flip.at),
         reason=flip.reason,
         lasted=moment(flip.lasted_us) - moment(0),
+        after=unsent.after,
     )

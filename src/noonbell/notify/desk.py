@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from noonbell.actions.callback import schedule_of
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import Document, DocumentWrite
+from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits
 from noonbell.notify.channels import Postman
+from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import (
@@ -127,7 +129,8 @@ class ChannelTarget:
         told = limits.due_for_summary(state, now, rate)
         self._changed = True
         if told:
-            await self._send(document, summary_of(self._channel_id, told, now))
+            states = await current_states(self._desk.store, told, document.team)
+            await self._send(document, summary_of(self._channel_id, told, now, states))
             limits.note_summarised(state, told, self._desk.clock.now(), rate)
 
     async def _send(self, document: Document, letter: Letter) -> None:
@@ -294,6 +297,25 @@ class Desk:
         self._targets.clear()
         await self.postman.close()
 
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    async def undelivered(self, message: OutboxMessage, attempts: int, error: str, at: int) -> None:
+        """Notify by the rules that a message, or a notice, is a dead letter. It is taken when it is in the outbox."""
+        if self.notifier.book.is_empty:
+            return
+        facts = (message, attempts, error, at)
+        messages: list[OutboxMessage] = []
+        if message.sid < 0:
+            notice = _decode(message.body)
+            if isinstance(notice, Notice):
+                messages = self.notifier.of_dead_notice(notice, *facts)
+        else:
+            for stored in await self.store.find_schedules([schedule_of(message.message_id)]):
+                messages += self.notifier.of_dead_message(stored, *facts)
+        if messages:
+            await self.store.post_messages(messages, at)
+            self._on_messages()
+
     # --- monitors -------------------------------------------------------------------------------------------------
 
     def deliver_by(self, on_messages: Callable[[], None]) -> None:
@@ -305,9 +327,9 @@ class Desk:
         at = instant(flipped.at)
         notice = Notice(
             f"{flipped.monitor_id}:{flipped.flip_id}/{flipped.event}", flipped.event, at, "monitor", flipped.monitor_id,
-            flipped.name, flipped.team, flipped.tags, error=flipped.reason or None,
+            flipped.name, flipped.team, flipped.tags, error=flipped.reason or None, changed=True,
         )  # fmt: skip
-        messages = self.notifier.of_flip(notice)
+        messages = self.notifier.of_flip(notice, flipped.after)
         if messages:
             await self.store.post_messages(messages, self.clock.now())
             self._on_messages()

@@ -2,10 +2,13 @@
 
 Two limits, each leading to the same place:
 
-- the same event of the same schedule or monitor within the window of its rule is a repeat: it is counted, not sent;
+- the same event of the same schedule or monitor within the window of its rule is a repeat: it is counted, not sent. A
+  notice of a new state (`changed`: it had worked and has failed, or the other way round) is no repeat: it is sent,
+  whatever its window says;
 - a channel sends as many notices as its bucket has tokens. The bucket holds a minute's worth and fills evenly.
 
-What is held back is told in one summary: when the window ends, or a minute after the bucket was empty. From a summary
+What is held back is told in one summary: when the window ends, or a minute after the bucket was empty. It states the
+state that each subject is in by then, since that may be another than the one that was counted. From a summary
 on, a new window runs, so something that keeps failing is told once per window. A summary takes a token, too.
 
 The state is a plain value that is stored with the channel. It remembers the ids that the last turn of a stream has
@@ -18,7 +21,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from noonbell.notify.records import Event, Notice
+from noonbell.notify.records import Event, Notice, Subject
 
 MINUTE: Final = 60_000_000
 # More subjects than this are counted together.
@@ -40,6 +43,8 @@ class Held(msgspec.Struct):
     last_at: int
     due_at: int
     window_us: int
+    subject: Subject = "schedule"
+    subject_id: str | None = None  # None: of several
 
 
 class ChannelState(msgspec.Struct):
@@ -66,7 +71,7 @@ def judge(state: ChannelState, notice: Notice, now: int, per_minute: int | None)
     if notice.id in state.recent:
         return "known"
     key = _key(notice)
-    if key in state.held or state.windows.get(key, now) > now:
+    if not notice.changed and (key in state.held or state.windows.get(key, now) > now):
         return "hold"
     return "send" if _tokens(state, now, per_minute) >= 1 else "hold"
 
@@ -83,17 +88,22 @@ def note_held(state: ChannelState, notice: Notice, now: int) -> None:
     _note_handled(state, notice.id)
     key = _key(notice)
     name, window = notice.name, notice.window_us
+    subject_id: str | None = notice.subject_id
     if key not in state.held and len(state.held) >= MOST_HELD:
-        key, name, window = f"*\n{notice.event}", "others", 0
+        key, name, window, subject_id = f"*\n{notice.event}", "others", 0, None
     held = state.held.get(key)
     if held is None:
         # a repeat waits for the end of its window, an overflow for a bucket that has filled
-        due_at = max(state.windows.get(key, 0), now + MINUTE)
-        state.held[key] = Held(name, notice.event, notice.count, notice.at, notice.at, due_at, window)
+        due_at = now + MINUTE if notice.changed else max(state.windows.get(key, 0), now + MINUTE)
+        state.held[key] = Held(
+            name, notice.event, notice.count, notice.at, notice.at, due_at, window, notice.subject, subject_id
+        )
         return
     held.count += notice.count
     held.first_at = min(held.first_at, notice.at)
     held.last_at = max(held.last_at, notice.at)
+    if notice.changed:
+        held.due_at = min(held.due_at, now + MINUTE)
 
 
 def due_for_summary(state: ChannelState, now: int, per_minute: int | None) -> list[Held]:

@@ -6,16 +6,18 @@ transaction. A failure that is tried again is no failure yet: only the last atte
 
 Where no rule is for a schedule this costs one look into an empty dict.
 
-`recovered` needs to know whether the run before had failed. The row of a schedule tells when an attempt has failed
-last, which is enough for the first attempt of a run. For a run that needed several, the answer is kept from its first
-attempt on; after a restart in between it is asked for (`unsure`, `learn`).
+`failed` and `recovered` need to know whether the run before had failed: a notice of a state that is new (`changed`) is
+never held back. The row of a schedule records when an attempt has failed last, which is enough for the first attempt of
+a run that is alone. For a run that needed several, the answer is kept from its first attempt on; after a restart in
+between, and beside other live runs, it is read from the ledger at the claim (`unsure`, `learn`). Runs of one schedule
+that overlap in this engine see each other's ends; those of two engines see them from the next claim on.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote
 
 import msgspec
@@ -112,8 +114,9 @@ class Notifier:
         self.book = EMPTY
         self._lane = lane
         self._public_url = None if public_url is None else public_url.rstrip("/")
-        # whether the run before had failed, for runs that are between two attempts
-        self._failing: dict[tuple[int, str, int], bool] = {}
+        # whether the run before had failed, and as of when: of runs that have begun
+        self._before: dict[tuple[int, str, int], tuple[int, bool]] = {}
+        self._ended: dict[int, tuple[int, bool]] = {}  # by sid: when a run ended here last, and whether it failed
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
@@ -130,7 +133,9 @@ class Notifier:
             if span.verdict == "missed":
                 told += self._send(rules, self._missed(stored, span, now))
         for live in turn.preempted:
-            told += self._failed(rules, stored, live, now, "a new occurrence came before it was tried again")
+            _, was_failing = self._before.pop((live.sid, live.kind, live.run_for), (0, False))
+            error = "a new occurrence came before it was tried again"
+            told += self._failed(rules, stored, live, now, error, was_failing=was_failing)
         for start in starts:
             told += self._late(rules, stored, start, now)
         for run in turn.finished:
@@ -140,7 +145,8 @@ class Notifier:
     def of_cut(self, stored: StoredSchedule, live: LiveRun, at: int, error: str) -> list[OutboxMessage]:
         """What is worth telling of a run that was executing when its engine died, and is not repeated."""
         rules = self._rules_for(stored)
-        return self._failed(rules, stored, live, at, error) if rules else []
+        was_failing = live.attempt == 1 and _failing(stored)
+        return self._failed(rules, stored, live, at, error, was_failing=was_failing) if rules else []
 
     def in_lane(self, lane: str) -> Notifier:
         """The same rules for another lane: its engine delivers."""
@@ -151,11 +157,18 @@ class Notifier:
         return other
 
     def _failed(
-        self, rules: Sequence[RuleBody], stored: StoredSchedule, live: LiveRun, at: int, error: str
+        self,
+        rules: Sequence[RuleBody],
+        stored: StoredSchedule,
+        live: LiveRun,
+        at: int,
+        error: str,
+        *,
+        was_failing: bool,
     ) -> list[OutboxMessage]:
         notice = self._notice(stored, "failed", at, live.kind, live.run_for)
         notice = msgspec.structs.replace(
-            notice, started_at=live.attempt_at, attempts=live.attempt, error=error, ended_at=at
+            notice, started_at=live.attempt_at, attempts=live.attempt, error=error, ended_at=at, changed=not was_failing
         )
         return self._send(rules, notice)
 
@@ -173,7 +186,12 @@ class Notifier:
         limit = definition_of(stored.columns.definition).jitter_us
         meant_for = start.run_for + (jitter_us(stored.schedule_id, start.run_for, limit) if limit else 0)
         late_us = now - meant_for
-        chosen = [rule for rule in rules if rule.late_us is not None and late_us > rule.late_us]
+        told_at = late_us - start.waited_us  # at the claim; with no wait it is decided now
+        chosen = [
+            rule
+            for rule in rules
+            if rule.late_us is not None and late_us > rule.late_us and not (start.waited_us and told_at > rule.late_us)
+        ]
         if not chosen:
             return []
         notice = self._notice(stored, "late", now, start.kind, start.run_for)
@@ -184,7 +202,7 @@ class Notifier:
     ) -> list[OutboxMessage]:
         notice = self._notice(stored, "succeeded", run.ended_at, run.kind, run.run_for)
         notice = msgspec.structs.replace(
-            notice, started_at=run.started_at, ended_at=run.ended_at, attempts=run.attempts
+            notice, started_at=run.started_at, ended_at=run.ended_at, attempts=run.attempts, changed=was_failing
         )
         told = self._send(rules, notice)
         if not was_failing:
@@ -204,21 +222,27 @@ class Notifier:
             return []
         start, at = settlement.start, settlement.ended_at
         key = (start.sid, start.kind, start.run_for)
+        # late by the wait for a slot, which was not known at the claim
+        late = self._late(rules, stored, start, start.started_at) if start.waited_us else []
         if settlement.wake_at is not None:
-            if start.attempt == 1:
-                self._remember(key, failing=_failing(stored))
-            return []
-        was_failing = self._failing.pop(key, False) if start.attempt > 1 else _failing(stored)
+            if key not in self._before and start.attempt == 1:
+                self._remember(key, _known_at(stored), failing=_failing(stored))
+            return late
+        was_failing = self._was_failing(stored, key, first=start.attempt == 1)
+        if len(self._ended) >= _MOST_REMEMBERED:
+            self._ended.clear()
+        self._ended[start.sid] = (at, settlement.outcome != "succeeded")
         run = Run(start.sid, start.run_for, start.kind, settlement.outcome, start.attempt, start.started_at, at,
                   settlement.owner, start.epoch)  # fmt: skip
-        told: list[OutboxMessage] = []
+        told = late
         if settlement.outcome == "succeeded":
             told += self._succeeded(rules, stored, run, was_failing=was_failing)
         else:
             notice = self._notice(stored, "failed", at, start.kind, start.run_for)
             notice = msgspec.structs.replace(
-                notice, started_at=start.started_at, ended_at=at, attempts=start.attempt, error=settlement.error
-            )
+                notice, started_at=start.started_at, ended_at=at, attempts=start.attempt, error=settlement.error,
+                changed=not was_failing,
+            )  # fmt: skip
             told += self._send(rules, notice)
         slow = [rule for rule in rules if rule.slow_us is not None and at - start.started_at > rule.slow_us]
         if slow:
@@ -228,25 +252,66 @@ class Notifier:
         return told
 
     def unsure(self, stored: StoredSchedule, start: Start) -> bool:
-        """Whether it is not known here if the run before had failed, and somebody wants to know."""
-        if start.attempt == 1 or (start.sid, start.kind, start.run_for) in self._failing:
+        """Whether it is not known here if the run before had failed, and a rule needs it."""
+        if (start.sid, start.kind, start.run_for) in self._before:
             return False
-        return any("recovered" in rule.on for rule in self._rules_for(stored))
+        beside = any((live.kind, live.run_for) != (start.kind, start.run_for) for live in stored.lives)
+        if start.attempt == 1 and not beside:
+            return False
+        return any("recovered" in rule.on or "failed" in rule.on for rule in self._rules_for(stored))
 
     def learn(self, start: Start, *, failing: bool) -> None:
         """The run before this one had failed, or not."""
-        self._remember((start.sid, start.kind, start.run_for), failing=failing)
+        self._remember((start.sid, start.kind, start.run_for), start.started_at, failing=failing)
 
-    def _remember(self, key: tuple[int, str, int], *, failing: bool) -> None:
-        if len(self._failing) >= _MOST_REMEMBERED:
-            self._failing.clear()  # runs that never came to an end here; what is needed is asked for
-        self._failing[key] = failing
+    def _was_failing(self, stored: StoredSchedule, key: tuple[int, str, int], *, first: bool) -> bool:
+        known_at, failing = self._before.pop(key, (_known_at(stored), first and _failing(stored)))
+        ended_at, failed = self._ended.get(stored.sid, (-1, False))
+        return failed if ended_at > known_at else failing
+
+    def _remember(self, key: tuple[int, str, int], known_at: int, *, failing: bool) -> None:
+        if len(self._before) >= _MOST_REMEMBERED:
+            self._before.clear()  # runs that never came to an end here; what is needed is asked for
+        self._before[key] = (known_at, failing)
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    def of_dead_message(
+        self, stored: StoredSchedule, message: OutboxMessage, attempts: int, error: str, at: int
+    ) -> list[OutboxMessage]:
+        """What the dead message of a run is worth telling."""
+        rules = self._rules_for(stored)
+        if not rules:
+            return []
+        _, kind, run_for = message.message_id.rsplit(":", 2)
+        notice = self._notice(stored, "undelivered", at, cast("Kind", kind), int(run_for))
+        told = f'The message to "{message.target}" was not delivered: {error}'
+        return self._send(rules, msgspec.structs.replace(notice, attempts=attempts, error=told))
+
+    def of_dead_notice(
+        self, notice: Notice, message: OutboxMessage, attempts: int, error: str, at: int
+    ) -> list[OutboxMessage]:
+        """What a dead notice is worth telling on other channels; of the death of such a one nothing more is told."""
+        if notice.event == "undelivered":
+            return []
+        rules, target = self.book.rules_for(notice.subject, notice.team, notice.subject_id, notice.tags), message.target
+        told = f'The notice "{notice.event}" to {target} was not delivered: {error}'
+        dead = msgspec.structs.replace(
+            notice, id=f"{notice.id}:{target}/undelivered", event="undelivered", at=at, attempts=attempts, error=told,
+            changed=False,
+        )  # fmt: skip
+        return [sent for sent in self._send(rules, dead) if sent.target != target]
 
     # --- a monitor ------------------------------------------------------------------------------------------------
 
-    def of_flip(self, notice: Notice) -> list[OutboxMessage]:
-        """What the change of a monitor is worth telling."""
+    def of_flip(self, notice: Notice, after: Event | None = None) -> list[OutboxMessage]:
+        """What the change of a monitor is worth telling; `after` is the notice before it, where it ends that state.
+
+        The end of a lateness is news only to those that were notified of the lateness.
+        """
         rules = self.book.rules_for("monitor", notice.team, notice.subject_id, notice.tags)
+        if after == "late" and notice.event == "recovered":
+            rules = [rule for rule in rules if "late" in rule.on]
         return self._send(rules, msgspec.structs.replace(notice, link=self._monitor_link(notice.subject_id)))
 
     # --- in common ------------------------------------------------------------------------------------------------
@@ -306,3 +371,8 @@ def _failing(stored: StoredSchedule) -> bool:
     """Whether the last thing that ended had failed."""
     failed, succeeded = stored.last_failure_at, stored.last_success_at
     return failed is not None and (succeeded is None or failed > succeeded)
+
+
+def _known_at(stored: StoredSchedule) -> int:
+    """When the last attempt ended that the row of a schedule knows of."""
+    return max(stored.last_failure_at or 0, stored.last_success_at or 0)

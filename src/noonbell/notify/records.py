@@ -20,8 +20,8 @@ RULE: Final = "rule"
 STATE: Final = "channel_state"
 TARGET_PREFIX: Final = CHANNEL_PREFIX
 
-Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"]
-EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow")
+Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered"]
+EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered")
 Subject = Literal["schedule", "monitor"]
 
 DEFAULT_PER_MINUTE: Final = 20
@@ -96,6 +96,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, tag="notice"):
     ended_at: int | None = None
     attempts: int | None = None
     error: str | None = None
+    changed: bool = False  # the subject was in another state before: no window holds it back
     count: int = 1  # how many occurrences were missed
     until_at: int | None = None  # the last of them
     late_us: int | None = None

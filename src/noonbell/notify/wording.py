@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from noonbell.notify.current import States
 from noonbell.notify.limits import Held
 from noonbell.notify.records import Event, Notice, moment
 
@@ -25,6 +26,11 @@ _FIELD: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MOST_NAMED: Final = 20
 _LONGEST_TITLE: Final = 200
 
+# Events that state how things are, and states that need somebody.
+_STATES: Final[tuple[Event, ...]] = ("failed", "recovered", "succeeded")
+_GOOD_EVENTS: Final[tuple[Event, ...]] = ("recovered", "succeeded")
+_BAD: Final = ("failing", "down", "late")
+
 _TITLES: Final[dict[tuple[str, Event], str]] = {
     ("schedule", "failed"): "{{name}} failed",
     ("schedule", "succeeded"): "{{name}} succeeded",
@@ -32,6 +38,8 @@ _TITLES: Final[dict[tuple[str, Event], str]] = {
     ("schedule", "late"): "{{name}} began {{late}} late",
     ("schedule", "missed"): "{{name}} missed {{count}}",
     ("schedule", "slow"): "{{name}} took {{duration}}",
+    ("schedule", "undelivered"): "{{name}}: a message was not delivered",
+    ("monitor", "undelivered"): "{{name}}: a notice was not delivered",
     ("monitor", "failed"): "{{name}} is down",
     ("monitor", "recovered"): "{{name}} is up again",
     ("monitor", "late"): "{{name}} is late",
@@ -67,16 +75,23 @@ def letter_of(notice: Notice) -> Letter:
     return Letter(notice.id, notice.event, cut(title, _LONGEST_TITLE), text, notice.at, notice.link, data)
 
 
-def summary_of(channel_id: str, told: Sequence[Held], now: int) -> Letter:
-    """One letter for all that was held back."""
-    ordered = sorted(told, key=lambda held: (-held.count, held.name))
+def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States | None = None) -> Letter:
+    """One letter for all that was held back; `states` are the current ones of its subjects."""
+    known = {} if states is None else states
+
+    def state_of(held: Held) -> str | None:
+        return None if held.subject_id is None else known.get((held.subject, held.subject_id))
+
+    ordered = sorted(told, key=lambda held: (state_of(held) not in _BAD, -held.count, held.name))
     total = sum(held.count for held in told)
-    title = f"{ordered[0].name} {_said(ordered[0])}" if len(ordered) == 1 else f"{total} notices were held back"
-    lines = [f"{held.name} {_said(held)}, {_stretch(held)}" for held in ordered[:_MOST_NAMED]]
-    left = sum(held.count for held in ordered[_MOST_NAMED:])
-    if left:
-        lines.append(f"and {left} more of {len(ordered) - _MOST_NAMED} others")
-    first = min(held.first_at for held in told)
+    first = ordered[0]
+    title = _titled(first, state_of(first)) if len(ordered) == 1 else f"{total} notices were held back"
+    named, rest = ordered[:_MOST_NAMED], ordered[_MOST_NAMED:]
+    lines = [f"{held.name} {_said(held)}, {_stretch(held)}{_now(held, state_of(held))}" for held in named]
+    if rest:
+        bad = len({(held.subject, held.subject_id) for held in rest if state_of(held) in _BAD})
+        more = f"; {bad} of them in a bad state now" if known else ""
+        lines.append(f"and {sum(held.count for held in rest)} more of {len(rest)} others{more}")
     data: dict[str, object] = {
         "event": "held",
         "count": total,
@@ -87,11 +102,13 @@ def summary_of(channel_id: str, told: Sequence[Held], now: int) -> Letter:
                 "count": held.count,
                 "first_at": written(held.first_at),
                 "last_at": written(held.last_at),
+                "state": state_of(held),
             }
             for held in ordered
         ],
     }
-    return Letter(f"{channel_id}/held/{first}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data)
+    begin = min(held.first_at for held in told)
+    return Letter(f"{channel_id}/held/{begin}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data)
 
 
 def trial_letter(channel_id: str, name: str, now: int) -> Letter:
@@ -177,8 +194,20 @@ def _said(held: Held) -> str:
     times = f"{held.count} time{'' if held.count == 1 else 's'}"
     if held.event == "missed":
         return f"missed {held.count} more occurrence{'' if held.count == 1 else 's'}"
-    verb = {"late": "was late", "slow": "was slow", "recovered": "recovered"}.get(held.event, held.event)
+    verbs = {"late": "was late", "slow": "was slow", "undelivered": "could not deliver a message"}
+    verb = verbs.get(held.event, held.event)
     return f"{verb} {times} more"
+
+
+def _titled(held: Held, state: str | None) -> str:
+    """The title of a summary of one thing; it opens with the current state where that is another by now."""
+    said = _said(held)
+    over = state is not None and held.event in _STATES and (held.event in _GOOD_EVENTS) == (state in _BAD)
+    return f"{held.name} is {state} now; it {said} before" if over else f"{held.name} {said}"
+
+
+def _now(held: Held, state: str | None) -> str:
+    return "" if state is None or held.event not in _STATES else f"; {state} now"
 
 
 def _stretch(held: Held) -> str:

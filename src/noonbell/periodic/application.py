@@ -49,11 +49,16 @@ def load_registrations(module: str) -> Sequence[Any]:
 
 
 async def start_application_tasks(
-    store: Store, registrations: Sequence[Any], *, clock: Clock | None = None, time_zone: str | None = None
+    store: Store,
+    registrations: Sequence[Any],
+    *,
+    clock: Clock | None = None,
+    time_zone: str | None = None,
+    threads: int | None = None,
 ) -> PeriodicScheduler:
     """Run the tasks on this store and take out those that are declared no more, until what is returned is closed."""
     given = Capabilities(store=store, clock=clock_for(store) if clock is None else clock)
-    scheduler = make(given, poll_interval=_POLL, name=NAME, time_zone=time_zone)
+    scheduler = make(given, poll_interval=_POLL, name=NAME, time_zone=time_zone, threads=threads)
     await scheduler.schedule_many(registrations)
     declared = {name for name, *_ in registrations}
     stored = await store.read_declared(f"periodic:{NAME}")

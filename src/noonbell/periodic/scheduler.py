@@ -34,6 +34,7 @@ from noonbell.declarative.registrations import Callback, Registration
 from noonbell.declarative.registrations import validate as validate_registrations
 from noonbell.declarative.telling import moment, tell_moved
 from noonbell.engine import DeclaredWork, Engine
+from noonbell.engine.threads import check_threads
 from noonbell.errors import (
     InvalidCronExpressionError,
     NoonbellError,
@@ -62,14 +63,18 @@ def make(
     name: str = "default",
     time_zone: str | tzinfo | None = None,
     on_event: Callable[[SchedulerEvent], None] | None = None,
+    threads: int | None = None,
 ) -> PeriodicScheduler:
     """A scheduler without tasks. Nothing is opened and nothing runs before the first is scheduled.
 
     `poll_interval` is the longest time between two looks; the engine looks earlier where something is due earlier.
     Above a minute, expressions that fire more often than that are refused. `time_zone` is the host's unless named.
+    `threads`: how many plain functions run at a time, 128 by default; the others wait.
     """
     given = Capabilities() if capabilities is None else capabilities
-    return PeriodicScheduler(given, poll_interval=poll_interval, name=name, time_zone=time_zone, on_event=on_event)
+    return PeriodicScheduler(
+        given, poll_interval=poll_interval, name=name, time_zone=time_zone, on_event=on_event, threads=threads
+    )
 
 
 def validate(expression: object) -> bool:
@@ -94,7 +99,9 @@ class PeriodicScheduler:
         name: str,
         time_zone: str | tzinfo | None,
         on_event: Callable[[SchedulerEvent], None] | None,
+        threads: int | None = None,
     ) -> None:
+        check_threads(threads)
         if poll_interval <= timedelta(0):
             raise ValueError(f"poll_interval is {poll_interval!r}; it must be a positive timedelta")
         if not name.strip():
@@ -106,6 +113,7 @@ class PeriodicScheduler:
         self._clock = capabilities.clock
         self._logger = capabilities.logger
         self._poll_interval = poll_interval
+        self._threads = threads
         self._tenure = Tenure(
             open_store(capabilities.store),
             self._clock,
@@ -187,6 +195,7 @@ class PeriodicScheduler:
                 ),
                 longest_wait_us=self._poll_interval // _MICROSECOND,
                 before_look=self._before_look,
+                threads=self._threads,
             )
             self._observer.scheduled = engine.work.tasks
             await self._tasks.add(engine, valid, self._tenure.beginning(declared))

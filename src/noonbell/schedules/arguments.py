@@ -9,20 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 from noonbell.actions.egress import Egress
+from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import DECLARED_OWNERS, DurableSchedule
+from noonbell.core.records import DECLARED_OWNERS, Asked, DurableSchedule
+from noonbell.engine.threads import MOST_THREADS
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import ScheduleFilter
+from noonbell.ports import Clock, DocumentStore, ScheduleFilter, Store
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 _OF_FILES: Final = "file:"
+
+
+def check_limits(http_limits: object, threads: object) -> None:
+    if http_limits is not None and not isinstance(http_limits, HttpLimits):
+        raise ScheduleInvalidError("http_limits", http_limits, "must be HttpLimits, such as HttpLimits(per_host=4)")
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+        raise ScheduleInvalidError("threads", threads, f"must be a whole number from 1 to {MOST_THREADS}")
 
 
 def check_waits(longest_wait: object, retention: object) -> None:
@@ -93,10 +102,23 @@ def check_commands(commands: object) -> None:
             raise ScheduleInvalidError("commands", program, "must be the name of a program or an absolute path")
 
 
+def secrets_of(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
+    """The secrets of the store; without a master key they can be listed, and that is all."""
+    return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
+
+
 def require_id(kind: str, given: object) -> None:
     """What no id can be is not found; a database might not even take it as a question."""
     if not isinstance(given, str) or not _storable(given):
         raise ScheduleNotFoundError(kind, str(given).encode("utf-8", "backslashreplace").decode())
+
+
+def require_trigger(via: object, *, queue: object, retry: object) -> None:
+    if via not in get_args(Asked):
+        raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
+    for field, value in (("queue", queue), ("retry", retry)):
+        if not isinstance(value, bool):
+            raise ScheduleInvalidError(field, value, "must be true or false")
 
 
 def require_many(many: object, progress: object) -> None:

@@ -36,7 +36,8 @@ _BLOCK: Final = 1_000
 class Run(msgspec.Struct, frozen=True):
     """A run. `state` is its outcome, or where it stands: queued, running, waiting.
 
-    `tried` is filled by `Schedules.run` alone.
+    `started_at` is the start of its first attempt, `waited_seconds` how long that waited before it for an HTTP slot or
+    a thread. `tried` is filled by `Schedules.run` alone.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class Run(msgspec.Struct, frozen=True):
     started_at: datetime | None
     ended_at: datetime | None
     tried: tuple[Attempt, ...] = ()
+    waited_seconds: float = 0.0
 
     @property
     def duration(self) -> timedelta | None:
@@ -171,7 +173,7 @@ def _id(schedule_id: str, run: StoredRun | LiveRun) -> str:
 def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAttempt] = ()) -> Run:
     return Run(
         _id(schedule_id, run), schedule_id, name, run.kind, moment(run.run_for), run.outcome, run.attempts,
-        moment(run.started_at), moment(run.ended_at), attempt_records(tried),
+        moment(run.began_at), moment(run.ended_at), attempt_records(tried), run.waited_us / 1_000_000,
     )  # fmt: skip
 
 
@@ -190,7 +192,7 @@ def _with_plain(run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[Stor
     cause: Cause = "manual" if run.kind == "manual" else "cron"
     return [
         StoredAttempt(
-            run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.started_at, run.ended_at, run.owner, None
+            run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.began_at, run.ended_at, run.owner, None
         )
     ]
 

@@ -56,6 +56,7 @@ Heed = Callable[[str, Callable[[int], None]], Callable[[], None]]
 _HOUR: Final = 3_600_000_000
 _LOOK_FOR_DELETED: Final = 5_000_000
 _KNOW_SECRETS: Final = 5_000_000
+_MOST_TARGETS: Final = 1_000  # that an engine publishes
 _FIRST_RETURN: Final = 1_000_000
 _LONGEST_RETURN: Final = 60_000_000
 
@@ -72,6 +73,7 @@ class Lane:
         *,
         longest_wait_us: int,
         retention_us: int | None = None,
+        threads: int | None = None,
         desk: Desk | None = None,
     ) -> None:
         self.name = name
@@ -83,6 +85,7 @@ class Lane:
         self._clock = clock
         self._longest_wait_us = longest_wait_us
         self._retention_us = retention_us
+        self._threads = threads
         self._member: Membership | None = None
         self._services: Services | None = None
         self._stop_heeding: Callable[[], None] = _nothing
@@ -174,6 +177,7 @@ class Lane:
             on_messages=self.actions.wake,
             on_lost=lambda: self._on_lost(engine),
             mask=self.actions.mask,
+            threads=self._threads,
         )
         member.polled = lambda: (engine.last_poll_at, work.grace_us)
         self.engine = engine
@@ -215,7 +219,8 @@ class Lane:
         meter = LoadMeter(engine.metrics)
 
         def told() -> tuple[int, dict[str, Any]]:
-            return engine.work.up_since, {**engine.load(), **meter.read(self._clock.elapsed())}
+            targets = sorted(self.actions.targets)[:_MOST_TARGETS]
+            return engine.work.up_since, {**engine.load(), **meter.read(self._clock.elapsed()), "targets": targets}
 
         async def rescue() -> None:
             if await self._rescue(member):

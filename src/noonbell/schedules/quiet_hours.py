@@ -12,7 +12,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy
 from noonbell.errors import ScheduleChangedError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Clock
-from noonbell.schedules import arguments, changes
+from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.fields import check_team
 from noonbell.schedules.records import QuietHoursRecord, quiet_hours_record
 from noonbell.schedules.telling import EngineTold
@@ -106,7 +106,8 @@ class QuietHoursEdits(EngineTold):
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
         await self._store.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
         self._wake_after(change)
-        return await self.get_quiet_hours(policy_id)
+        told = await warnings.of_quiet_hours(self._store, policy_id)
+        return msgspec.structs.replace(await self.get_quiet_hours(policy_id), warnings=told)
 
 
 def _seen_at(policy: QuietHoursPolicy, seen: QuietHoursRecord | None) -> int | None:

@@ -11,7 +11,7 @@ import msgspec
 from noonbell.actions.callback import moment, schedule_of
 from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt as StoredAttempt
-from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleInvalidError
 from noonbell.timing.protocol import SECOND
@@ -70,6 +70,7 @@ class Schedule(msgspec.Struct, frozen=True):
     last_failure_at: datetime | None
     team: str
     understood: str | None = None
+    warnings: tuple[str, ...] = ()  # of what was just created or changed: see docs/schedules.md
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -94,7 +95,7 @@ class Attempt(msgspec.Struct, frozen=True):
 def attempt_records(found: Iterable[StoredAttempt]) -> tuple[Attempt, ...]:
     return tuple(
         Attempt(
-            one.attempt, one.outcome, one.cause, _moment(one.started_at), moment(one.ended_at), one.error,
+            one.attempt, one.outcome, shown_cause(one.cause), _moment(one.started_at), moment(one.ended_at), one.error,
             None if one.detail is None else unpack(one.detail),
         )
         for one in found
@@ -131,6 +132,7 @@ class QuietHoursRecord(msgspec.Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     team: str
+    warnings: tuple[str, ...] = ()  # of what was just created or changed
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ def undelivered(letter: DeadLetter) -> Undelivered:
     )
 
 
-def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Schedule:
+def schedule_record(stored: StoredSchedule, understood: str | None = None, warnings: tuple[str, ...] = ()) -> Schedule:
     columns, definition = stored.columns, definition_of(stored.columns.definition)
     retry = definition.retry
     return Schedule(
@@ -218,6 +220,7 @@ def schedule_record(stored: StoredSchedule, understood: str | None = None) -> Sc
         last_failure_at=_moment(stored.last_failure_at),
         team=stored.team,
         understood=understood,
+        warnings=warnings,
     )
 
 

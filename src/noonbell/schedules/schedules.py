@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from noonbell.actions.callback import Call, moment
 from noonbell.actions.egress import Egress
@@ -32,21 +32,20 @@ from noonbell.actions.registry import Actions, check_action
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
-from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, Asked, DurableSchedule, Edit, StoredSchedule
+from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, MOST_ASKED, Asked, DurableSchedule, Edit, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import clock_for
 from noonbell.errors import (
     NoonbellError,
     ScheduleBusyError,
     ScheduleChangedError,
-    ScheduleInvalidError,
     ScheduleNotFoundError,
     ScheduleViewError,
     StoreError,
 )
 from noonbell.notify import Channels, Desk, NotifyStore, Rules
-from noonbell.ports import Clock, DocumentStore, MakeEdit, ScheduleStore, Store
-from noonbell.schedules import arguments, changes
+from noonbell.ports import Clock, MakeEdit, ScheduleStore, Store
+from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.letters import DeadLetters
@@ -91,6 +90,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         retention: timedelta | None = None,
         egress: Egress | None = None,
         http_limits: HttpLimits | None = None,
+        threads: int | None = None,
         public_url: str | None = None,
         apprise: bool = False,
         timeline: str | RedisTimeline | None = None,
@@ -99,6 +99,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if not hasattr(opened, "claim_by_policy"):
             raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
         arguments.check_waits(longest_wait, retention)
+        arguments.check_limits(http_limits, threads)
         arguments.check_names(lane=lane, managed_by=managed_by, actor=actor)
         arguments.check_callbacks(callbacks)
         arguments.check_commands(commands)
@@ -115,14 +116,14 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._team = None if team is None else check_team(team)
         self._is_view = False
         self._as_seen: tuple[int, datetime] | None = None
-        self.secrets = _secrets(secrets, opened, self._clock, actor)
+        self.secrets = arguments.secrets_of(secrets, opened, self._clock, actor)
         self._actions = Actions(
             self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self.secrets, egress=egress,
             http_limits=http_limits,
         )  # fmt: skip
         self._lane = Lane(
             self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
-            retention_us=None if retention is None else retention // _MICROSECOND,
+            retention_us=None if retention is None else retention // _MICROSECOND, threads=threads,
             desk=self._opened_desk(opened, lane, egress, public_url, apprise=apprise),
         )  # fmt: skip
         self._managed_by = managed_by
@@ -227,7 +228,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     @property
     def metrics(self) -> dict[str, Any] | None:
         """What the running engine knows of itself."""
-        return None if self._lane.engine is None else self._lane.engine.metrics.summary()
+        engine = self._lane.engine
+        return None if engine is None else engine.metrics.summary() | {"deliveries": self._actions.deliveries}
 
     @property
     def timeline(self) -> dict[str, int] | None:
@@ -274,11 +276,11 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         new, understood = self._creator(now).new(fields)
         self._require_allowed([new])
         await self._require_quiet_hours([new])
-        await self._warn_of_secrets([new])
+        await warnings.log_missing_secrets(self.secrets, [new])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
-        return schedule_record(stored, understood)
+        return schedule_record(stored, understood, await self._warnings([stored]))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
         """Create schedules in batches, each whole or not at all; returns their ids, in order.
@@ -303,11 +305,14 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 await asyncio.sleep(0)  # others share this event loop
         self._require_allowed(made)
         await self._require_quiet_hours(made)
-        await self._warn_of_secrets(made)
+        await warnings.log_missing_secrets(self.secrets, made)
         async for batch, done in batches(made, self._clock):
             with arguments.telling_written(done - len(batch), len(made)):
                 await self._store.create_schedules(batch, now, self._actor)
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
+            if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
+                found = await self._store.find_schedules([new.schedule_id for new in batch])
+                warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))
         return [new.schedule_id for new in made]
@@ -323,18 +328,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         for definition in {new.columns.definition for new in made}:
             self._actions.require(definition_of(definition).action)
 
-    async def _warn_of_secrets(self, made: Iterable[DurableSchedule]) -> None:
-        naming: dict[str, set[str]] = {}
-        for new in made:
-            if "${secrets." in new.columns.definition:
-                naming.setdefault(new.team, set()).add(new.columns.definition)
-        for team, definitions in naming.items():
-            await self._warn_of_missing(team, list(definitions))
-
-    async def _warn_of_missing(self, team: str, tree: Any) -> None:
-        """Secrets come and go by themselves, so one that is missing now is no error; a slip of the pen is likelier."""
-        if missing := await self.secrets.missing(team, tree):
-            logger.warning("There is no secret %s, and a schedule refers to it; its runs will fail", ", ".join(missing))
+    async def _warnings(self, found: Sequence[StoredSchedule]) -> tuple[str, ...]:
+        targets, delivers = self._actions.targets, self._lane.engine is not None
+        return await warnings.of_schedules(self._store, found, targets, self._clock.now(), delivers=delivers)
 
     async def _require_quiet_hours(self, made: Iterable[DurableSchedule]) -> None:
         wanted = {(new.columns.quiet_hours_policy_id or "", new.team) for new in made}
@@ -349,7 +345,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     async def update(self, schedule_id: str, /, **fields: Unpack[Changes]) -> Schedule:
         """Change fields of a schedule; what was due before is decided by what held before."""
         change = await self._change([schedule_id], fields)
-        return schedule_record(await self._find(schedule_id), change.understood)
+        stored = await self._find(schedule_id)
+        return schedule_record(stored, change.understood, await self._warnings([stored]))
 
     async def update_many(
         self, schedule_ids: Sequence[str], fields: Changes, *, progress: Progress | None = None
@@ -386,7 +383,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
-            await self._warn_of_missing(self._team or DEFAULT_TEAM, action)
+            await warnings.log_missing(self.secrets, self._team or DEFAULT_TEAM, action)
 
         def edit(stored: StoredSchedule) -> Edit | None:
             if of_team not in (None, stored.team):
@@ -415,23 +412,25 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             for sid in gone:
                 self._lane.engine.deleted(sid)
 
-    async def trigger(self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None) -> str:
+    async def trigger(
+        self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None, queue: bool = False,
+        retry: bool = True,
+    ) -> str:  # fmt: skip
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.
 
-        `asked_at` is when: the run is for that instant, and the audit tells of it there. Now unless told otherwise.
-
-        It is queued, and an engine of the schedule's lane starts it: at once where that is this one, at its next look
-        where it is another. Refused while a run is under way, unless the schedule's overlap is `allow`.
+        `asked_at` is when, by default now: the run is for that instant, and so is the audit event. It is queued, and an
+        engine of the schedule's lane starts it: at once where that is this one, at its next look where it is another.
+        Refused while a run is under way, unless the schedule's overlap is `allow`; with `queue` it starts when what is
+        under way has ended. It is retried by the schedule's policy, unless `retry` is False.
         """
-        if via not in get_args(Asked):
-            raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
         arguments.require_id("schedule", schedule_id)
+        arguments.require_trigger(via, queue=queue, retry=retry)
         if self._team is not None:
             await self._find(schedule_id)  # a schedule stays with its team, so this holds below
         at = self._clock.now() if asked_at is None else arguments.instant("asked_at", asked_at)
-        run_for = await self._store.ask(schedule_id, at, self._actor, via)
+        run_for = await self._store.ask(schedule_id, at, self._actor, via, queue=queue, retry=retry)
         if run_for is None:
-            raise ScheduleBusyError(schedule_id)
+            raise ScheduleBusyError(schedule_id, queued=MOST_ASKED if queue else None)
         self._wake(AT_ONCE)
         return f"{schedule_id}:manual:{run_for}"
 
@@ -441,8 +440,3 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         """Let messages reach this target by name: a function, a RedisStream, an HttpEndpoint."""
         self._require_whole("deliver_to()")
         self._actions.deliver_to(name, target)
-
-
-def _secrets(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
-    """The secrets of the store; without a master key they can be listed, and that is all."""
-    return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)

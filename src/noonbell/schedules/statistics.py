@@ -80,8 +80,8 @@ def statistics_of(history: History, runs: Sequence[Run], last: int, run_id_of: R
         abandoned=counts["abandoned"],
         unknown=counts["unknown"],
         success_rate=counts["succeeded"] / len(runs) if runs else None,
-        duration=_spread([run.ended_at - run.started_at for run in runs]),
-        lateness=_spread([run.started_at - run.run_for for run in runs if run.kind == "scheduled"]),
+        duration=_spread([run.ended_at - run.began_at for run in runs]),
+        lateness=_spread([run.began_at - run.run_for for run in runs if run.kind == "scheduled"]),
         streak=_streak(runs),
         last_failure=None
         if unsuccessful is None

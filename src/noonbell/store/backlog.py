@@ -7,7 +7,7 @@ waiting, and a question about the load must not add to it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from noonbell.store.memory_tables import MemoryData
@@ -20,12 +20,26 @@ DUE_SQL: Final = (
 LIVE_SQL: Final = (
     f"SELECT state, count(*) FROM (SELECT state FROM runs_live LIMIT {MOST_COUNTED}) AS live GROUP BY state"
 )
+OUTBOX_SQL: Final = (
+    f"SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT {MOST_COUNTED}) AS o), "
+    "(SELECT created_at FROM outbox ORDER BY id LIMIT 1), "
+    f"(SELECT count(*) FROM (SELECT 1 FROM dead_letters LIMIT {MOST_COUNTED}) AS d)"
+)
 
 
 class BacklogStore(Protocol):
     async def backlog(self, now: int) -> dict[str, int]:
-        """How many schedules are `due` by now, and how many live runs are `queued`, `running` and `waiting`."""
+        """How many schedules are `due` by now, and how many live runs are `queued`, `running` and `waiting`.
+
+        `outbox`: how many messages wait to be delivered; `outbox_oldest_us`: how old the first of them is; and how many
+        `dead_letters` there are.
+        """
         ...
+
+
+def _of_outbox(row: Sequence[Any], now: int) -> dict[str, int]:
+    waiting, oldest, dead = row
+    return {"outbox": waiting, "outbox_oldest_us": 0 if oldest is None else max(now - oldest, 0), "dead_letters": dead}
 
 
 class BacklogInMemory:
@@ -35,7 +49,9 @@ class BacklogInMemory:
         data = self._tables()
         rows = (row for row in data.schedules.values() if row["enabled"] == 1 and row["next_run_at"] is not None)
         states = Counter(str(live.state) for lives in data.live.values() for live in lives.values())
-        return {"due": sum(row["next_run_at"] <= now for row in rows), **states}
+        messages = sorted((number, one.created_at) for kept in data.outbox.values() for number, one in kept.items())
+        outbox = (len(messages), messages[0][1] if messages else None, len(data.dead_letters))
+        return {"due": sum(row["next_run_at"] <= now for row in rows), **states, **_of_outbox(outbox, now)}
 
 
 class BacklogOnSqlite:
@@ -44,7 +60,8 @@ class BacklogOnSqlite:
     async def backlog(self, now: int) -> dict[str, int]:
         def count(db: Any) -> dict[str, int]:
             ((due,),) = db.execute(DUE_SQL.format(now="?"), (now,))
-            return {"due": due, **dict(db.execute(LIVE_SQL))}
+            (outbox,) = db.execute(OUTBOX_SQL)
+            return {"due": due, **dict(db.execute(LIVE_SQL)), **_of_outbox(outbox, now)}
 
         counted: dict[str, int] = await self._connection.run(count, write=False)
         return counted
@@ -56,4 +73,5 @@ class BacklogOnPostgres:
     async def backlog(self, now: int) -> dict[str, int]:
         async with self._connections.reading() as db:
             due = await db.fetchval(DUE_SQL.format(now="$1"), now)
-            return {"due": due, **dict(await db.fetch(LIVE_SQL))}
+            outbox = await db.fetchrow(OUTBOX_SQL)
+            return {"due": due, **dict(await db.fetch(LIVE_SQL)), **_of_outbox(outbox, now)}

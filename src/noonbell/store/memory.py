@@ -32,6 +32,7 @@ from noonbell.core.records import (
     Settlement,
     Span,
     Start,
+    asked_cause,
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
@@ -282,9 +283,14 @@ class MemoryStore(
             tx.update(sid, next_run_at=None, last_attempt_at=now)
         return start
 
-    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
+        cause = asked_cause(via, retry=retry)
         with self._transaction() as tx:
-            return memory_asking.ask(self.data, tx, self._tell, schedule_id, at=at, actor=actor, via=via)
+            return memory_asking.ask(
+                self.data, tx, self._tell, schedule_id, at=at, actor=actor, cause=cause, queue=queue
+            )
 
     async def owned(self, owner: str) -> list[LiveRun]:
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))
@@ -324,7 +330,13 @@ class MemoryStore(
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, start.attempt), attempt)
         if settlement.wake_at is None:
             started_at = start.started_at if live.started_at is None else live.started_at
-            tx.end_live(replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at)
+            waited_us = start.waited_us
+            if start.attempt > 1:
+                first = self.data.attempts[sid].get((live.run_for, live.kind, 1))
+                waited_us = 0 if first is None else max((first.started_at or started_at) - started_at, 0)
+            tx.end_live(
+                replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at, waited_us=waited_us
+            )
         else:
             tx.put_live(replace(live, state="waiting", wake_at=settlement.wake_at, owner=None))
         memory_outbox.append(tx, self.data, settlement.messages, ended_at)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from noonbell.core.records import AT_ONCE, Asked, AuditEvent, LiveRun
+from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause, LiveRun
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.memory_tables import MemoryData, Transaction
@@ -17,11 +17,14 @@ Tell = Callable[[Transaction, Iterable[AuditEvent]], None]
 
 
 def ask(
-    data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str, via: Asked
+    data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str, cause: Cause, queue: bool
 ) -> int | None:
     sid = _sid_of(data, schedule_id)
     lives, ended = data.live[sid], data.runs[sid]
-    busy = any(live.kind == "manual" or live.state != "waiting" for live in lives.values())
+    if queue:
+        busy = sum(live.kind == "manual" for live in lives.values()) >= MOST_ASKED
+    else:
+        busy = any(live.kind == "manual" or live.state != "waiting" for live in lives.values())
     if busy and definition_of(data.durable[sid]["definition"]).overlap != "allow":
         return None
     run_for = at
@@ -29,7 +32,7 @@ def ask(
         run_for += 1  # asked for twice in one instant, or a clock that went back: the runs are kept apart
     asked = LiveRun(
         sid, "manual", run_for, fence=1, owner=None, state="queued", attempt=0, wake_at=AT_ONCE, started_at=None,
-        attempt_at=None, crashes=0, epoch=data.schedules[sid]["epoch"], cause=via,
+        attempt_at=None, crashes=0, epoch=data.schedules[sid]["epoch"], cause=cause,
     )  # fmt: skip
     tx.put_live(asked)
     detail = _encode({"run_for": run_for}).decode()

@@ -139,7 +139,7 @@ class EnginesInMemory:
                 memory_outbox.append(tx, self.data, tell(seen, live, outcome), at)
         tx.end_together(final, at)
         tx.end_together(given_up, at)
-        tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"])
+        tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"], last_failure_at=at)
         return queued
 
     def _record_crashes(self, tx: Transaction, lane: str, dead: list[str], owner: str, at: int) -> None:

@@ -216,12 +216,12 @@ class Transaction:
         self.delete(self._data.live[live.sid], (live.kind, live.run_for))
         self._touched[live.sid] = None
 
-    def end_live(self, live: LiveRun, outcome: Outcome, at: int) -> None:
+    def end_live(self, live: LiveRun, outcome: Outcome, at: int, *, waited_us: int = 0) -> None:
         """Move a live run that will not go on to the ended ones."""
         started_at = at if live.started_at is None else live.started_at
         owner = "" if live.owner is None else live.owner
         run = Run(live.sid, live.run_for, live.kind, outcome, live.attempt, started_at, at, owner, live.epoch)
-        self.add_run(run)
+        self.add_run(replace(run, waited_us=waited_us) if waited_us else run)
         self.delete_live(live)
 
     def end_together(self, lives: Iterable[tuple[LiveRun, Outcome]], at: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from noonbell.actions.egress import Egress, HttpClient, Incoming
 from noonbell.actions.http.record import LARGE, Facts, record
@@ -31,6 +31,13 @@ from noonbell.ports import Clock
 
 if TYPE_CHECKING:
     from noonbell.actions.secrets.secrets import Secrets
+
+
+class Begun(Protocol):
+    """Called as the request is about to be sent."""
+
+    def __call__(self, *, waited: bool) -> None: ...
+
 
 _NO_MASKER: Final = Masker(())
 _WRITING_AT_ONCE: Final = 2
@@ -60,7 +67,7 @@ class HttpJobs:
         self._writers: ThreadPoolExecutor | None = None
 
     def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
-        return Prepared(partial(self._run, stored, start), is_async=True)
+        return Prepared(partial(self._run, stored, start), is_async=True, waits=True)
 
     def request_stop(self) -> None:
         """Whoever waits for a slot will not begin any more."""
@@ -78,7 +85,7 @@ class HttpJobs:
 
     # --- one attempt ----------------------------------------------------------------------------------------------
 
-    async def _run(self, stored: StoredSchedule, start: Start) -> Finished:
+    async def _run(self, stored: StoredSchedule, start: Start, begun: Begun | None = None) -> Finished:
         job = job_of(stored.columns.definition)
         team = team_of(stored)
         try:
@@ -87,10 +94,14 @@ class HttpJobs:
             signer = await self._signer(stored.schedule_id, team) if self._signs(job) else None
         except (SecretError, SigningKeyError, EgressError) as error:
             kind = error.kind if isinstance(error, EgressError) else "secret"
+            if begun is not None:
+                begun(waited=False)
             raise await self._failure(job, start, team, kind, str(error)) from None
         name = filled.target.host.text
-        await self.slots.take(name, stored.sid)
+        waited = await self.slots.take(name, stored.sid)
         try:
+            if begun is not None:
+                begun(waited=waited)
             return await self._send(job, stored, start, filled, signer)
         finally:
             self.slots.give_back(name)
@@ -110,7 +121,6 @@ class HttpJobs:
         self, job: HttpJob, stored: StoredSchedule, start: Start, filled: Filled, signer: Signer | None
     ) -> Finished:
         now = self._clock.now()
-        start.started_at = now  # it may have waited for its slot since the claim
         request = job.outgoing(filled, headers_of_run(stored.schedule_id, start, filled.body, now, signer))
         began = asyncio.get_running_loop().time()
         answer: Incoming | None = None

@@ -53,7 +53,7 @@ def triggered_by(start: Start) -> str:
     """Who asked for the run: `schedule`, `manual` or `api`."""
     if start.kind == "scheduled":
         return "schedule"
-    return "api" if start.cause == "api" else "manual"
+    return "api" if start.cause in ("api", "api_once", "api_retry") else "manual"
 
 
 def record(facts: Facts, masker: Masker) -> dict[str, Any]:
@@ -65,6 +65,7 @@ def record(facts: Facts, masker: Masker) -> dict[str, Any]:
         "response": None if facts.answer is None else _response(facts.answer, masker),
         "error": None if error is None else {"kind": error[0], "message": error[1]},
         "duration_ms": round(facts.seconds * 1000, 3),
+        "waited_ms": facts.start.waited_us / 1000,
         "triggered_by": triggered_by(facts.start),
         "attempt": facts.start.attempt,
     }

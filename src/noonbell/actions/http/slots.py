@@ -72,8 +72,10 @@ class HttpSlots:
     def waiting(self) -> int:
         return sum(len(row) for host in self._hosts.values() for row in host.waiting.values())
 
-    async def take(self, name: str, sid: int) -> None:
+    async def take(self, name: str, sid: int) -> bool:
         """Return when the schedule has a slot of the host; it has to be given back with `give_back`.
+
+        True if it had to wait for one.
 
         Raises:
             NotStartedError: a stop came first.
@@ -87,7 +89,7 @@ class HttpSlots:
             # nobody can be waiting for this: whoever waits for a free slot of a host is given it at once
             self._busy += 1
             host.busy += 1
-            return
+            return False
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         host.waiting.setdefault(sid, []).append(waiter)
         if host.busy < self.limits.per_host:
@@ -98,6 +100,7 @@ class HttpSlots:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.give_back(name)  # the slot came together with the cancellation
             raise  # else its place in the row is passed over when its turn comes
+        return True
 
     def give_back(self, name: str) -> None:
         host = self._hosts[name]

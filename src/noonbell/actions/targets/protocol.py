@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
+from noonbell.core.records import OutboxMessage
 from noonbell.errors import ScheduleInvalidError
 
 
@@ -66,6 +67,10 @@ class ChannelDesk(Protocol):
     """Where the targets of channels are found, which come and go while the program runs (see `noonbell.notify`)."""
 
     def target(self, name: str) -> ChannelTarget | None: ...
+
+    async def undelivered(self, message: OutboxMessage, attempts: int, error: str, at: int) -> None:
+        """Notify by the rules that a message is a dead letter."""
+        ...
 
     async def close(self) -> None: ...
 

@@ -175,6 +175,9 @@ class ScheduleTold(Told):
     last_success_at: datetime | None
     last_failure_at: datetime | None
     understood: str | None = None
+    warnings: list[str] = Field(
+        default=[], description="Of what was just created or changed: an unknown target, a one-shot in quiet hours."
+    )
 
 
 class CreatedSchedules(Told):
@@ -183,6 +186,13 @@ class CreatedSchedules(Told):
 
 class Changed(Told):
     changed: int
+
+
+class TriggerGiven(Given):
+    """How a run is asked for."""
+
+    queue: bool = Field(default=False, description="While a run is under way: start after it, instead of a 409.")
+    retry: bool = Field(default=True, description="false: attempt it once, whatever the schedule's retry policy.")
 
 
 class Triggered(Told):
@@ -238,6 +248,7 @@ class RunTold(Told):
     ended_at: datetime | None
     duration_seconds: Lasting | None = Field(default=None, validation_alias="duration")
     lateness_seconds: Lasting | None = Field(default=None, validation_alias="lateness")
+    waited_seconds: float = Field(default=0.0, description="For an HTTP slot or a thread; part of the lateness.")
 
 
 class WholeRun(RunTold):

@@ -64,6 +64,7 @@ class QuietHoursTold(Told):
     windows: list[dict[str, Any]]
     created_at: datetime
     updated_at: datetime
+    warnings: list[str] = Field(default=[], description="Of what was just created or changed.")
 
 
 QuietHoursPage = PageOf[QuietHoursTold]
@@ -162,7 +163,7 @@ class SigningKeysTold(Told):
 # --- channels and rules -----------------------------------------------------------------------------------------------
 
 ChannelKind = Literal["email", "slack", "discord", "telegram", "webhook", "apprise"]
-RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"]
+RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered"]
 
 
 class ChannelChanges(Given):

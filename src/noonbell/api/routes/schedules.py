@@ -24,6 +24,7 @@ from noonbell.api.models.schedules import (
     ScheduleGiven,
     ScheduleTold,
     Triggered,
+    TriggerGiven,
     Type,
     UpcomingList,
     UpcomingTold,
@@ -218,16 +219,22 @@ async def resume_schedule(
 )  # fmt: skip
 async def trigger_schedule(
     *, request: Request, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
-    key: IdempotencyKey = None,
+    given: TriggerGiven | None = None, key: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
-    """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow`."""
+    """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow` or `queue` is given.
+
+    A run that fails is retried by the schedule's policy.
+    """
     await _refuse_declared(declared, caller.team, schedule_id)
+    how = TriggerGiven() if given is None else given
 
     async def trigger(attempt: Attempt) -> Answer:
         schedules = schedules_of(service, caller)
         run_id = await _asked_before(schedules, attempt, schedule_id, caller.actor)
         if run_id is None:
-            run_id = await schedules.trigger(schedule_id, via="api", asked_at=attempt.begun_at)
+            run_id = await schedules.trigger(
+                schedule_id, via="api", asked_at=attempt.begun_at, queue=how.queue, retry=how.retry
+            )
         service.events.nudge()
         return told(202, Triggered(run_id=run_id))
 

@@ -41,8 +41,8 @@ class LocalSchedules:
     async def update(self, schedule_id: str, fields: dict[str, Any]) -> Schedule:
         return await self._schedules.update(schedule_id, **fields)
 
-    async def trigger(self, schedule_id: str) -> str:
-        return await self._schedules.trigger(schedule_id)
+    async def trigger(self, schedule_id: str, *, queue: bool, retry: bool) -> str:
+        return await self._schedules.trigger(schedule_id, queue=queue, retry=retry)
 
     async def recent_runs(
         self, *, cursor: str | None = None, limit: int = 100, outcome: Any = None, team: str | None = None

@@ -111,8 +111,9 @@ class RemoteSchedules:
     async def delete(self, schedule_id: str) -> None:
         await self._client.call("DELETE", f"/schedules/{escaped(schedule_id)}")
 
-    async def trigger(self, schedule_id: str) -> str:
-        made = await self._client.call("POST", f"/schedules/{escaped(schedule_id)}/trigger", once=True)
+    async def trigger(self, schedule_id: str, *, queue: bool, retry: bool) -> str:
+        body = {"queue": queue, "retry": retry}
+        made = await self._client.call("POST", f"/schedules/{escaped(schedule_id)}/trigger", body, once=True)
         return str(made["run_id"])
 
     # --- runs -----------------------------------------------------------------------------------------------------

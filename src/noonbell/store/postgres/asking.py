@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from noonbell.core.records import AT_ONCE, Asked, AuditEvent
+from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.postgres import auditing, hints
@@ -19,18 +19,19 @@ _FOUND: Final = """
     WHERE schedule_id = $1 AND lane IS NOT NULL AND removed_at IS NULL FOR UPDATE
 """
 _BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
+_FULL: Final = f"SELECT count(*) >= {MOST_ASKED} FROM runs_live WHERE sid = $1 AND kind = 'manual'"
 _TAKEN: Final = """
     SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2 AND kind = 'manual')
         OR EXISTS (SELECT 1 FROM runs_live WHERE sid = $2 AND kind = 'manual' AND run_for = $1)
 """
 
 
-async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked) -> int | None:
+async def ask(db: Connection, schedule_id: str, at: int, actor: str, cause: Cause, *, queue: bool) -> int | None:
     row = await db.fetchrow(_FOUND, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
     sid, epoch, definition, team, lane = row
-    if definition_of(definition).overlap != "allow" and await db.fetchval(_BUSY, sid):
+    if definition_of(definition).overlap != "allow" and await db.fetchval(_FULL if queue else _BUSY, sid):
         return None
     run_for = at
     while await db.fetchval(_TAKEN, run_for, sid):
@@ -38,7 +39,7 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, via: Asked)
     await db.execute(
         "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
         "VALUES ($1, 'manual', $2, 1, 'queued', 0, $4, $3, $5)",
-        sid, run_for, epoch, AT_ONCE, via,
+        sid, run_for, epoch, AT_ONCE, cause,
     )  # fmt: skip
     detail = _encode({"run_for": run_for}).decode()
     await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, team)])

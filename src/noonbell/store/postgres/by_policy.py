@@ -21,8 +21,8 @@ from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.waking import Wanted
 
-# Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest. The text is
-# looked at before it is read as JSON: damage in one row must not hold up the others.
+# Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
+# The text is looked at before it is read as JSON: damage in one row must not hold up the others.
 _ALLOWS: Final = """
     CASE WHEN s.definition LIKE '%"overlap":"allow"%' THEN s.definition::json ->> 'overlap' = 'allow' ELSE false END
 """
@@ -30,7 +30,8 @@ ITS_TURN: Final = f"""
     ({_ALLOWS} OR (
         SELECT count(*) FROM runs_live m
         WHERE m.sid = l.sid AND (
-            m.state = 'running' OR (l.kind = 'scheduled' AND (m.kind = 'manual' OR m.run_for < l.run_for))
+            m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
+            OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
     ) = 0)
 """
@@ -224,8 +225,9 @@ async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> No
         return
     await ending.end_keys(db, rows, outcome, at)
     await db.execute(
-        "UPDATE schedules SET next_run_at = cursor_at WHERE sid = ANY($1::int8[])", [row[0] for row in rows]
-    )
+        "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = $2 WHERE sid = ANY($1::int8[])",
+        [row[0] for row in rows], at,
+    )  # fmt: skip
 
 
 def _keys(rows: Sequence[Any]) -> tuple[list[int], list[str], list[int]]:

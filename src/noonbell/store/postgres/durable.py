@@ -20,6 +20,7 @@ from noonbell.core.records import (
     QuietHoursPolicy,
     Sending,
     StoredSchedule,
+    asked_cause,
 )
 from noonbell.ports import (
     BOUNDS,
@@ -129,9 +130,12 @@ class DurableOnPostgres:
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
             return await by_policy.claim(db, take_turn, wanted, owner=owner, now=now)
 
-    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
+        cause = asked_cause(via, retry=retry)
         async with self._connections.writing() as db:
-            return await asking.ask(db, schedule_id, at, actor, via)
+            return await asking.ask(db, schedule_id, at, actor, cause, queue=queue)
 
     # --- engines --------------------------------------------------------------------------------------------------
 

@@ -24,16 +24,17 @@ MOST_BYTES = 64_000_000
 _ALL = """
     unnest(
         $1::int8[], $2::int8[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::int8[], $9::int8[],
-        $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::int8[], $17::int8[]
+        $10::int8[], $11::int8[], $12::int8[], $13::text[], $14::int8[], $15::text[], $16::int8[], $17::int8[],
+        $19::int8[]
     ) AS b (
         i, sid, kind, run_for, fence, owner, outcome, ended_at, wake_at, following, epoch, attempt, cause, attempt_at,
-        error, detail_from, detail_for
+        error, detail_from, detail_for, waited_us
     )
 """
 _PLAIN = """
     (
         SELECT u.*, 'scheduled' AS kind, $8::text AS owner, 'succeeded' AS outcome, NULL::int8 AS wake_at,
-            1::int8 AS attempt
+            1::int8 AS attempt, 0::int8 AS waited_us
         FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[])
             AS u (i, sid, run_for, ended_at, following, epoch, attempt_at)
     ) AS b
@@ -76,9 +77,13 @@ _REST = """, told AS (
     )
 """
 _ENDED = f""", ended AS (
-        INSERT INTO runs ({RUN})
+        INSERT INTO runs ({RUN}, waited_us)
         SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
-            last_ended_for, manual
+            last_ended_for, manual,
+            CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
+                SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for
+                    AND a.kind = fresh.kind AND a.attempt = 1
+            ) - coalesce(started_at, attempt_at), 0), 0) END
         FROM fresh WHERE wake_at IS NULL
     ), gone AS (
         DELETE FROM runs_live l USING fresh f
@@ -206,7 +211,7 @@ async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> l
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
         [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
-        *_details(ends),
+        *_details(ends), [s.waited_us for s in starts],
     )  # fmt: skip
 
 
@@ -227,4 +232,6 @@ def _is_plain(end: Settlement) -> bool:
 
 def _is_ordinary(end: Settlement, owner: str) -> bool:
     """Most ends are: all that is to be told of them are a few numbers."""
-    return _is_plain(end) and end.start.kind == "scheduled" and end.start.fence == 1 and end.owner == owner
+    start = end.start
+    ordinary = start.kind == "scheduled" and start.fence == 1 and not start.waited_us
+    return ordinary and _is_plain(end) and end.owner == owner

@@ -316,7 +316,8 @@ class PostgresStore(
 
     async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
         sql = (
-            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual "
+            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual, "
+            "waited_us "
             "FROM runs WHERE run_for BETWEEN $1 AND $2 AND sid = $3 AND ($4::text IS NULL OR kind = $4) "
             "ORDER BY run_for, kind"
         )

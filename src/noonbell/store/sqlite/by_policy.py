@@ -18,12 +18,13 @@ _encode = msgspec.json.Encoder().encode
 
 QUARANTINE_US: Final = 60_000_000
 
-# Without overlap `allow` live runs go one after the other: what a person asked for, then the oldest.
+# Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
 ITS_TURN: Final = """
     (s.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
-            m.state = 'running' OR (l.kind = 'scheduled' AND (m.kind = 'manual' OR m.run_for < l.run_for))
+            m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
+            OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
     ))
 """
@@ -176,5 +177,7 @@ def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at
         keys = _encode(rows).decode()
         ending.end_keys(db, keys, outcome, at)
         db.execute(
-            "UPDATE schedules SET next_run_at = cursor_at WHERE sid IN (SELECT value ->> 0 FROM json_each(?))", (keys,)
+            "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = ?2 "
+            "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
+            (keys, at),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from noonbell.core.records import Asked, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import Asked, AuditEvent, DurableSchedule, QuietHoursPolicy, StoredSchedule, asked_cause
 from noonbell.ports import (
     NO_QUIET_CHANGES,
     AuditFilter,
@@ -65,8 +65,11 @@ class DurableOnSqlite:
         wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
         return await self._connection.run(lambda db: by_policy.claim(db, take_turn, wanted, owner=owner, now=now))
 
-    async def ask(self, schedule_id: str, at: int, actor: str, via: Asked = "manual") -> int | None:
-        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, via))
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
+        cause = asked_cause(via, retry=retry)
+        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, cause, queue=queue))
 
     async def put_quiet_hours(
         self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None

@@ -292,12 +292,16 @@ MIGRATIONS: Final = (
     INSERT INTO lanes SELECT substr(managed_by, 6), max(at), 60000000, '[]' FROM lifecycle
         WHERE managed_by LIKE 'lane:%' GROUP BY managed_by;
     """,
+    """
+    -- how long the first attempt waited for an HTTP slot or a thread, from its claim (started_at) to its start
+    ALTER TABLE runs ADD COLUMN waited_us NOT NULL DEFAULT 0;
+    """,
 )
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.
 SETTLE_TABLE: Final = """
     CREATE TEMP TABLE IF NOT EXISTS settling (
         i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at,
-        attempt_at
+        attempt_at, waited_us
     )
 """

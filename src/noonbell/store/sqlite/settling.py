@@ -36,10 +36,10 @@ _PLAIN = """
 """
 _FULL = """
     INSERT INTO temp.settling (
-        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at
+        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at, waited_us
     )
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12
     FROM json_each(?1)
 """
 _TOLD = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
@@ -52,6 +52,13 @@ _TOLD_AGAIN = (
     "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, error = excluded.error, "
     "detail = excluded.detail"
 )
+# The wait of the first attempt; of a run that had several, as its record says.
+_WAITED = """
+    iif(b.attempt = 1, coalesce(b.waited_us, 0), coalesce(max((
+        SELECT a.started_at FROM attempts a
+        WHERE a.sid = b.sid AND a.run_for = b.run_for AND a.kind = b.kind AND a.attempt = 1
+    ) - coalesce(l.started_at, b.attempt_at), 0), 0))
+"""
 _FRESH = """
     FROM temp.settling b JOIN runs_live l
     ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence AND l.owner = b.owner
@@ -128,9 +135,10 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
         recorded = [s for s in settlements if id(s) not in left_out]
     _tell(db, recorded)
     db.execute(
-        f"INSERT INTO runs ({ending.RUN}) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, "
+        f"INSERT INTO runs ({ending.RUN}, waited_us) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, "
         "coalesce(l.started_at, b.attempt_at), b.ended_at, b.owner, l.epoch, s.last_ended_for, "
-        f"coalesce(s.last_ended_manual, 0) {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid WHERE b.wake_at IS NULL"
+        f"coalesce(s.last_ended_manual, 0), {_WAITED} {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid "
+        "WHERE b.wake_at IS NULL"
     )
     db.execute(
         "DELETE FROM runs_live WHERE (sid, kind, run_for) IN "
@@ -189,14 +197,14 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
     full = []
     for s in settlements:
         start = s.start
-        if _is_plain(s) and start.kind == "scheduled" and s.owner == owner:
+        if _is_plain(s) and start.kind == "scheduled" and s.owner == owner and not start.waited_us:
             group = (start.run_for, start.fence, start.following, start.epoch)
             alike.setdefault(group, {})[start.sid] = s.ended_at
         else:
             full.append(
                 (
                     start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
-                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at,
+                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at, start.waited_us,
                 )
             )  # fmt: skip
     db.execute("DELETE FROM temp.settling")

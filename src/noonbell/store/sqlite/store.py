@@ -119,7 +119,8 @@ class SqliteStore(
 
     async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
         sql = (
-            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual "
+            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual, "
+            "waited_us "
             "FROM runs WHERE run_for BETWEEN ? AND ? AND sid = ? AND (?4 IS NULL OR kind = ?4) ORDER BY run_for, kind"
         )
         return [Run(*row) for row in await self._read(sql, (from_at, to_at, sid, kind))]

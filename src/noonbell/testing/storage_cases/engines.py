@@ -289,6 +289,8 @@ class EngineCases(StorageCases):
             assert told == [(MOST_CRASHES - 1, "abandoned")]
             (run,) = await two.runs(1, T0, T0 + MINUTE)
             assert run.outcome == "abandoned"
+            (stored,) = await two.find_schedules(["a"])
+            assert stored.last_failure_at == T0 + MINUTE
             assert [e.event for _, e in await two.audit(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
             assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
             hold.release()
@@ -303,6 +305,8 @@ class EngineCases(StorageCases):
             assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [A], 0)
             (run,) = await two.runs(1, T0, T0 + MINUTE)
             assert (run.outcome, await two.live(1)) == ("unknown", [])
+            (stored,) = await two.find_schedules(["a"])
+            assert stored.last_failure_at == T0 + MINUTE, "the next success is a recovery"
             hold.release()
 
     async def test_streams_of_the_dead_are_freed_and_those_of_the_living_are_not(self) -> None:

@@ -214,6 +214,24 @@ class WakingCases(StorageCases):
             woken = await _end(store, [asked, starts[1]], T0 + MINUTE + 3)
             assert woken == {1: T0 + MINUTE + 9 * SECOND}, "the retry that had to wait for it"
 
+    async def test_what_was_asked_for_goes_one_after_the_other_with_its_retries(self) -> None:
+        async with self.waking(_schedule("a", None, enabled=False)) as store:
+            now = T0 + MINUTE
+            assert await store.ask("a", now, "suite") == now
+            assert await store.ask("a", now, "suite") is None
+            assert await store.ask("a", now, "suite", "api", queue=True, retry=False) == now + 1
+            (first,) = (await _claim(store, now)).claimed.starts
+            assert (first.run_for, first.cause) == (now, "manual")
+            assert (await store.wake_times([1])) == {}, "it executes"
+            await _fail(store, [first], now, wake_at=now + 9 * SECOND)
+            assert (await store.wake_times([1])) == {1: now + 9 * SECOND}, "the other one waits behind it"
+            assert _started(await _claim(store, now + 8 * SECOND)) == []
+            (again,) = (await _claim(store, now + 9 * SECOND)).claimed.starts
+            assert (again.run_for, again.attempt, again.cause) == (now, 2, "retry")
+            assert await _end(store, [again], now + 10 * SECOND) == {1: 0}
+            (second,) = (await _claim(store, now + 10 * SECOND)).claimed.starts
+            assert (second.run_for, second.attempt, second.cause) == (now + 1, 1, "api_once")
+
     async def test_an_attempt_that_is_repeated_wakes_by_then_or_by_the_next_occurrence(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             a, b = (await _claim(store, T0 + MINUTE)).claimed.starts

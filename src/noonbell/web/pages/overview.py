@@ -30,6 +30,7 @@ _SHOWN_LIVE: Final = 12
 _LATEST: Final = 60
 _MOST_FAILURES: Final = 50
 _SHOWN_FAILURES: Final = 8
+_MOST_LETTERS: Final = 100
 _MOST_MONITORS: Final = 1_000
 _LIVE: Final = LEDGER_TABLES["live"].columns
 
@@ -60,6 +61,7 @@ async def overview(visitor: Visiting) -> Response:
     alive, more_alive = await _alive(visitor)
     monitors, more_monitors = await _monitors(visitor)
     hour = await _hour(visitor)
+    letters = await visitor.schedules.dead_letters(limit=_MOST_LETTERS)
     return visitor.page(
         "overview.html",
         hour=hour,
@@ -74,6 +76,8 @@ async def overview(visitor: Visiting) -> Response:
         instances=await _instances(visitor),
         monitors=monitors,
         more_monitors=more_monitors,
+        undelivered=f"{len(letters.items)}{'+' if letters.next_cursor else ''}" if letters.items else "",
+        backlog=await visitor.service.backlog() if visitor.caller.manages_teams else None,
         down=[one for one in monitors if one.status == "down"],
         fresh=not latest and not alive and not (await visitor.schedules.list(limit=1)).items,
     )

@@ -25,6 +25,8 @@ from noonbell.web.week import ORDER, WEEKDAYS, in_words, week_of
 
 router = page_router()
 
+_MOST_WARNINGS: Final = 3
+
 PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max_length=500, pattern=PLAIN)]
 _PLACE: Final = re.compile(r"windows\[(\d+)\](?:\.(\w+))?")
 _PARTS: Final = ("from", "to", "timezone", "valid_from", "valid_to")
@@ -90,11 +92,12 @@ async def change(visitor: Changing, policy_id: PolicyInPath) -> Response:
     if visitor.form.ticked("add"):
         return _form(visitor, record, name, [*windows, dict(_NEW)])
     try:
-        await visitor.schedules.update_quiet_hours(policy_id, name=name, windows=_read(windows))
+        changed = await visitor.schedules.update_quiet_hours(policy_id, name=name, windows=_read(windows))
     except NoonbellError as error:
         return _form(visitor, record, name, windows, await _refused(visitor, error))
     visitor.service.events.nudge()
-    return visitor.go("/quiet-hours", f"“{name}” is changed; it counts from now on")
+    warned = "".join(f". Warning: {warning}" for warning in changed.warnings[:_MOST_WARNINGS])
+    return visitor.go("/quiet-hours", f"“{name}” is changed; it counts from now on{warned}")
 
 
 @router.post("/quiet-hours/{policy_id}/delete")

@@ -27,6 +27,7 @@ _ABOUT: Final = {
     "late": "a run begins too late, or a monitor hears nothing in time",
     "missed": "occurrences were missed",
     "slow": "a run takes too long",
+    "undelivered": "a message, or a notice to another channel, is a dead letter",
 }
 _FIELDS: Final = (
     "name", "on", "channels", "schedule_id", "monitor_id", "tag", "late_seconds", "slow_seconds", "window_minutes",

@@ -24,7 +24,7 @@ from noonbell.errors import (
     ScheduleInvalidError,
     ScheduleNotFoundError,
 )
-from noonbell.schedules.records import QuietHoursRecord
+from noonbell.schedules.records import QuietHoursRecord, Schedule
 from noonbell.web import credentials, exchange
 from noonbell.web.foresight import Foresight, foresee
 from noonbell.web.rendering import segment
@@ -70,7 +70,7 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
-    return visitor.go(f"/schedules/{segment(made.schedule_id)}", f"Made. {meant.description}.")
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", _with_warnings(f"Made. {meant.description}.", made))
 
 
 @router.get("/schedules/{schedule_id}/edit")
@@ -97,13 +97,16 @@ async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
         same = (form.text("when"), form.text("timezone")) == (form.text("when_was"), form.text("zone_was"))
         if not same:
             fields |= dict(understood(form, visitor.service.clock.now()).fields)
-        await visitor.schedules.unchanged_since(before).update(schedule_id, **_changed(fields, before))
+        saved = await visitor.schedules.unchanged_since(before).update(schedule_id, **_changed(fields, before))
     except NoonbellError as error:
         return await _refused(visitor, error, editing=schedule_id, name=before.name)
     visitor.service.events.nudge()
-    return visitor.go(
-        f"/schedules/{segment(schedule_id)}", "Saved. What was due before is decided by what held before."
-    )
+    told = _with_warnings("Saved. What was due before is decided by what held before.", saved)
+    return visitor.go(f"/schedules/{segment(schedule_id)}", told)
+
+
+def _with_warnings(told: str, made: Schedule) -> str:
+    return " ".join([told, *(f"Warning: {warning}." for warning in made.warnings)])
 
 
 async def _require_editable(visitor: Visitor, declared: Declared, schedule_id: str) -> None:
