@@ -46,7 +46,8 @@ class TaskTeller:
             self._tell(told.TaskRunCompleted, task, at, **facts, duration=timedelta(microseconds=at - start.started_at))
         else:
             retry = None if retry_at is None else moment(retry_at, self._zone())
-            self._tell(told.TaskRunFailed, task, at, **facts, error=describe_error(error), retry_at=retry)
+            failure: dict[str, Any] = {"error": describe_error(error), "retry_at": retry, "exception": error}
+            self._tell(told.TaskRunFailed, task, at, **facts, **failure)
 
     def _tell(
         self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, *, run_for: int, **more: Any

@@ -104,5 +104,5 @@ class DeclaredWork:
         job.subject.ended_at = at
         self._observer.ended(job.subject, job.start, at, error, retry_at)
 
-    def tell(self, job: Job[Task], settlement: Settlement) -> None:
+    def tell(self, job: Job[Task], settlement: Settlement, error: BaseException | None) -> None:
         pass

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
+from noonbell.core.detail import has_traceback
 from noonbell.core.policies import GRACE_US
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
@@ -235,13 +236,13 @@ class LaneWork:
         del at, error, retry_at
         self._suspects.ended(job.start)
 
-    def tell(self, job: Job[StoredSchedule], settlement: Settlement) -> None:
+    def tell(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
         if self._notices is not None:
             try:
                 settlement.messages.extend(self._notices.of_end(job.subject, settlement))
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
-        _log_end(job, settlement)
+        _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
 
 
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
@@ -345,8 +346,8 @@ def _run_of(job: Job[StoredSchedule]) -> str:
     return run_id(job.subject.schedule_id, job.start.kind, job.start.run_for)
 
 
-def _log_end(job: Job[StoredSchedule], settlement: Settlement) -> None:
-    """A failure is told where nobody looks into the history, too; its error is masked already."""
+def _log_end(job: Job[StoredSchedule], settlement: Settlement, traced: BaseException | None) -> None:
+    """Log an end; a failure with its traceback, where that adds something. The text of its error is masked already."""
     attempt = job.start.attempt
     if settlement.outcome == "succeeded":
         if logger.isEnabledFor(logging.DEBUG):
@@ -355,11 +356,13 @@ def _log_end(job: Job[StoredSchedule], settlement: Settlement) -> None:
         logger.warning(
             'Schedule "%s": attempt %d of run %s failed and is tried again at %s: %s',
             job.name, attempt, _run_of(job), moment(settlement.wake_at).isoformat(timespec="seconds"), settlement.error,
+            exc_info=traced,
         )  # fmt: skip
     else:
         logger.error(
-            'Schedule "%s": run %s failed for good (attempt %d): %s', job.name, _run_of(job), attempt, settlement.error
-        )
+            'Schedule "%s": run %s failed for good (attempt %d): %s', job.name, _run_of(job), attempt, settlement.error,
+            exc_info=traced,
+        )  # fmt: skip
 
 
 def _refusal(error: Exception) -> Callable[[], Any]:

@@ -71,6 +71,6 @@ class Work(Protocol):
 
     def ended(self, job: Job[Any], at: int, error: BaseException | None, retry_at: int | None) -> None: ...
 
-    def tell(self, job: Job[Any], settlement: Settlement) -> None:
+    def tell(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None:
         """Add to an end that is about to be recorded what others are to be told of it."""
         ...

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import (
     DEFAULT_TEAM,
     Asked,
@@ -322,6 +323,11 @@ class MemoryStore(
                 settlement.owner, settlement.error, settlement.detail,
             )  # fmt: skip
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, start.attempt), attempt)
+            if (upto := upto_omitted(start.attempt)) > FIRST_KEPT:
+                of_run = [key for key in self.data.attempts[sid] if key[:2] == (live.run_for, live.kind)]
+                for key in of_run:
+                    if FIRST_KEPT < key[2] <= upto:
+                        tx.delete(self.data.attempts[sid], key)
         if settlement.wake_at is None:
             started_at = start.started_at if live.started_at is None else live.started_at
             tx.end_live(replace(live, attempt=start.attempt, started_at=started_at), outcome, ended_at)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import asyncpg
 
+from noonbell.core.attempts import FIRST_KEPT, LAST_KEPT
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import outbox
@@ -60,7 +61,7 @@ _FRESH = """
         ) w
     )
 """
-_REST = """, told AS (
+_REST = f""", told AS (
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
@@ -70,6 +71,10 @@ _REST = """, told AS (
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
             error = excluded.error, detail = excluded.detail
+    ), omitted AS (
+        DELETE FROM attempts a USING fresh f
+        WHERE f.attempt > {FIRST_KEPT + LAST_KEPT} AND a.sid = f.sid AND a.run_for = f.run_for AND a.kind = f.kind
+            AND a.attempt > {FIRST_KEPT} AND a.attempt <= f.attempt - {LAST_KEPT}
     ), waiting AS (
         UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
         WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for

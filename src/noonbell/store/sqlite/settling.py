@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import apsw
 import msgspec
 
+from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.sqlite import ending, outbox, rows
@@ -52,6 +53,7 @@ _TOLD_AGAIN = (
     "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, error = excluded.error, "
     "detail = excluded.detail"
 )
+_OMIT = "DELETE FROM attempts WHERE (sid, run_for, kind) = (?, ?, ?) AND attempt > ? AND attempt <= ?"
 _FRESH = """
     FROM temp.settling b JOIN runs_live l
     ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence AND l.owner = b.owner
@@ -174,6 +176,9 @@ def _tell(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         db.execute(f"INSERT INTO {_TOLD} {_SHORT} {_TOLD_AGAIN}", (_encode(short),))
     if len(short) < len(told):  # bytes do not fit into JSON, and a detail may be a megabyte
         rows.insert(db, _TOLD, [row for row in told if row[-1] is not None], _TOLD_AGAIN)
+    for sid, run_for, kind, attempt, *_ in told:
+        if (upto := upto_omitted(attempt)) > FIRST_KEPT:
+            db.execute(_OMIT, (sid, run_for, kind, FIRST_KEPT, upto))
 
 
 def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from noonbell.core.attempts import omitted
 from noonbell.core.records import Attempt, Outcome, Run, Settlement
 from noonbell.ports import Settled
 from noonbell.testing.storage_cases.base import (
@@ -111,6 +112,22 @@ class SettlingCases(StorageCases):
             ]
             row = await row_of(store, 1)
             assert (row["last_success_at"], row["last_failure_at"]) == (T0 + 64 * SECOND, T0 + 61 * SECOND)
+
+    async def test_of_many_attempts_the_first_and_the_last_stay_on_record(self) -> None:
+        async with self.opened("a", "b") as store:
+            starts = (await claim(store, T0 + MINUTE)).starts
+            for attempt in range(1, 41):
+                at = T0 + MINUTE + attempt * SECOND
+                for start in starts if attempt < 26 else starts[:1]:
+                    await fail(store, start, at, retry_at=at + 1)
+                starts = (await claim(store, at + 1)).starts
+                kept = [one.attempt for one in await store.attempts(1, T0, T0 + HOUR)]
+                assert kept == [n for n in range(1, attempt + 1) if n <= 5 or n > attempt - 20]
+            recorded = await store.attempts(1, T0, T0 + HOUR)
+            assert ([one.attempt for one in recorded][4:6], omitted(recorded)) == ([5, 21], 15)
+            of_the_other = await store.attempts(2, T0, T0 + HOUR)
+            assert [one.attempt for one in of_the_other] == list(range(1, 26)), "each run for itself"
+            assert omitted(of_the_other) == 0
 
     async def test_an_old_fence_or_owner_writes_nothing(self) -> None:
         async with self.opened("a") as store:
