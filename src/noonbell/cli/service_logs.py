@@ -55,7 +55,7 @@ def _flattened(logger: object, method: str, event: Any) -> Any:
     del logger, method
     facts = event.pop("noonbell", None)
     if isinstance(facts, dict):
-        event["event_name"] = facts.get("event")
+        event["event_name"] = facts.get("event", "")
         for name, value in facts.items():
             event.setdefault(name, value)
     record = event.get("_record")
@@ -80,6 +80,6 @@ def _for_people(logger: object, method: str, event: Any) -> Any:
 def _for_programs(logger: object, method: str, event: Any) -> Any:
     """Name an event of the library by its name alone: its facts are fields of the same object."""
     del logger, method
-    if (name := event.pop("event_name", None)) is not None:
+    if name := event.pop("event_name", None):
         event["event"] = name
     return event

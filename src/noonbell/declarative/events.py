@@ -131,6 +131,10 @@ class TaskRetryPreempted(TaskEvent, frozen=True):
     """A new occurrence came due before the retry: this run ends as failed, and the next one begins."""
 
 
+class TaskRetryCleared(TaskEvent, frozen=True):
+    """A run by hand succeeded, so the retry is not needed: this run ends as failed. In `noonbell.periodic` alone."""
+
+
 EventListener = Callable[[SchedulerEvent], object]
 
 

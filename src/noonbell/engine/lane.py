@@ -23,12 +23,12 @@ from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
 from noonbell.core.detail import has_traceback
 from noonbell.core.policies import GRACE_US
-from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.strangers import Strangers
 from noonbell.engine.suspects import Lineup, Suspects, without
-from noonbell.engine.work import BATCH, Batch, Job, Room
+from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.errors import StoreError
 from noonbell.ports import Claimed, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
@@ -115,6 +115,7 @@ class LaneWork:
         parts = (threads, strangers, lineup, _Missed(min(up_since, now - GRACE_US) if self._in_doubt() else None))
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
+        spans: dict[tuple[int, int], tuple[str, Span]] = {}
         outdated = self._outdated()
         message_of = None if self._message_of is None else partial(_at, self._message_of, now)
 
@@ -126,6 +127,7 @@ class LaneWork:
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, up, lineup)
             told += len(turn.audits)
+            spans.update(((stored.sid, span.from_at), (stored.columns.name, span)) for span in turn.spans)
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
@@ -139,6 +141,8 @@ class LaneWork:
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
+        for name, span in spans.values():
+            log_span(name, span)
         if sent:
             self._count(sent.values(), now, up_since)
         if (sent or noticed) and self._on_messages is not None:

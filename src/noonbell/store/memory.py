@@ -115,7 +115,8 @@ class MemoryStore(
                 continue
             epoch = self.data.epochs[row["sid"]].get(row["epoch"])
             lives: Sequence[LiveRun | None] = in_order(self.data.live.get(row["sid"])) or (None,)
-            rows.extend({**row, **_live_columns(live), "zone_hash": epoch and epoch.zone_hash} for live in lives)
+            of_epoch = {"zone_hash": epoch and epoch.zone_hash, "policies": epoch and epoch.policies}
+            rows.extend({**row, **_live_columns(live), **of_epoch} for live in lives)
         events = await self.lifecycle(managed_by)
         return Declared(rows, events[-1] if events else None)
 
@@ -317,6 +318,10 @@ class MemoryStore(
 
     def _settle(self, tx: Transaction, settlement: Settlement, live: LiveRun) -> None:
         start, outcome, ended_at, sid = settlement.start, settlement.outcome, settlement.ended_at, live.sid
+        if (cleared := settlement.cleared) is not None:
+            waiting = self.data.live[cleared.sid].get((cleared.kind, cleared.run_for))
+            if waiting is not None and (waiting.state, waiting.fence) == ("waiting", cleared.fence):
+                tx.end_live(waiting, "failed", ended_at)
         if outcome != "succeeded" or start.attempt > 1 or settlement.detail is not None:
             attempt = Attempt(
                 sid, live.run_for, live.kind, start.attempt, outcome, start.cause, start.started_at, ended_at,

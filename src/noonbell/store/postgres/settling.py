@@ -14,9 +14,8 @@ import asyncpg
 from noonbell.core.attempts import FIRST_KEPT, LAST_KEPT
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.postgres import outbox
+from noonbell.store.postgres import ending, outbox
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.ending import RUN
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
@@ -81,7 +80,7 @@ _REST = f""", told AS (
     )
 """
 _ENDED = f""", ended AS (
-        INSERT INTO runs ({RUN})
+        INSERT INTO runs ({ending.RUN})
         SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
             last_ended_for, manual
         FROM fresh WHERE wake_at IS NULL
@@ -104,6 +103,13 @@ _ENDED = f""", ended AS (
         THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at, wake_at)
     END
     FROM fresh
+"""
+_CLEARS = """
+    SELECT EXISTS (
+        SELECT 1 FROM runs_live WHERE sid = $1 AND kind = $2 AND run_for = $3 AND fence = $4 AND owner = $5
+    ) AND EXISTS (
+        SELECT 1 FROM runs_live WHERE sid = $6 AND kind = $7 AND run_for = $8 AND fence = $9 AND state = 'waiting'
+    )
 """
 _SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
 _SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
@@ -187,6 +193,7 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
 
 async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:
     """The places of those that were recorded, each with when its schedule wakes if that has changed."""
+    await _clear_retries(db, [settlement for _, settlement in part])
     owner = part[0][1].owner
     plain = [pair for pair in part if _is_ordinary(pair[1], owner)]
     if not plain:
@@ -199,6 +206,16 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[as
     if len(plain) < len(part):
         rows += await _settle_whole(db, [pair for pair in part if not _is_ordinary(pair[1], owner)])
     return rows
+
+
+async def _clear_retries(db: Connection, settlements: Sequence[Settlement]) -> None:
+    """End the runs whose retries these ends make needless, before them: the history goes on from there."""
+    for s in settlements:
+        if (cleared := s.cleared) is not None:
+            mine = (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner)
+            waiting = (cleared.sid, cleared.kind, cleared.run_for, cleared.fence)
+            if await db.fetchval(_CLEARS, *mine, *waiting):
+                await ending.end_live(db, [cleared], "failed", s.ended_at)
 
 
 async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:

@@ -54,6 +54,12 @@ _TOLD_AGAIN = (
     "detail = excluded.detail"
 )
 _OMIT = "DELETE FROM attempts WHERE (sid, run_for, kind) = (?, ?, ?) AND attempt > ? AND attempt <= ?"
+_CLEARS = """
+    SELECT EXISTS (SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?))
+        AND EXISTS (
+            SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence) = (?, ?, ?, ?) AND state = 'waiting'
+        )
+"""
 _FRESH = """
     FROM temp.settling b JOIN runs_live l
     ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence AND l.owner = b.owner
@@ -122,6 +128,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 
 
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]) -> list[Settlement]:
+    _clear_retries(db, settlements)
     _fill(db, settlements)
     stale, brings_back = _drop_stale(db, settlements, woken)
     recorded = settlements
@@ -155,6 +162,16 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
     )
     _send(db, recorded)
     return stale
+
+
+def _clear_retries(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
+    """End the runs whose retries these ends make needless, before them: the history goes on from there."""
+    for s in settlements:
+        if (cleared := s.cleared) is not None:
+            mine = (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner)
+            waiting = (cleared.sid, cleared.kind, cleared.run_for, cleared.fence)
+            if db.execute(_CLEARS, (*mine, *waiting)).get:
+                ending.end_live(db, [cleared], "failed", s.ended_at)
 
 
 def _is_plain(s: Settlement) -> bool:
