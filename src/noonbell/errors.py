@@ -121,6 +121,13 @@ def describe_error(error: BaseException, mask: Callable[[str], str] | None = Non
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
+def raised_type(error: BaseException) -> str:
+    """Return the name of the exception that a task raised, given what `periodic.run_now` raised for it."""
+    cause = error.__cause__
+    wrapped = isinstance(error, NoonbellError) and cause is not None and not isinstance(cause, Exception)
+    return type(cause if wrapped else error).__name__
+
+
 def _rebuild(kind: type[NoonbellError], args: tuple[Any, ...], state: dict[str, Any]) -> NoonbellError:
     error = kind.__new__(kind, *args)
     error.args = args

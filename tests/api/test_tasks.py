@@ -13,7 +13,9 @@ from fastapi import Depends, FastAPI, HTTPException
 
 from noonbell import periodic
 from noonbell.api.routes.tasks import periodic_router
+from noonbell.engine import contain_interrupts
 from tests.api.conftest import serving, settings_for
+from tests.engine.test_any_exception import RAISED, raising
 
 
 class App:
@@ -80,6 +82,20 @@ async def test_a_run_under_way_is_told_as_such(app: App) -> None:
     assert failed.status_code == 500
     assert "RuntimeError" in failed.json()["detail"]
     assert "no disk left" not in failed.text, "what a task says is not for everybody who may run it"
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "plain", "wrapped"])
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+async def test_whatever_a_task_raises_is_a_500(error: BaseException, kind: str) -> None:
+    contain_interrupts()
+    async with periodic.make() as cron:
+        task = raising(error, kind)
+        await periodic.schedule_all(cron.capabilities, hourly=task, daily=task)
+        async with App(cron).client() as client:
+            for period in ("hour", "day", "hour"):  # and a run that has failed is not under way any more
+                answer = await client.get(f"/api/periodic?period={period}")
+                assert answer.status_code == 500
+                assert f"failed with {type(error).__name__};" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("query", ["", "?period=", "?period=week", "?period=Hour", "?period=hour&period=day", "?x=1"])

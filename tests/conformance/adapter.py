@@ -24,7 +24,13 @@ import vloop
 from noonbell.core.records import LiveRun
 from noonbell.cron import parse, parse_field
 from noonbell.declarative import Scheduler
-from noonbell.declarative.events import SchedulerEvent
+from noonbell.declarative.events import (
+    SchedulerEvent,
+    TaskRetryPreempted,
+    TaskRetryStarted,
+    TaskRunFailed,
+    TaskRunStarted,
+)
 from noonbell.declarative.state import read_task
 from noonbell.engine import SystemClock
 from noonbell.ports import LEDGER_TABLES, Store
@@ -72,6 +78,8 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         self._options = options
         self._clock = LoopClock(self)
         self._causes: dict[str, str] = {}
+        self._retries: dict[str, datetime | None] = {}  # when each task is tried again
+        self._serves_retry: str | None = None  # the task whose next start stands for a retry that was due
         self._faults = Faults(latency=timedelta(seconds=options.get("storage_latency_s", 0)))
         self._place = tempfile.TemporaryDirectory(prefix="noonbell-conformance-", ignore_cleanup_errors=True)
         self._folder = Path(self._place.name)
@@ -103,9 +111,15 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         return SqliteStore(self._folder / "world.db", threaded=False)
 
     def _on_event(self, event: SchedulerEvent) -> None:
-        if event.name in ("TaskRunStarted", "TaskRetryStarted"):
-            fields = event.fields()
-            self._causes[str(fields["task"])] = str(fields["cause"])
+        if isinstance(event, TaskRunFailed):
+            self._retries[event.task] = event.retry_at
+        elif isinstance(event, TaskRetryPreempted):
+            # where the retry was due as well, the facts call this start a retry: it serves both
+            retry_at = self._retries.get(event.task)
+            self._serves_retry = event.task if retry_at is not None and retry_at <= event.at else None
+        elif isinstance(event, (TaskRunStarted, TaskRetryStarted)):
+            self._causes[event.task] = "retry" if self._serves_retry == event.task else event.cause
+            self._serves_retry = None
 
     def mode(self, task: str) -> str | None:
         return self._causes.get(task)

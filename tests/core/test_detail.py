@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.core.detail import pack, unpack
+from noonbell.core.detail import LONGEST_TRACEBACK, has_traceback, pack, traceback_text, unpack, with_traceback
+from noonbell.errors import CommandFailedError, NoonbellError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -46,3 +47,51 @@ def test_what_would_not_shrink_is_kept_as_it_is() -> None:
 def test_damage_is_told(damaged: bytes) -> None:
     with pytest.raises(ValueError, match="packed detail"):
         unpack(damaged)
+
+
+# --- tracebacks -------------------------------------------------------------------------------------------------------
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:  # noqa: BLE001 - any error, with its traceback
+        return caught
+
+
+def test_a_long_traceback_keeps_its_head_and_its_tail() -> None:
+    text = traceback_text(raised(ValueError("begin" + 100_000 * "x" + "end")))
+    assert len(text) <= LONGEST_TRACEBACK
+    assert text.startswith("Traceback (most recent call last):")
+    assert "ValueError: beginxxx" in text
+    assert "characters left out" in text
+    assert text.endswith("xxxend")
+
+
+def test_a_traceback_is_masked_before_it_is_cut() -> None:
+    """Half a secret at the edge of the cut would not be found."""
+    text = traceback_text(raised(ValueError(5_000 * "secret")), lambda text: text.replace("secret", "*"))
+    assert "secret" not in text
+    assert "se\n" not in text
+    assert "ValueError: ****" in text
+
+
+def test_an_error_that_cannot_be_rendered_has_a_traceback_all_the_same() -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert "BrokenError" in traceback_text(raised(BrokenError()))
+    assert "\\udc80" in traceback_text(raised(ValueError("\udc80"))), "half a surrogate pair cannot be stored"
+
+
+def test_a_traceback_joins_what_an_action_has_packed() -> None:
+    assert unpack(with_traceback(None, "t")) == {"traceback": "t"}
+    assert unpack(with_traceback(pack({"exit_code": 1}), "t")) == {"exit_code": 1, "traceback": "t"}
+
+
+def test_failures_of_actions_have_no_traceback() -> None:
+    assert has_traceback(ValueError("anybody's"))
+    assert not has_traceback(raised(CommandFailedError("ls", "ended with 1", b"")))
+    assert not has_traceback(NoonbellError("raised by this package alone"))
+    assert has_traceback(raised(NoonbellError("raised by a program that uses this package")))

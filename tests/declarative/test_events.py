@@ -103,6 +103,7 @@ def test_these_are_all_the_events() -> None:
         "TaskRunFailed",
         "TaskRetryStarted",
         "TaskRetryPreempted",
+        "TaskRetryCleared",
     }
 
 

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from noonbell.declarative import Scheduler, host_zone
+from noonbell.declarative.events import TaskEvent
 from noonbell.errors import (
     InitializationError,
     ScheduleDriftError,
@@ -335,18 +336,19 @@ async def test_preempted_retry_in_events(stage: Stage) -> None:
     assert runs == ["TaskRunStarted", "TaskRunFailed", "TaskRetryPreempted", "TaskRunStarted", "TaskRunFailed"]
 
 
-async def test_a_zero_retry_delay_waits_a_second(stage: Stage) -> None:
-    starts: list[datetime] = []
+async def test_a_retry_and_an_occurrence_due_together_are_one_attempt_with_one_cause(stage: Stage) -> None:
+    outcomes = [ValueError("boom"), None]
 
     async def work() -> None:
-        starts.append(stage.clock.at)
-        raise ValueError("boom")
+        if (error := outcomes.pop(0)) is not None:
+            raise error
 
     scheduler = stage.scheduler()
-    await scheduler.initialize([task(cron="6 10 * * *", callback=work, delay=timedelta(0))])
-    await stage.clock.advance(timedelta(seconds=43))
+    await scheduler.initialize([task(cron="6,7 10 * * *", callback=work, delay=MINUTE)])
+    await stage.clock.advance(3 * MINUTE)
     await scheduler.stop()
-    assert [at - starts[0] for at in starts[:3]] == [timedelta(seconds=n) for n in range(3)]
+    told = [(event.name, event.cause) for event in stage.events if isinstance(event, TaskEvent)]
+    assert told[2:] == [("TaskRetryPreempted", "cron"), ("TaskRunStarted", "cron"), ("TaskRunCompleted", "cron")]
 
 
 async def test_a_leap_of_the_clock_is_confirmed_before_it_is_believed(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noonbell.actions.results import Finished, Prepared
-from noonbell.core.detail import pack
+from noonbell.core.detail import pack, unpack
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.engine.engine import Engine
 from noonbell.engine.lane import LaneWork
@@ -86,15 +86,15 @@ async def test_anything_else_that_is_returned_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("detail", "kept"),
     [
-        (pack({"exit": 3}), pack({"exit": 3})),
-        (b"not packed", None),
-        (b"Z damaged", None),
-        ('{"exit": 3}', None),
-        ({"exit": 3}, None),
-        (None, None),
+        (pack({"exit": 3}), {"exit": 3}),
+        (b"not packed", {}),
+        (b"Z damaged", {}),
+        ('{"exit": 3}', {}),
+        ({"exit": 3}, {}),
+        (None, {}),
     ],
 )
-async def test_an_error_may_carry_a_detail(detail: object, kept: bytes | None) -> None:
+async def test_an_error_may_carry_a_detail(detail: object, kept: dict[str, Any]) -> None:
     lane = Lane()
 
     async def work() -> None:
@@ -102,7 +102,10 @@ async def test_an_error_may_carry_a_detail(detail: object, kept: bytes | None) -
 
     await lane.run(work)
     (attempt,) = await lane.store.attempts(1, 0, lane.clock.now())
-    assert (attempt.outcome, attempt.detail) == ("failed", kept)
+    assert attempt.detail is not None
+    found = unpack(attempt.detail)
+    assert "in work" in found.pop("traceback")
+    assert (attempt.outcome, found) == ("failed", kept)
     assert attempt.error is not None
     assert "no" in attempt.error
 

@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from noonbell import Scheduler
+from noonbell.actions.callback import moment
+from noonbell.declarative.events import TaskRetryCleared
 from noonbell.errors import TaskNotFoundError
-from noonbell.ledger import verify_store
+from noonbell.ledger import verify_store, why
 from noonbell.periodic import PeriodicScheduler, TaskSnapshot
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
@@ -43,22 +46,82 @@ async def test_a_retry_that_comes_before_the_next_occurrence_wakes_the_task(benc
     assert bench.times("a") == ["10:00:00", "10:01:30"]
 
 
-async def test_an_occurrence_that_comes_before_the_retry_preempts_it(bench: Bench) -> None:
+async def test_occurrences_during_a_chain_of_retries_are_coalesced_into_it(bench: Bench) -> None:
     cron = bench.make()
-    await cron.schedule("a", "0 * * * *", bench.task("a", ValueError("1")), 90 * MINUTE)
-    await bench.clock.advance(3 * HOUR)
-    assert bench.times("a") == ["10:00:00", "11:00:00", "12:00:00"]
-    assert bench.told_of("a")[1:5] == ["TaskRunFailed", "TaskRetryPreempted", "TaskRunStarted", "TaskRunCompleted"]
+    await cron.schedule("a", "0 * * * *", bench.task("a", ValueError("1"), ValueError("2")), 90 * MINUTE)
+    await bench.clock.advance(timedelta(hours=1, minutes=30))  # 11:20:30
+    (row,) = await bench.store.schedules()
+    (span,) = await bench.store.spans(row["sid"], 0, 1 << 60)
+    assert (span.n, span.verdict, span.reason) == (1, "coalesced", "folded into the retry run")
+    assert row["next_run_at"] == row["cursor_at"] + 3_600_000_000, "it is decided at once, not when the retry comes"
+    assert (await verify_store(bench.store)).problems == []
+    await bench.clock.advance(4 * HOUR)
+    assert bench.times("a") == ["10:00:00", "11:30:00", "13:00:00", "14:00:00", "15:00:00"]
+    assert bench.told_of("a")[1:6] == [
+        "TaskRunFailed", "TaskRetryStarted", "TaskRunFailed", "TaskRetryStarted", "TaskRunCompleted",
+    ]  # fmt: skip
+    spans = await bench.store.spans(row["sid"], 0, 1 << 60)
+    assert [(moment(span.from_at), moment(span.to_at), span.n) for span in spans] == [
+        (at(11, 0), at(11, 0), 1), (at(12, 0), at(12, 0), 1), (at(13, 0), at(13, 0), 1),
+    ]  # fmt: skip
+    assert (await verify_store(bench.store)).problems == []
+    (found,) = await bench.store.schedules()
+    answer = await why(bench.store, "a", at(12, 0), now=bench.clock.now())
+    assert "folded into the run for 10:00" in answer.text
+    assert "that run had failed and was to be tried again" in answer.text
+    assert found["last_success_at"] is not None
 
 
-async def test_a_retry_and_an_occurrence_due_at_one_look_are_one_run_for_the_occurrence(bench: Bench) -> None:
+async def test_a_retry_and_an_occurrence_due_at_one_look_are_one_attempt(bench: Bench) -> None:
     cron = bench.make()
     await cron.schedule("a", "0 * * * *", bench.task("a", ValueError("1")), HOUR)
     await bench.clock.advance(2 * HOUR)
     assert bench.times("a") == ["10:00:00", "11:00:00"]
-    assert bench.told_of("a")[1:] == ["TaskRunFailed", "TaskRetryPreempted", "TaskRunStarted", "TaskRunCompleted"]
+    assert bench.told_of("a")[1:] == ["TaskRunFailed", "TaskRetryStarted", "TaskRunCompleted"]
     (row,) = await bench.store.schedules()
-    assert [run.outcome for run in await bench.store.runs(row["sid"], 0, 1 << 60)] == ["failed", "succeeded"]
+    (run,) = await bench.store.runs(row["sid"], 0, 1 << 60)
+    assert (run.outcome, run.attempts) == ("succeeded", 2)
+    assert (await verify_store(bench.store)).problems == []
+
+
+async def test_a_success_by_hand_clears_a_pending_retry(bench: Bench) -> None:
+    cron = bench.make()
+    await cron.schedule("a", "0 * * * *", bench.task("a", ValueError("1"), ValueError("2")), 30 * MINUTE)
+    await bench.clock.advance(15 * MINUTE)  # failed at 10:00, its retry is due at 10:30
+    with pytest.raises(ValueError, match="2"):
+        await cron.run_now("a")
+    assert (await only(cron)).pending_retry_until == at(10, 30), "a failure by hand changes nothing"
+    assert await cron.run_now("a") is True
+    task = await only(cron)
+    assert (task.pending_retry_until, task.mode_hint, task.last_success_at) == (None, "idle", at(10, 5, 30))
+    await bench.clock.advance(2 * HOUR)
+    assert bench.times("a") == ["10:00:00", "10:05:30", "10:05:30", "11:00:00", "12:00:00"]
+    cleared = next(event for event in bench.events if isinstance(event, TaskRetryCleared))
+    assert (cleared.scheduled_for, cleared.attempt, cleared.cause) == (at(10, 0), 1, "manual")
+    assert bench.told().count("TaskRetryCleared") == 1
+    (row,) = await bench.store.schedules()
+    ended = await bench.store.runs(row["sid"], 0, 1 << 60)
+    assert [(run.kind, run.outcome) for run in ended[:3]] == [
+        ("scheduled", "failed"), ("manual", "failed"), ("manual", "succeeded"),
+    ]  # fmt: skip
+    assert (await verify_store(bench.store)).problems == []
+    answer = await why(bench.store, "a", at(10, 0), now=bench.clock.now())
+    assert "It was not tried again because a run by hand had succeeded by then." in answer.text
+
+
+async def test_tasks_of_an_earlier_version_go_on_in_a_new_epoch(bench: Bench) -> None:
+    """Whose retries gave way to new occurrences: the ledger has to say since when they do not."""
+    old = Scheduler(bench.store, clock=bench.clock, time_zone="UTC", name="default")
+    old._managed_by = "periodic:default"  # the bundle of that version, under the name of this face
+    await old.initialize([("a", "0 * * * *", bench.task("a", ValueError("1")), 90 * MINUTE)])
+    await bench.clock.advance(20 * MINUTE)
+    await old.stop()
+    await bench.make().schedule("a", "0 * * * *", bench.task("a"), 90 * MINUTE)
+    await bench.clock.advance(2 * HOUR)
+    assert bench.times("a") == ["10:00:00", "11:30:00", "12:00:00"]
+    first, second = await bench.store.epochs(1)
+    assert ('"preempt"' in first.policies, '"finish"' in second.policies) == (True, True)
+    assert (await verify_store(bench.store)).problems == []
 
 
 async def test_runs_of_a_task_come_one_after_the_other(bench: Bench) -> None:

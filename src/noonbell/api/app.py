@@ -103,7 +103,7 @@ def create_app(service: Service) -> FastAPI:
     openapi.install(app)
     app.add_middleware(
         Surrounding, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
-        admit=_asking_for_a_key(service), https=service.settings.is_https,
+        admit=_asking_for_a_key(service), https=service.settings.is_https, stopping=service.stopping,
     )  # fmt: skip
     return app
 

@@ -62,6 +62,7 @@ class Surrounding:
     """See the module.
 
     `observe` is told method, route, status and seconds of each request; `admit` raises what keeps one out, by its head.
+    A request that the server cancels because the service stops (`stopping`) is answered with 503.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Surrounding:
         admit: Callable[[Request], Awaitable[None]] | None = None,
         body_seconds: float = BODY_SECONDS,
         https: bool = False,
+        stopping: asyncio.Event | None = None,
     ) -> None:
         self._app = app
         self._prefix = prefix
@@ -81,6 +83,7 @@ class Surrounding:
         self._observe = observe
         self._admit = admit
         self._body_seconds = body_seconds
+        self._stopping = stopping
         self._always = SECURITY_HEADERS | HTTPS_HEADERS if https else SECURITY_HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,6 +108,12 @@ class Surrounding:
         try:
             if await self._admitted(scope, receive, answering):
                 await self._pass_on(scope, receive, answering, headers)
+        except asyncio.CancelledError:
+            if self._stopping is None or not self._stopping.is_set() or answering.begun:
+                raise
+            detail = "The service is stopping, and the request had not ended; what it began may go on"
+            problem = ProblemError(503, detail, kind="stopping", headers={"Connection": "close"})
+            await answer(Request(scope), problem)(scope, receive, answering)
         except Exception as error:
             if not answering.begun:
                 logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))

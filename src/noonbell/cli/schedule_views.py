@@ -240,6 +240,8 @@ def print_run(run: Run, now: datetime) -> None:
         ]
     )
     for one in run.tried:
+        if one is run.first_after_omitted:
+            out.print(Text(f"  … {run.attempts_omitted} attempts omitted", "dim"))
         took = None if one.started_at is None else (one.ended_at - one.started_at).total_seconds()
         out.print(Text.assemble(f"  {one.attempt}. ", state_cell(one.outcome), (f"  {seconds_text(took)}", "dim")))
         print_facts([("   error", one.error), *_detail(one.detail or {})])

@@ -29,7 +29,7 @@ def configure(settings: Settings) -> None:
         _flattened,
     ]
     renderer: Any = structlog.processors.JSONRenderer() if as_json else _console()
-    last: list[Any] = [structlog.processors.format_exc_info] if as_json else [_for_people]
+    last: list[Any] = [structlog.processors.format_exc_info, _for_programs] if as_json else [_for_people]
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(process_filter())
     handler.setFormatter(
@@ -55,15 +55,31 @@ def _flattened(logger: object, method: str, event: Any) -> Any:
     del logger, method
     facts = event.pop("noonbell", None)
     if isinstance(facts, dict):
+        event["event_name"] = facts.get("event", "")
         for name, value in facts.items():
             event.setdefault(name, value)
+    record = event.get("_record")
+    if record is not None and record.exc_text and not record.exc_info:
+        event["exception"] = record.exc_text  # masked: the traceback itself would show what was masked
     return {name: value for name, value in event.items() if value is not None}
 
 
 def _for_people(logger: object, method: str, event: Any) -> Any:
-    """The line of a request begins with these three: once is enough to read."""
+    """Leave out the facts that the text of the line holds: those of a request, and those that it names itself."""
     del logger, method
     if event.get("logger") == "noonbell.api":
         for name in ("method", "path", "status"):
             event.pop(name, None)
+    if event.pop("event_name", None) is not None:
+        said = f" {event['event']}"
+        for name in [name for name in event if f" {name}=" in said]:
+            del event[name]
+    return event
+
+
+def _for_programs(logger: object, method: str, event: Any) -> Any:
+    """Name an event of the library by its name alone: its facts are fields of the same object."""
+    del logger, method
+    if name := event.pop("event_name", None):
+        event["event"] = name
     return event

@@ -6,7 +6,8 @@ Steps, for a schedule whose cursor is `c`, looked at at `now`:
    the others are coalesced into it, in one span.
 2. A run that is queued (an orphan of a dead instance, or one handed back unstarted) starts again under its own id.
    What is due by then is coalesced into it.
-3. A run that waits for its retry gives way to a due occurrence: it ends as failed, and the occurrence is fired.
+3. A run that waits for its retry gives way to a due occurrence: it ends as failed, and the occurrence is fired. With
+   `finish` it is the other way round: the occurrence is coalesced into the run that waits.
 4. Otherwise the retry starts when its time has come.
 5. Any start moves the cursor to `now`: it answers for all that was due by then. The cursor never goes back; where the
    clock has gone back behind it, nothing is due until the clock has caught up.
@@ -21,8 +22,8 @@ from noonbell.core.records import Cause, Decision, Due, LiveRun, Span, Start
 from noonbell.timing import CronTiming
 
 
-def decide(due: Due, timing: CronTiming, now: int) -> Decision:
-    """What becomes of this schedule now."""
+def decide(due: Due, timing: CronTiming, now: int, *, finish: bool = False) -> Decision:
+    """Decide what becomes of this schedule now; with `finish`, retries take precedence over new occurrences."""
     cursor, live = due.cursor_at, due.live
     if now <= cursor:
         pending = None
@@ -38,11 +39,12 @@ def decide(due: Due, timing: CronTiming, now: int) -> Decision:
             folded = None if pending is None else _span(due, timing, pending, f"folded into the {live.cause} run")
             start = _again(due, live, live.cause, now, look_following)
             return Decision(due.sid, max(now, cursor), None, start, folded)
-        if pending is None:
+        if pending is None or finish:
+            folded = None if pending is None else _span(due, timing, pending, "folded into the retry run")
             if live.wake_at is None or live.wake_at > now:
-                return Decision(due.sid, cursor, look_following)
+                return Decision(due.sid, cursor if pending is None else pending, look_following, span=folded)
             start = _again(due, live, "retry", now, look_following)
-            return Decision(due.sid, max(now, cursor), None, start)
+            return Decision(due.sid, max(now, cursor), None, start, folded)
     if pending is None:
         return Decision(due.sid, cursor, look_following)
     start = Start(

@@ -168,7 +168,10 @@ class Decision(msgspec.Struct, gc=False):
 
 
 class Settlement(msgspec.Struct, gc=False):
-    """The end of an attempt. With `wake_at` the run waits for its retry; without, it has ended."""
+    """The end of an attempt. With `wake_at` the run waits for its retry; without, it has ended.
+
+    `cleared` is a run of the same schedule that waits for a retry which this end makes needless: it ends as failed.
+    """
 
     start: Start
     owner: str
@@ -178,6 +181,7 @@ class Settlement(msgspec.Struct, gc=False):
     error: str | None = None
     detail: bytes | None = None  # what the action has to tell, packed: output, a response
     messages: list[OutboxMessage] = []  # put into the outbox with the end
+    cleared: LiveRun | None = None
 
 
 class OutboxMessage(msgspec.Struct, gc=False):

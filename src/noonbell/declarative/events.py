@@ -1,7 +1,8 @@
 """What a Scheduler tells while it lives: typed events, to a function of the caller's and to the log.
 
 Every event is one log line, `TaskRunStarted task=sync-logs attempt=1 ...`, with the same facts as data in the record's
-attribute `noonbell`. An error appears as its type and message only: no traceback, no arguments, no attributes.
+attribute `noonbell`. An error appears there as its type and message. The event itself carries the exception, and the
+log record of a failed attempt has it as `exc_info`, so that its traceback is logged.
 
 The sink never lets a listener disturb the scheduler: what `on_event` raises is logged, and that is all. It does not
 queue either: a slow listener delays the event loop it is called on.
@@ -41,7 +42,7 @@ class SchedulerEvent(msgspec.Struct, frozen=True):
         return type(self).__name__
 
     def fields(self) -> dict[str, Any]:
-        """The facts as plain data: instants in ISO 8601, durations in seconds, nothing that is absent."""
+        """The facts as plain data: instants in ISO 8601, durations in seconds, no exception, nothing that is absent."""
         found: dict[str, Any] = {}
         # What it is about comes before where and when it happened: that is how a line is read.
         for field in (*self.__struct_fields__[3:], *self.__struct_fields__[:3]):
@@ -50,7 +51,7 @@ class SchedulerEvent(msgspec.Struct, frozen=True):
                 found[field] = value.isoformat()
             elif isinstance(value, timedelta):
                 found[f"{field}_seconds"] = value.total_seconds()
-            elif value is not None:
+            elif value is not None and not isinstance(value, BaseException):
                 found[field] = value
         return found
 
@@ -64,11 +65,12 @@ class SchedulerInitializationCompleted(SchedulerEvent, frozen=True):
 
 
 class SchedulerInitializationFailed(SchedulerEvent, frozen=True):
-    """`initialize` raised; nothing was changed."""
+    """`initialize` raised `exception`; nothing was changed."""
 
     level: ClassVar[int] = logging.WARNING
 
     error: str
+    exception: BaseException | None = None
 
 
 class PollingStarted(SchedulerEvent, frozen=True):
@@ -112,12 +114,13 @@ class TaskRunCompleted(TaskEvent, frozen=True):
 
 
 class TaskRunFailed(TaskEvent, frozen=True):
-    """The attempt raised. `retry_at` is None where nobody will try again."""
+    """The attempt raised `exception`; `error` is its type and message. `retry_at` is None if no retry follows."""
 
     level: ClassVar[int] = logging.WARNING
 
     error: str
     retry_at: datetime | None
+    exception: BaseException | None = None
 
 
 class TaskRetryStarted(TaskEvent, frozen=True):
@@ -126,6 +129,10 @@ class TaskRetryStarted(TaskEvent, frozen=True):
 
 class TaskRetryPreempted(TaskEvent, frozen=True):
     """A new occurrence came due before the retry: this run ends as failed, and the next one begins."""
+
+
+class TaskRetryCleared(TaskEvent, frozen=True):
+    """A run by hand succeeded, so the retry is not needed: this run ends as failed. In `noonbell.periodic` alone."""
 
 
 EventListener = Callable[[SchedulerEvent], object]
@@ -164,8 +171,9 @@ class EventSink:
             fields = event.fields()
             facts = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
             self._logger.log(
-                event.level, "%s %s", event.name, facts, extra={"noonbell": {"event": event.name, **fields}}
-            )
+                event.level, "%s %s", event.name, facts, extra={"noonbell": {"event": event.name, **fields}},
+                exc_info=event.exception if isinstance(event, TaskRunFailed) else None,
+            )  # fmt: skip
         if self._on_event is not None:
             self._tell(self._on_event, event)
 

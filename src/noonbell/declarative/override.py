@@ -15,7 +15,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from datetime import tzinfo
-from typing import Final, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -32,16 +32,18 @@ from noonbell.declarative.registrations import Registration
 from noonbell.declarative.state import StoredTask
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
-POLICIES: Final = json.dumps(
-    {
+RetryVsNew = Literal["preempt", "finish"]
+
+
+def _policies(retry_vs_new: RetryVsNew) -> str:
+    bundle = {
         "catch_up": "run_once",
         "dst": "literal",
         "overlap": "coalesce",
         "retry": "fixed, unlimited",
-        "retry_vs_new": "preempt",
-    },
-    separators=(",", ":"),
-)
+        "retry_vs_new": retry_vs_new,
+    }
+    return json.dumps(bundle, separators=(",", ":"))
 
 
 class Plan(msgspec.Struct):
@@ -85,8 +87,10 @@ def plan(
     now: int,
     events: list[LifecycleEvent],
     orphans: bool = True,
+    retry_vs_new: RetryVsNew = "preempt",
 ) -> Plan:
     """Compare, and say what is to be written. `orphans=False` leaves running runs alone: they are our own."""
+    policies = _policies(retry_vs_new)
     declaration = Declaration(managed_by, now, [], [], list(removed), [], [], events)
     made = Plan(declaration, [], [], [], [], [])
     named = _Zone(zone_name, rules_hash(zone))
@@ -95,7 +99,7 @@ def plan(
         made.timings.append(timing)
         task = stored.get(registration.name)
         if task is None:
-            new = _created(registration, timing, named, now)
+            new = _created(registration, timing, named, policies, now)
             declaration.created.append(new)
             made.sids.append(None)
             made.schedule_ids.append(new.schedule_id)
@@ -115,7 +119,7 @@ def plan(
         executing = executing or (live is not None and live.state == "running")
         cursor = task.cursor_at if task.cursor_at is not None else _imported_cursor(task, timing, now)
         wake = _Wake(cursor, timing.following(cursor), executing)
-        changed = _changed(registration, task, named, wake)
+        changed = _changed(registration, task, named, policies, wake)
         if changed is not None:
             declaration.changed.append(changed)
     return made
@@ -126,7 +130,7 @@ def first_cursor(timing: CronTiming, now: int) -> int:
     return timing.minute_start(now) - 1
 
 
-def _created(registration: Registration, timing: CronTiming, zone: _Zone, now: int) -> NewSchedule:
+def _created(registration: Registration, timing: CronTiming, zone: _Zone, policies: str, now: int) -> NewSchedule:
     cursor = first_cursor(timing, now)
     return NewSchedule(
         schedule_id=uuid.uuid4().hex,
@@ -135,7 +139,7 @@ def _created(registration: Registration, timing: CronTiming, zone: _Zone, now: i
         spec=registration.cron,
         timezone=zone.name,
         zone_hash=zone.rules,
-        policies=POLICIES,
+        policies=policies,
         retry_delay_us=registration.retry_delay_us,
         cursor_at=cursor,
         next_run_at=timing.following(cursor),
@@ -148,8 +152,11 @@ def _imported_cursor(task: StoredTask, timing: CronTiming, now: int) -> int:
     return task.last_attempt_at or ended or task.created_at or first_cursor(timing, now)
 
 
-def _changed(registration: Registration, task: StoredTask, zone: _Zone, wake: _Wake) -> ChangedSchedule | None:
+def _changed(
+    registration: Registration, task: StoredTask, zone: _Zone, policies: str, wake: _Wake
+) -> ChangedSchedule | None:
     new_epoch = task.spec != registration.cron or task.timezone != zone.name or task.zone_hash != zone.rules
+    new_epoch = new_epoch or task.policies not in (None, policies)
     same = (
         not new_epoch
         and not task.filled
@@ -165,7 +172,7 @@ def _changed(registration: Registration, task: StoredTask, zone: _Zone, wake: _W
         spec=registration.cron,
         timezone=zone.name,
         zone_hash=zone.rules,
-        policies=POLICIES,
+        policies=policies,
         retry_delay_us=registration.retry_delay_us,
         epoch=task.epoch + new_epoch,
         cursor_at=wake.cursor_at,

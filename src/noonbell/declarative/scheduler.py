@@ -145,7 +145,7 @@ class Scheduler:
                 await self._release()
             finally:
                 self._state = "uninitialized"
-            self._emit(told.SchedulerInitializationFailed, error=describe_error(error))
+            self._emit(told.SchedulerInitializationFailed, error=describe_error(error), exception=error)
             if isinstance(error, NoonbellError) or not isinstance(error, Exception):
                 raise
             raise InitializationError("Initialization failed unexpectedly", error) from error
@@ -306,7 +306,7 @@ class Scheduler:
             if hold is not None:
                 hold.release()
 
-    def _emit(self, kind: type[SchedulerEvent], **more: str) -> None:
+    def _emit(self, kind: type[SchedulerEvent], **more: Any) -> None:
         self._sink.emit(kind(at=self._moment(self._clock.now()), instance=self._instance, scheduler=self._name, **more))
 
     def _moment(self, at: int) -> datetime:

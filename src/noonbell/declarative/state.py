@@ -38,7 +38,7 @@ _LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 # The optional columns, in the order in which `_plain` and `_live` unpack them.
 _INSTANTS: Final = ("cursor_at", "created_at", "next_run_at", "last_attempt_at", "last_success_at", "last_failure_at")
 _COUNTS: Final = ("sid", "epoch")
-_TEXTS: Final = ("schedule_id", "timezone", "zone_hash")
+_TEXTS: Final = ("schedule_id", "timezone", "zone_hash", "policies")
 _LIVE_INSTANTS: Final = ("run_for", "wake_at", "started_at", "attempt_at")
 _LIVE_COUNTS: Final = ("fence", "attempt", "crashes", "live_epoch")
 _LIVE_TEXTS: Final = ("owner",)
@@ -74,6 +74,7 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
     manual: LiveRun | None = None
     enabled: bool = True
     filled: bool = False  # spec or delay came from the registration: the row itself still lacks it
+    policies: str | None = None  # of the epoch
 
 
 class Stored(NamedTuple):
@@ -147,14 +148,15 @@ def _merged(known: StoredTask, other: StoredTask) -> StoredTask:
 
 def _task(row: Mapping[str, Any], name: str, spec: str, delay: int, *, filled: bool) -> StoredTask:
     plain = _fetch(row, _plain_of, _PLAIN)
-    cursor, created, following, attempt, success, failure, sid, epoch, schedule_id, timezone, zone_hash = plain
+    cursor, created, following, attempt, success, failure, sid, epoch, *texts = plain
+    schedule_id, timezone, zone_hash, policies = texts
     for at in (cursor, created, following, attempt, success, failure):
         if at is not None and (type(at) is not int or not _FIRST <= at <= _LAST):
             _refuse(row)
     for number in (sid, epoch):
         if number is not None and (type(number) is not int or number < 0):
             _refuse(row)
-    for text in (schedule_id, timezone, zone_hash):
+    for text in texts:
         if text is not None and not isinstance(text, str):
             _refuse(row)
     sid, epoch = sid or 0, 1 if epoch is None else epoch
@@ -163,6 +165,7 @@ def _task(row: Mapping[str, Any], name: str, spec: str, delay: int, *, filled: b
     return StoredTask(
         name, spec, delay, sid, schedule_id or "", epoch, timezone, zone_hash, cursor, created, following, attempt,
         success, failure, None if is_manual else live, live if is_manual else None, row.get("enabled", 1) == 1, filled,
+        policies,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
-from noonbell.core.records import Start
+from noonbell.core.records import LiveRun, Start
 from noonbell.declarative import events as told
 from noonbell.declarative.events import EventSink
 from noonbell.engine import Task
@@ -29,14 +29,16 @@ class TaskTeller:
     def started(self, task: Task, start: Start, at: int) -> None:
         if not self._sink.wants_task_events:
             return
-        cause = start.cause
         gone = start.preempted
         if gone is not None:
             self._tell(told.TaskRetryPreempted, task, at, run_for=gone.run_for, attempt=gone.attempt, cause="cron")
-            # both were due at this look: the run is for the occurrence, and it is the retry as well
-            cause = "retry" if gone.wake_at is not None and gone.wake_at <= start.started_at else cause
         kind = told.TaskRetryStarted if start.cause == "retry" else told.TaskRunStarted
-        self._tell(kind, task, at, run_for=start.run_for, attempt=start.attempt, cause=cause)
+        self._tell(kind, task, at, run_for=start.run_for, attempt=start.attempt, cause=start.cause)
+
+    def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
+        if self._sink.wants_task_events:
+            facts: dict[str, Any] = {"run_for": waiting.run_for, "attempt": waiting.attempt, "cause": "manual"}
+            self._tell(told.TaskRetryCleared, task, at, **facts)
 
     def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
         if not self._sink.wants(told.TaskRunFailed if error is not None else told.TaskRunCompleted):
@@ -46,7 +48,8 @@ class TaskTeller:
             self._tell(told.TaskRunCompleted, task, at, **facts, duration=timedelta(microseconds=at - start.started_at))
         else:
             retry = None if retry_at is None else moment(retry_at, self._zone())
-            self._tell(told.TaskRunFailed, task, at, **facts, error=describe_error(error), retry_at=retry)
+            failure: dict[str, Any] = {"error": describe_error(error), "retry_at": retry, "exception": error}
+            self._tell(told.TaskRunFailed, task, at, **facts, **failure)
 
     def _tell(
         self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, *, run_for: int, **more: Any

@@ -3,26 +3,30 @@
 `tasks` may change while the engine runs, but only between two looks (`Engine.between_looks`). A schedule that has no
 task there is left alone: its row loses its wake-up, and whoever adds the task puts it back. A run that was started
 before its task went away ends as any other.
+
+A retry starts at the first look at or after its time, behind the occurrences that are due at that look. A task whose
+attempts fail at once starts at most ten times a second (RETRY_SPACING); until then its retry stays due.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from noonbell.core.decide import decide
-from noonbell.core.records import Decision, Due, Settlement, Start
+from noonbell.core.records import Decision, Due, LiveRun, Settlement, Span, Start
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import BATCH, Batch, Job, Room
+from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.ports import Claimed, Store
 from noonbell.timing import CronTiming
 
 logger = logging.getLogger("noonbell.engine")
 
-LEAST_RETRY: Final = 1_000_000
+# From the start of an attempt to that of its retry, at least; a delay that is longer is kept to the microsecond.
+RETRY_SPACING: Final = 100_000
 
 
 class Task(msgspec.Struct, gc=False):
@@ -45,11 +49,15 @@ class Observer(Protocol):
 
     def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None: ...
 
+    def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
+        """A run by hand succeeded: the retry that `waiting` was to have is not needed any more."""
+        ...
+
 
 class DeclaredWork:
-    """The tasks of one owner."""
+    """The tasks of one owner. With `finish`, retries take precedence over new occurrences and any success ends them."""
 
-    def __init__(self, store: Store, *, managed_by: str, owner: str, observer: Observer) -> None:
+    def __init__(self, store: Store, *, managed_by: str, owner: str, observer: Observer, finish: bool = False) -> None:
         self.tasks: dict[int, Task] = {}
         self.owner = owner
         self.metrics = Metrics()
@@ -57,33 +65,44 @@ class DeclaredWork:
         self._store = store
         self._managed_by = managed_by
         self._observer = observer
+        self._finish = finish
+        self._waiting: dict[int, LiveRun] = {}  # by sid: what waited for a retry when a run by hand began
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
         del last_poll_at  # what was missed is one run, however it was missed
         del room  # as many as a program has declared, each once at most: they may wait here for a thread
-        tasks = self.tasks
+        tasks, spacing, spans = self.tasks, _Spacing(now), list[Span]()
 
         def decide_one(due: Due) -> Decision:
             task = tasks.get(due.sid)
             if task is None:
                 logger.debug("The schedule with sid %d is due, but has no task here; it is left alone", due.sid)
                 return Decision(due.sid, due.cursor_at, None)
-            return decide(due, task.timing, now)
+            decision = decide(spacing.of(due, task), task.timing, now, finish=self._finish)
+            if decision.span is not None:
+                spans.append(decision.span)
+            return decision
 
         claimed = await self._store.claim_due(self._managed_by, self.owner, now, BATCH, decide_one)
-        self._tell(claimed)
-        return Batch([self._job(start) for start in claimed.starts], claimed)
+        self._tell(claimed, spans)
+        return Batch([self._job(start) for start in claimed.starts], spacing.with_held(claimed))
 
     async def claim_manual(self, sid: int, now: int) -> Job[Task] | None:
         """Claim a run that a person asked for; None where a run of the task is under way."""
         start = await self._store.trigger(sid, self.owner, now)
-        return None if start is None else self._job(start)
+        if start is None:
+            return None
+        if self._finish:
+            self._waiting.update({live.sid: live for live in await self._store.live(sid) if live.state == "waiting"})
+        return self._job(start)
 
     def _job(self, start: Start) -> Job[Task]:
         task = self.tasks[start.sid]
         return Job(start, task, task.name, task.callback, task.is_async)
 
-    def _tell(self, claimed: Claimed) -> None:
+    def _tell(self, claimed: Claimed, spans: Sequence[Span]) -> None:
+        for span in spans:
+            log_span(self.tasks[span.sid].name, span)
         for sid, error in claimed.quarantined:
             task = self.tasks.get(sid)
             name = repr(task.name) if task is not None else f"with sid {sid}"
@@ -98,11 +117,47 @@ class DeclaredWork:
 
     def retry_at(self, job: Job[Task], at: int, error: BaseException) -> int | None:
         del error
-        return at + max(job.subject.retry_delay_us, LEAST_RETRY) if job.start.kind == "scheduled" else None
+        return at + job.subject.retry_delay_us if job.start.kind == "scheduled" else None
 
     def ended(self, job: Job[Task], at: int, error: BaseException | None, retry_at: int | None) -> None:
         job.subject.ended_at = at
         self._observer.ended(job.subject, job.start, at, error, retry_at)
+        waiting = self._waiting.pop(job.start.sid, None)
+        if waiting is not None and error is None:
+            self._observer.cleared(job.subject, waiting, at)
 
-    def tell(self, job: Job[Task], settlement: Settlement) -> None:
-        pass
+    def tell(self, job: Job[Task], settlement: Settlement, error: BaseException | None) -> None:
+        if error is None:
+            settlement.cleared = self._waiting.get(job.start.sid)
+
+
+class _Spacing:
+    """Keeps retries that come quickly behind all that is due, and apart from the attempts before them."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._looked = 0
+        self._held: int | None = None  # when the first of those that are held back may start
+
+    def of(self, due: Due, task: Task) -> Due:
+        """Return what is to be decided, with the time before which a retry must not start."""
+        self._looked += 1
+        live, now = due.live, self._now
+        if live is None or live.state != "waiting" or live.wake_at is None or live.wake_at > now:
+            return due
+        spaced = (live.attempt_at or 0) + RETRY_SPACING
+        if live.attempt_at is None or not live.attempt_at <= now < spaced:  # a clock that was set back holds nothing up
+            # the first BATCH are occurrences: where there are so many, more may be due than were looked at
+            if self._looked <= BATCH or task.retry_delay_us >= RETRY_SPACING:
+                return due
+            spaced = now + 1
+        self._held = spaced if self._held is None else min(self._held, spaced)
+        return msgspec.structs.replace(due, live=msgspec.structs.replace(live, wake_at=spaced))
+
+    def with_held(self, claimed: Claimed) -> Claimed:
+        """Return what was claimed, with a look at the time when something may start that was held back."""
+        if self._held is None:
+            return claimed
+        upcoming = [self._held] if claimed.next_wake_at is None else [self._held, claimed.next_wake_at]
+        # where nothing has started, looking again at once would find the same
+        return claimed._replace(full=claimed.full and bool(claimed.starts), next_wake_at=min(upcoming))

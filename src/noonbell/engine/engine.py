@@ -27,7 +27,8 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from noonbell.actions.results import Finished
-from noonbell.core.detail import unpack
+from noonbell.actions.secrets.logs import mask_known
+from noonbell.core.detail import has_traceback, traceback_text, unpack, with_traceback
 from noonbell.core.records import AT_ONCE, LiveRun, Settlement, Start
 from noonbell.engine.clock import ClockWatch
 from noonbell.engine.interrupts import interrupt_after, stops_program
@@ -79,7 +80,7 @@ class Engine(Generic[W]):
         self.metrics = work.metrics
         self.last_poll_at: int | None = None
         self.between_looks = asyncio.Lock()  # held during a look
-        self._mask = mask  # takes secrets out of what actions raise
+        self._mask = mask_known if mask is None else mask  # takes secrets out of what actions raise
         self._store = store
         self._clock = clock
         self._longest_wait = longest_wait_us
@@ -549,9 +550,10 @@ class Engine(Generic[W]):
                     settlement.messages.extend(result.messages)
             else:
                 self.metrics.failed += 1
-                settlement.error, settlement.detail = describe_error(error, self._mask), _detail_of(error)
+                settlement.error = describe_error(error, self._mask)
+                settlement.detail = _detail_of(error, self._mask)
                 settlement.wake_at = self.work.retry_at(job, now, error)
-            self.work.tell(job, settlement)
+            self.work.tell(job, settlement, error)
             self.work.ended(job, now, error, settlement.wake_at)
         finally:  # a listener or log handler that raises must not keep the end from being recorded
             self._settler.add(settlement)
@@ -573,8 +575,14 @@ class Engine(Generic[W]):
             self.wake(min(settled.woken.values()))
 
 
-def _detail_of(error: BaseException) -> bytes | None:
-    """What an action's error has to tell beside its text: packed in `detail`, a name that others use otherwise."""
+def _detail_of(error: BaseException, mask: Callable[[str], str]) -> bytes | None:
+    """Return what is stored of an error beside its text: the action's own record, the traceback, or both."""
+    detail = _recorded_in(error)
+    return with_traceback(detail, traceback_text(error, mask)) if has_traceback(error) else detail
+
+
+def _recorded_in(error: BaseException) -> bytes | None:
+    """Return the record that an action has packed into its error; others use the name `detail` for other things."""
     detail = getattr(error, "detail", None)
     if not isinstance(detail, bytes):
         return None

@@ -21,13 +21,14 @@ from msgspec.structs import replace
 
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
+from noonbell.core.detail import has_traceback
 from noonbell.core.presence import GRACE_US, Gap, Polls
-from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Start, StoredSchedule, Turn, is_once
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.strangers import Strangers
 from noonbell.engine.suspects import Lineup, Suspects, without
-from noonbell.engine.work import BATCH, Batch, Job, Room
+from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.errors import StoreError
 from noonbell.ports import Claimed, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
@@ -119,6 +120,7 @@ class LaneWork:
         parts = (threads, strangers, lineup)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
+        spans: dict[tuple[int, int], tuple[str, Span]] = {}
         outdated = self._outdated()
         message_of = self._message_of
 
@@ -130,6 +132,7 @@ class LaneWork:
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, poll.gaps(), lineup)
             told += len(turn.audits)
+            spans.update(((stored.sid, span.from_at), (stored.columns.name, span)) for span in turn.spans)
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
@@ -143,6 +146,8 @@ class LaneWork:
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
+        for name, span in spans.values():
+            log_span(name, span)
         if sent:
             self._count(sent.values(), now)
         if (sent or noticed) and self._on_messages is not None:
@@ -265,13 +270,13 @@ class LaneWork:
         del at, error, retry_at
         self._suspects.ended(job.start)
 
-    def tell(self, job: Job[StoredSchedule], settlement: Settlement) -> None:
+    def tell(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
         if self._notices is not None:
             try:
                 settlement.messages.extend(self._notices.of_end(job.subject, settlement))
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
-        _log_end(job, settlement)
+        _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
 
 
 class _Poll:
@@ -385,8 +390,8 @@ def _run_of(job: Job[StoredSchedule]) -> str:
     return run_id(job.subject.schedule_id, job.start.kind, job.start.run_for)
 
 
-def _log_end(job: Job[StoredSchedule], settlement: Settlement) -> None:
-    """A failure is told where nobody looks into the history, too; its error is masked already."""
+def _log_end(job: Job[StoredSchedule], settlement: Settlement, traced: BaseException | None) -> None:
+    """Log an end; a failure with its traceback, where that adds something. The text of its error is masked already."""
     attempt = job.start.attempt
     if settlement.outcome == "succeeded":
         if logger.isEnabledFor(logging.DEBUG):
@@ -395,11 +400,13 @@ def _log_end(job: Job[StoredSchedule], settlement: Settlement) -> None:
         logger.warning(
             'Schedule "%s": attempt %d of run %s failed and is tried again at %s: %s',
             job.name, attempt, _run_of(job), moment(settlement.wake_at).isoformat(timespec="seconds"), settlement.error,
+            exc_info=traced,
         )  # fmt: skip
     else:
         logger.error(
-            'Schedule "%s": run %s failed for good (attempt %d): %s', job.name, _run_of(job), attempt, settlement.error
-        )
+            'Schedule "%s": run %s failed for good (attempt %d): %s', job.name, _run_of(job), attempt, settlement.error,
+            exc_info=traced,
+        )  # fmt: skip
 
 
 def _refusal(error: Exception) -> Callable[[], Any]:

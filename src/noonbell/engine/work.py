@@ -7,17 +7,22 @@ what is called for it: the tasks that a program has declared (`declared`), or th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from noonbell.core.records import Settlement, Start
+from noonbell.core.records import Settlement, Span, Start
 from noonbell.engine.metrics import Metrics
 from noonbell.ports import Claimed
 
 BATCH: Final = 4096
 NEVER: Final = 1 << 62
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+logger = logging.getLogger("noonbell.engine")
 
 S = TypeVar("S")
 
@@ -73,6 +78,18 @@ class Work(Protocol):
 
     def ended(self, job: Job[Any], at: int, error: BaseException | None, retry_at: int | None) -> None: ...
 
-    def tell(self, job: Job[Any], settlement: Settlement) -> None:
+    def tell(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None:
         """Add to an end that is about to be recorded what others are to be told of it."""
         ...
+
+
+def log_span(name: str, span: Span) -> None:
+    """Log a decision about occurrences that do not run by themselves: how many, which, and why."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    first, last = (_EPOCH + timedelta(microseconds=at) for at in (span.from_at, span.to_at))
+    logger.debug(
+        "occurrences %s name=%r count=%d first=%s last=%s reason=%r",
+        span.verdict, name, span.n, first.isoformat(), last.isoformat(), span.reason,
+        extra={"noonbell": {"verdict": span.verdict, "name": name, "count": span.n, "reason": span.reason}},
+    )  # fmt: skip

@@ -138,9 +138,13 @@ class Explainer:
         return f"{text}{how} {attempt.outcome}"
 
     async def _gave_way(self, run: Run, live: Sequence[LiveRun]) -> str:
-        """A failed run has ended because a newer occurrence, or the removal of the task, ended its retries."""
+        """A failed run ended because a newer occurrence, a run by hand or the removal of the task ended its retries."""
         if self._row["removed_at"] == run.ended_at:
             return " It was not tried again because the task was removed."
+        # asked for twice in one instant, they are kept apart by a microsecond
+        by_hand = await self._store.runs(self._sid, run.run_for, run.ended_at + SECOND, "manual")
+        if any((one.outcome, one.ended_at) == ("succeeded", run.ended_at) for one in by_hand):
+            return " It was not tried again because a run by hand had succeeded by then."
         newer = self._rhythm.latest(run.ended_at)
         if newer is None or newer <= run.run_for:
             return ""
@@ -232,6 +236,8 @@ class Explainer:
             text += f" on instance {into.owner}" if into.owner and tries <= 1 else ""
         if span.reason.startswith("folded into the orphan"):
             because = "that run had been cut off by the end of its instance and was started again"
+        elif span.reason.startswith("folded into the retry"):
+            because = "that run had failed and was to be tried again"
         else:
             started = into.started_at if into is not None and is_instant(into.started_at) else self._now
             because = await self._not_at_once(at, started, events)

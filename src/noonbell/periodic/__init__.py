@@ -11,8 +11,10 @@ What lives here: `make` and the scheduler it returns, and a façade for programs
 (`schedule_all`, `run_all_tasks`, `daily_program`). Everything from outside comes in as `Capabilities`.
 
 What it promises is what the engine promises, with these policies: one run for all that was missed, runs of a task one
-after the other, retries after a fixed delay without end, a new occurrence before a pending retry. It has no loop, no
-table and no retry rule of its own. By default nothing outlives the process; with a durable store the state does.
+after the other, retries after a fixed delay without end. Retries take precedence until success: occurrences that come
+during a chain of retries are coalesced into it, and any success, also of a run by hand, clears a pending retry. It has
+no loop, no table and no retry rule of its own. By default nothing outlives the process; with a durable store the state
+does.
 """
 
 from noonbell.periodic.capabilities import Capabilities, ProgramOutput, run_program

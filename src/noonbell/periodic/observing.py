@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from noonbell.core.records import Start
+from noonbell.core.records import LiveRun, Start
 from noonbell.declarative.events import EventSink
 from noonbell.declarative.telling import TaskTeller
 from noonbell.engine import Task
@@ -37,3 +37,6 @@ class PeriodicObserver:
         asked = self.asked.pop(task.sid, None) if start.kind == "manual" else None
         if asked is not None:
             asked.ended, asked.error = True, error
+
+    def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
+        self._teller.cleared(task, waiting, at)

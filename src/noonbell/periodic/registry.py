@@ -142,6 +142,7 @@ class Registry:
             now=self._clock.now(),
             events=list(events),
             orphans=orphans,
+            retry_vs_new="finish",
         )
         if events:  # the first declaration of a life
             names = {registration.name for registration in registrations}

@@ -191,7 +191,11 @@ class PeriodicScheduler:
                 self._tenure.store,
                 self._clock,
                 DeclaredWork(
-                    self._tenure.store, managed_by=self._managed_by, owner=self._instance, observer=self._observer
+                    self._tenure.store,
+                    managed_by=self._managed_by,
+                    owner=self._instance,
+                    observer=self._observer,
+                    finish=True,
                 ),
                 longest_wait_us=self._poll_interval // _MICROSECOND,
                 before_look=self._before_look,
@@ -288,7 +292,7 @@ class PeriodicScheduler:
         """Run a task at once and wait for it; False, without waiting, where a run of it is under way.
 
         An Exception that the task raises is raised here; SystemExit and the like as the cause of a NoonbellError. Such
-        a run is not retried, and the task's occurrences and its pending retry stay as they are.
+        a run is not retried, and the task's occurrences stay as they are; if it succeeds, a pending retry is cleared.
         """
         entry, engine = self._tasks.scheduled.get(name), self._engine
         if entry is None or engine is None:

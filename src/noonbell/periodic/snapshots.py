@@ -17,7 +17,7 @@ class TaskSnapshot(msgspec.Struct, frozen=True):
     """A task at one moment. Times are in the scheduler's zone; None: it has not happened.
 
     `mode_hint` says what the task is about: "cron" where an occurrence is due or its run is under way, "retry" where a
-    retry is pending or under way, "idle" otherwise. An occurrence goes before a pending retry, here as in the engine. A
+    retry is pending or under way, "idle" otherwise. A pending retry goes before an occurrence, here as in the engine. A
     run that a person asked for shows in `running` and changes no hint.
     """
 
@@ -54,8 +54,6 @@ def _mode_hint(task: StoredTask, now: int) -> ModeHint:
     live = task.live
     if live is not None and live.state == "running":
         return "retry" if live.cause == "retry" else "cron"
-    if task.next_run_at is not None and task.next_run_at <= now:
-        return "cron"
-    if live is None:
-        return "idle"
-    return "retry" if live.state == "waiting" else "cron"
+    if live is not None:
+        return "retry" if live.state == "waiting" else "cron"
+    return "cron" if task.next_run_at is not None and task.next_run_at <= now else "idle"

@@ -14,6 +14,7 @@ from typing import Any, Final, cast, get_args
 import msgspec
 
 from noonbell.actions.callback import moment, run_id
+from noonbell.core.attempts import FIRST_KEPT, omitted
 from noonbell.core.history import RunKey, key_of
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
@@ -37,7 +38,8 @@ class Run(msgspec.Struct, frozen=True):
     """A run. `state` is its outcome, or where it stands: queued, running, waiting.
 
     `started_at` is the start of its first attempt, `waited_seconds` how long that waited before it for an HTTP slot or
-    a thread. `tried` is filled by `Schedules.run` alone.
+    a thread. `tried` and `attempts_omitted` are filled by `Schedules.run` alone. Of many attempts the record keeps the
+    first and the last (`core.attempts`); so many between them were omitted.
     """
 
     run_id: str
@@ -51,6 +53,12 @@ class Run(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     tried: tuple[Attempt, ...] = ()
     waited_seconds: float = 0.0
+    attempts_omitted: int = 0
+
+    @property
+    def first_after_omitted(self) -> Attempt | None:
+        """The attempt before which some were omitted."""
+        return next((one for one in self.tried if one.attempt > FIRST_KEPT), None) if self.attempts_omitted else None
 
     @property
     def duration(self) -> timedelta | None:
@@ -173,7 +181,8 @@ def _id(schedule_id: str, run: StoredRun | LiveRun) -> str:
 def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAttempt] = ()) -> Run:
     return Run(
         _id(schedule_id, run), schedule_id, name, run.kind, moment(run.run_for), run.outcome, run.attempts,
-        moment(run.began_at), moment(run.ended_at), attempt_records(tried), run.waited_us / 1_000_000,
+        moment(run.began_at), moment(run.ended_at), attempt_records(tried := list(tried)), run.waited_us / 1_000_000,
+        omitted(tried),
     )  # fmt: skip
 
 
@@ -181,7 +190,7 @@ def _live(schedule_id: str, name: str, live: LiveRun, tried: Iterable[StoredAtte
     started = None if live.started_at is None else moment(live.started_at)
     return Run(
         _id(schedule_id, live), schedule_id, name, live.kind, moment(live.run_for), live.state, live.attempt, started,
-        None, attempt_records(tried),
+        None, attempt_records(tried := list(tried)), omitted(tried),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import (
     DEFAULT_TEAM,
     Asked,
@@ -115,7 +116,8 @@ class MemoryStore(
                 continue
             epoch = self.data.epochs[row["sid"]].get(row["epoch"])
             lives: Sequence[LiveRun | None] = in_order(self.data.live.get(row["sid"])) or (None,)
-            rows.extend({**row, **_live_columns(live), "zone_hash": epoch and epoch.zone_hash} for live in lives)
+            of_epoch = {"zone_hash": epoch and epoch.zone_hash, "policies": epoch and epoch.policies}
+            rows.extend({**row, **_live_columns(live), **of_epoch} for live in lives)
         events = await self.lifecycle(managed_by)
         return Declared(rows, events[-1] if events else None)
 
@@ -322,12 +324,21 @@ class MemoryStore(
 
     def _settle(self, tx: Transaction, settlement: Settlement, live: LiveRun) -> None:
         start, outcome, ended_at, sid = settlement.start, settlement.outcome, settlement.ended_at, live.sid
+        if (cleared := settlement.cleared) is not None:
+            waiting = self.data.live[cleared.sid].get((cleared.kind, cleared.run_for))
+            if waiting is not None and (waiting.state, waiting.fence) == ("waiting", cleared.fence):
+                tx.end_live(waiting, "failed", ended_at)
         if outcome != "succeeded" or start.attempt > 1 or settlement.detail is not None:
             attempt = Attempt(
                 sid, live.run_for, live.kind, start.attempt, outcome, start.cause, start.started_at, ended_at,
                 settlement.owner, settlement.error, settlement.detail,
             )  # fmt: skip
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, start.attempt), attempt)
+            if (upto := upto_omitted(start.attempt)) > FIRST_KEPT:
+                of_run = [key for key in self.data.attempts[sid] if key[:2] == (live.run_for, live.kind)]
+                for key in of_run:
+                    if FIRST_KEPT < key[2] <= upto:
+                        tx.delete(self.data.attempts[sid], key)
         if settlement.wake_at is None:
             started_at = start.started_at if live.started_at is None else live.started_at
             waited_us = start.waited_us

@@ -1,4 +1,4 @@
-"""What an attempt left to tell, made readable: a request and its answer, or the output of a program.
+"""The detail of an attempt, made readable: a request and its response, or the output of a program.
 
 Everything here is text for a template, which escapes it. JSON is written in lines; a body that was cut says so; one
 that is no text is told by its size.
@@ -57,7 +57,8 @@ def _length(body: Mapping[str, Any]) -> int:
 
 
 def told(detail: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The detail of an attempt for the template of an exchange; None where nothing was kept."""
+    """The detail of an attempt for the template of an exchange; None if there is nothing but a traceback."""
+    detail = {key: value for key, value in (detail or {}).items() if key != "traceback"}
     if not detail:
         return None
     if detail.get("kind") == "http":

@@ -252,9 +252,10 @@ class RunTold(Told):
 
 
 class WholeRun(RunTold):
-    """A run with all its attempts and what they left to tell."""
+    """A run with its attempts and their details: the first 5 and the last 20, and how many were omitted between."""
 
     tried: list[AttemptTold]
+    attempts_omitted: int = 0
 
 
 class SpreadTold(Told):

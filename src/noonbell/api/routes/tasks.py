@@ -23,7 +23,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from noonbell.api.problems import ProblemError, answer, problems
-from noonbell.errors import TaskNotFoundError
+from noonbell.errors import TaskNotFoundError, raised_type
 from noonbell.periodic import DAILY, HOURLY, PeriodicScheduler
 
 PERIODS: Final = {"hour": HOURLY, "hourly": HOURLY, "day": DAILY, "daily": DAILY}
@@ -82,7 +82,7 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
         return answer(request, ProblemError(404, str(error), kind="task-not-found"))
     if error is not None:
         # what it says may be meant for other eyes than those of the caller
-        detail = f'The task "{name}" failed with {type(error).__name__}; its run and the log tell what it said'
+        detail = f'The task "{name}" failed with {raised_type(error)}; its run and the log tell what it said'
         return answer(request, ProblemError(500, detail, kind="task-failed"))
     if not run.result():
         return answer(request, ProblemError(409, f'A run of the task "{name}" is under way', kind="task-busy"))

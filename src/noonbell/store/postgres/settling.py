@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import asyncpg
 
+from noonbell.core.attempts import FIRST_KEPT, LAST_KEPT
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.postgres import outbox
+from noonbell.store.postgres import ending, outbox
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.ending import RUN
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
@@ -61,7 +61,7 @@ _FRESH = """
         ) w
     )
 """
-_REST = """, told AS (
+_REST = f""", told AS (
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
@@ -71,13 +71,17 @@ _REST = """, told AS (
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
             error = excluded.error, detail = excluded.detail
+    ), omitted AS (
+        DELETE FROM attempts a USING fresh f
+        WHERE f.attempt > {FIRST_KEPT + LAST_KEPT} AND a.sid = f.sid AND a.run_for = f.run_for AND a.kind = f.kind
+            AND a.attempt > {FIRST_KEPT} AND a.attempt <= f.attempt - {LAST_KEPT}
     ), waiting AS (
         UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
         WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
     )
 """
 _ENDED = f""", ended AS (
-        INSERT INTO runs ({RUN}, waited_us)
+        INSERT INTO runs ({ending.RUN}, waited_us)
         SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
             last_ended_for, manual,
             CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
@@ -104,6 +108,13 @@ _ENDED = f""", ended AS (
         THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at, wake_at)
     END
     FROM fresh
+"""
+_CLEARS = """
+    SELECT EXISTS (
+        SELECT 1 FROM runs_live WHERE sid = $1 AND kind = $2 AND run_for = $3 AND fence = $4 AND owner = $5
+    ) AND EXISTS (
+        SELECT 1 FROM runs_live WHERE sid = $6 AND kind = $7 AND run_for = $8 AND fence = $9 AND state = 'waiting'
+    )
 """
 _SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
 _SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
@@ -187,6 +198,7 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
 
 async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:
     """The places of those that were recorded, each with when its schedule wakes if that has changed."""
+    await _clear_retries(db, [settlement for _, settlement in part])
     owner = part[0][1].owner
     plain = [pair for pair in part if _is_ordinary(pair[1], owner)]
     if not plain:
@@ -199,6 +211,16 @@ async def _settle(db: Connection, part: list[tuple[int, Settlement]]) -> list[as
     if len(plain) < len(part):
         rows += await _settle_whole(db, [pair for pair in part if not _is_ordinary(pair[1], owner)])
     return rows
+
+
+async def _clear_retries(db: Connection, settlements: Sequence[Settlement]) -> None:
+    """End the runs whose retries these ends make needless, before them: the history goes on from there."""
+    for s in settlements:
+        if (cleared := s.cleared) is not None:
+            mine = (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner)
+            waiting = (cleared.sid, cleared.kind, cleared.run_for, cleared.fence)
+            if await db.fetchval(_CLEARS, *mine, *waiting):
+                await ending.end_live(db, [cleared], "failed", s.ended_at)
 
 
 async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:

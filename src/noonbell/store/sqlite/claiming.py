@@ -91,7 +91,11 @@ def claim(db: apsw.Connection, decide: Decide, *, managed_by: str, owner: str, n
     )
 
 
-_RESCHEDULE = "UPDATE schedules SET next_run_at = b.value ->> 1 FROM json_each(?) b WHERE sid = b.value ->> 0"
+# of a bad row nothing is decided: its cursor stays
+_RESCHEDULE = """
+    UPDATE schedules SET next_run_at = b.value ->> 1, cursor_at = coalesce(b.value ->> 2, cursor_at)
+    FROM json_each(?) b WHERE sid = b.value ->> 0
+"""
 # a bad row that woke through its live run would come up again at every look, before all others
 _PUT_OFF = """
     UPDATE runs_live SET wake_at = b.value ->> 1 FROM json_each(?1) b
@@ -125,7 +129,7 @@ def _written(
 
 def _write_decisions(db: apsw.Connection, decisions: list[Decision], owner: str, now: int) -> None:
     starts = [d.start for d in decisions if d.start is not None]
-    idle = [(d.sid, d.next_run_at) for d in decisions if d.start is None]
+    idle = [(d.sid, d.next_run_at, d.cursor_at) for d in decisions if d.start is None]
     spans = [d.span for d in decisions if d.span is not None]
     preempted = [s.preempted for s in starts if s.preempted is not None]
     fresh = [(s.sid, s.run_for, s.epoch) for s in starts if s.cause == "cron" and s.attempt == 1 and s.fence == 1]

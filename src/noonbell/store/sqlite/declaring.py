@@ -37,8 +37,9 @@ def schedules(db: apsw.Connection, managed_by: str | None, *, removed: bool) -> 
 
 
 def read(db: apsw.Connection, managed_by: str) -> Declared:
-    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash")
-    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), "l.kind", "l.epoch", "e.zone_hash"]
+    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash", "policies")
+    of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
+    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
     rows = db.execute(
         f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import apsw
 import msgspec
 
+from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.sqlite import ending, outbox, rows
@@ -58,6 +59,13 @@ _WAITED = """
         SELECT a.started_at FROM attempts a
         WHERE a.sid = b.sid AND a.run_for = b.run_for AND a.kind = b.kind AND a.attempt = 1
     ) - coalesce(l.started_at, b.attempt_at), 0), 0))
+"""
+_OMIT = "DELETE FROM attempts WHERE (sid, run_for, kind) = (?, ?, ?) AND attempt > ? AND attempt <= ?"
+_CLEARS = """
+    SELECT EXISTS (SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?))
+        AND EXISTS (
+            SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence) = (?, ?, ?, ?) AND state = 'waiting'
+        )
 """
 _FRESH = """
     FROM temp.settling b JOIN runs_live l
@@ -127,6 +135,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 
 
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]) -> list[Settlement]:
+    _clear_retries(db, settlements)
     _fill(db, settlements)
     stale, brings_back = _drop_stale(db, settlements, woken)
     recorded = settlements
@@ -163,6 +172,16 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
     return stale
 
 
+def _clear_retries(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
+    """End the runs whose retries these ends make needless, before them: the history goes on from there."""
+    for s in settlements:
+        if (cleared := s.cleared) is not None:
+            mine = (s.start.sid, s.start.kind, s.start.run_for, s.start.fence, s.owner)
+            waiting = (cleared.sid, cleared.kind, cleared.run_for, cleared.fence)
+            if db.execute(_CLEARS, (*mine, *waiting)).get:
+                ending.end_live(db, [cleared], "failed", s.ended_at)
+
+
 def _is_plain(s: Settlement) -> bool:
     """A single attempt that succeeded is told whole by its run; only the others are kept as attempts."""
     return s.outcome == "succeeded" and s.start.attempt == 1 and s.detail is None
@@ -182,6 +201,9 @@ def _tell(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         db.execute(f"INSERT INTO {_TOLD} {_SHORT} {_TOLD_AGAIN}", (_encode(short),))
     if len(short) < len(told):  # bytes do not fit into JSON, and a detail may be a megabyte
         rows.insert(db, _TOLD, [row for row in told if row[-1] is not None], _TOLD_AGAIN)
+    for sid, run_for, kind, attempt, *_ in told:
+        if (upto := upto_omitted(attempt)) > FIRST_KEPT:
+            db.execute(_OMIT, (sid, run_for, kind, FIRST_KEPT, upto))
 
 
 def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:

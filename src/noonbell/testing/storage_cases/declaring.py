@@ -75,8 +75,9 @@ class DeclaringCases(StorageCases):
             await store.declare(declaration(OTHER, created=[new("a", key="of another")]))
             await store.declare(declaration(removed=[RemovedSchedule(1, T0)]))
             (row,) = (await store.read_declared(OWNER)).rows
-            assert (row["sid"], row["name"], row["zone_hash"]) == (2, "b", "z1")
-            assert set(row) == {*LEDGER_TABLES["schedules"].columns, *_LIVE, "live_kind", "live_epoch", "zone_hash"}
+            assert (row["sid"], row["name"], row["zone_hash"], row["policies"]) == (2, "b", "z1", "{}")
+            added = {"live_kind", "live_epoch", "zone_hash", "policies"}
+            assert set(row) == {*LEDGER_TABLES["schedules"].columns, *_LIVE, *added}
             assert {row[name] for name in (*_LIVE, "live_kind", "live_epoch")} == {None}
 
     async def test_read_declared_joins_each_live_run(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noonbell.core.records import Attempt, Outcome, Run, Settlement
+from noonbell.core.attempts import omitted
+from noonbell.core.records import Attempt, Decision, Due, Outcome, Run, Settlement, Span
 from noonbell.ports import Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
     MINUTE,
+    OWNER,
     SECOND,
     T0,
     StorageCases,
@@ -111,6 +113,66 @@ class SettlingCases(StorageCases):
             ]
             row = await row_of(store, 1)
             assert (row["last_success_at"], row["last_failure_at"]) == (T0 + 64 * SECOND, T0 + 61 * SECOND)
+
+    async def test_of_many_attempts_the_first_and_the_last_stay_on_record(self) -> None:
+        async with self.opened("a", "b") as store:
+            starts = (await claim(store, T0 + MINUTE)).starts
+            for attempt in range(1, 41):
+                at = T0 + MINUTE + attempt * SECOND
+                for start in starts if attempt < 26 else starts[:1]:
+                    await fail(store, start, at, retry_at=at + 1)
+                starts = (await claim(store, at + 1)).starts
+                kept = [one.attempt for one in await store.attempts(1, T0, T0 + HOUR)]
+                assert kept == [n for n in range(1, attempt + 1) if n <= 5 or n > attempt - 20]
+            recorded = await store.attempts(1, T0, T0 + HOUR)
+            assert ([one.attempt for one in recorded][4:6], omitted(recorded)) == ([5, 21], 15)
+            of_the_other = await store.attempts(2, T0, T0 + HOUR)
+            assert [one.attempt for one in of_the_other] == list(range(1, 26)), "each run for itself"
+            assert omitted(of_the_other) == 0
+
+    async def test_a_success_by_hand_ends_the_run_whose_retry_it_clears(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 90 * SECOND)
+            waiting = await only_live(store, 1)
+            by_hand = await store.trigger(1, ME, T0 + 62 * SECOND)
+            assert by_hand is not None
+            at = T0 + 63 * SECOND
+            for stale in (replace(by_hand, fence=7), replace(by_hand, run_for=T0)):
+                await store.settle([Settlement(stale, ME, "succeeded", at, cleared=waiting)])
+                assert len(await store.live(1)) == 2, "an old hand clears nothing"
+            settled = await store.settle([Settlement(by_hand, ME, "succeeded", at, cleared=waiting)])
+            assert (settled.stale, settled.woken) == ([], {1: T0 + 2 * MINUTE})
+            assert await store.live(1) == []
+            ended = await store.runs(1, T0, T0 + HOUR)
+            assert [(run.kind, run.outcome, run.ended_at) for run in ended] == [
+                ("scheduled", "failed", at), ("manual", "succeeded", at),
+            ]  # fmt: skip
+            assert (ended[1].prev_for, ended[1].prev_manual) == (T0 + MINUTE, False), "it ended last"
+            row = await row_of(store, 1)
+            assert (row["ended_runs"], row["succeeded_runs"], row["next_run_at"]) == (2, 1, T0 + 2 * MINUTE)
+            assert (await claim(store, T0 + 90 * SECOND)).looked == 0
+
+    async def test_a_retry_that_has_begun_meanwhile_is_not_cleared(self) -> None:
+        async with self.opened("a") as store:
+            start = await start_one(store, T0 + MINUTE)
+            running = await only_live(store, 1)
+            by_hand = replace(start, kind="manual", run_for=T0)
+            assert (await store.settle([Settlement(by_hand, ME, "succeeded", T0 + HOUR, cleared=running)])).stale
+            assert await store.live(1) == [running]
+
+    async def test_a_decision_without_a_start_moves_the_cursor(self) -> None:
+        async with self.opened("a") as store:
+
+            def folded(due: Due) -> Decision:
+                span = Span(due.sid, T0 + MINUTE, T0 + MINUTE, 1, "coalesced", "folded into the retry run", 1)
+                return Decision(due.sid, T0 + MINUTE, T0 + 2 * MINUTE, span=span)
+
+            claimed = await store.claim_due(OWNER, ME, T0 + 61 * SECOND, 9, folded)
+            assert (claimed.starts, claimed.next_wake_at) == ([], T0 + 2 * MINUTE)
+            row = await row_of(store, 1)
+            assert (row["cursor_at"], row["next_run_at"]) == (T0 + MINUTE, T0 + 2 * MINUTE)
+            assert [span.n for span in await store.spans(1, T0, T0 + HOUR)] == [1]
 
     async def test_an_old_fence_or_owner_writes_nothing(self) -> None:
         async with self.opened("a") as store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi.responses import Response
 
@@ -12,6 +12,7 @@ from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError
 from noonbell.ledger import why_schedule
 from noonbell.schedules import Schedule
 from noonbell.schedules.history import Run
+from noonbell.schedules.records import Attempt
 from noonbell.web import exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
@@ -40,7 +41,7 @@ async def show(visitor: Visiting, run_id: RunInPath) -> Response:
         live=live,
         wakes_at=await _wakes_at(visitor, run) if run.state == "waiting" else None,
         engines=lanes_up(await visitor.service.store.engines(0)) if live else {},
-        attempts=[{"attempt": one, "shown": exchange.told(one.detail)} for one in reversed(run.tried)],
+        attempts=[_attempt(run, one) for one in reversed(run.tried)],
         why=await _why(visitor, run),
         CAUSES=_CAUSES,
     )
@@ -57,6 +58,13 @@ async def again(visitor: Changing, run_id: RunInPath) -> Response:
         return visitor.go(f"/runs/{segment(run_id)}", told, "bad")
     visitor.service.events.nudge()
     return visitor.go(f"/runs/{segment(new_id)}", "Asked for; it starts at once where an engine is up")
+
+
+def _attempt(run: Run, one: Attempt) -> dict[str, Any]:
+    """An attempt for the template; `omitted` is how many were left out of the record just before it."""
+    omitted = run.attempts_omitted if one is run.first_after_omitted else 0
+    traceback = (one.detail or {}).get("traceback")
+    return {"attempt": one, "shown": exchange.told(one.detail), "traceback": traceback, "omitted": omitted}
 
 
 async def _schedule(visitor: Visitor, schedule_id: str) -> Schedule | None:

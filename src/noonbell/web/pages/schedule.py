@@ -20,7 +20,7 @@ from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
 from noonbell.api.written import declared_told, not_editable, schedule_told
 from noonbell.core.records import History
-from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
 from noonbell.ledger import why_schedule
 from noonbell.periodic.application import NAME as APPLICATION
 from noonbell.schedules.history import Run
@@ -246,8 +246,8 @@ async def _run_task(visitor: Visitor, schedule_id: str, task: str) -> Response:
     visitor.service.events.nudge()
     if not done:
         return visitor.go(back, "It is running; this page tells when it has ended", "plain")
-    if run.exception() is not None:
-        told = f"It failed with {type(run.exception()).__name__}; its run and the log tell what it said"
+    if (error := run.exception()) is not None:
+        told = f"It failed with {raised_type(error)}; its run and the log tell what it said"
         return visitor.go(back, told, "bad")
     if not run.result():
         return visitor.go(back, "A run of it is under way; ask again when it has ended", "bad")
