@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Asked, Name, PageOf
 from noonbell.api.models.things import AuditTold
 from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, told
 
-router = APIRouter(tags=["audit"])
+router = api_router("audit")
 
 
 class Filters(Asked):

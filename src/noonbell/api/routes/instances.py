@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from noonbell.access.records import moment
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.models.access import InstanceTold
 from noonbell.api.models.base import PageOf
 
-router = APIRouter(tags=["health"])
+router = api_router("health")
 
 
 @router.get("/instances", summary="The engines that are alive")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading
 from noonbell.api.deps import Serving, access_of
 from noonbell.api.models.access import CallerTold, KeyGiven, KeyMade, KeyTold
@@ -18,7 +19,7 @@ from noonbell.api.paging import ById
 from noonbell.api.problems import ProblemError, problems
 from noonbell.errors import AccessNotFoundError
 
-router = APIRouter(tags=["keys"])
+router = api_router("keys")
 
 KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
 

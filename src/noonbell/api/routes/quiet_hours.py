@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
@@ -18,7 +19,7 @@ from noonbell.api.problems import problems
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules import QuietHoursRecord, Schedules
 
-router = APIRouter(tags=["quiet hours"])
+router = api_router("quiet hours")
 
 PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max_length=500, pattern=PLAIN)]
 

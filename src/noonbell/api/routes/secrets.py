@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.signatures import SigningKey
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PageOf
@@ -29,7 +30,7 @@ from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError, problems
 from noonbell.ledger.reading import moment
 
-router = APIRouter(tags=["secrets"])
+router = api_router("secrets")
 
 NameInPath = Annotated[str, Path(alias="name", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
