@@ -13,6 +13,7 @@ from typing import Literal
 from fastapi import Request, Response
 
 from noonbell.access import Caller
+from noonbell.actions.http.credentials import shown_value
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, get_service
@@ -30,7 +31,7 @@ router = api_router("plans")
 async def make_plan(request: Request, caller: Reading, given: FileGiven) -> Response:
     """Nothing is written. The first hundred problems of the file are listed, with their lines."""
     made = await _planned(request, caller, given)
-    return await asyncio.to_thread(lambda: _answer(_told(made)))
+    return await asyncio.to_thread(lambda: _answer(_told(made, hide=not caller.may("write"))))
 
 
 @router.post(
@@ -75,12 +76,16 @@ def _answer(told: PlanTold | AppliedTold) -> Response:
     return Response(told.model_dump_json(), media_type="application/json")
 
 
-def _told(made: Plan) -> PlanTold:
+def _told(made: Plan, *, hide: bool = False) -> PlanTold:
     facts = made.to_json()
-    facts["schedules"] = [_item(one) for one in made.schedules]
+    facts["schedules"] = [_item(one, hide=hide) for one in made.schedules]
     facts["quiet_hours"] = [_item(one) for one in made.quiet_hours]
     return PlanTold(**facts)
 
 
-def _item(item: Item) -> PlanItem:
-    return PlanItem.model_validate(asdict(item))
+def _item(item: Item, *, hide: bool = False) -> PlanItem:
+    told = PlanItem.model_validate(asdict(item))
+    if hide:
+        for one in told.changes:
+            one.before, one.after = shown_value(one.field, one.before), shown_value(one.field, one.after)
+    return told

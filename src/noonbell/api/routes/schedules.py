@@ -33,7 +33,7 @@ from noonbell.api.models.schedules import (
 from noonbell.api.offload import offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
-from noonbell.api.written import declared_told, fields_of, not_editable, schedule_told
+from noonbell.api.written import declared_told, fields_of, for_caller, not_editable, schedule_told
 from noonbell.errors import (
     LanguageError,
     ScheduleChangedError,
@@ -83,7 +83,9 @@ async def list_schedules(
         name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
     )  # fmt: skip
     tasks = await declared.of_team(caller.team)
-    return await schedule_page(service.store, tasks, wanted, int(asked.cursor or 0), asked.limit)
+    page = await schedule_page(service.store, tasks, wanted, int(asked.cursor or 0), asked.limit)
+    page.items = [for_caller(one, caller) for one in page.items]
+    return page
 
 
 @router.get("/schedules/{schedule_id}", summary="One schedule", responses=problems(404) | NOT_MODIFIED)
@@ -102,7 +104,7 @@ async def get_schedule(
     if holds(if_none_match, current):
         return unchanged(current)  # type: ignore[no-any-return]  # a response in place of the model
     response.headers["ETag"] = current
-    return found
+    return for_caller(found, caller)
 
 
 @router.get("/schedules/{schedule_id}/preview", summary="The next occurrences", responses=problems(404))

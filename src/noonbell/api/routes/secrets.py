@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 
 from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.signatures import SigningKey
@@ -26,7 +26,7 @@ from noonbell.api.models.things import (
     SigningKeysTold,
     SigningKeyTold,
 )
-from noonbell.api.paging import ScheduleInPath
+from noonbell.api.paging import ById, ScheduleInPath, page_of
 from noonbell.api.problems import ProblemError, problems
 from noonbell.ledger.reading import moment
 
@@ -36,10 +36,11 @@ NameInPath = Annotated[str, Path(alias="name", pattern=r"^[A-Za-z_][A-Za-z0-9_]{
 
 
 @router.get("/secrets", summary="List secrets")
-async def list_secrets(service: Serving, caller: Reading) -> PageOf[SecretTold]:
-    """Names, versions and times; no value."""
-    found = await schedules_of(service, caller).secrets.list(caller.team)
-    return PageOf(items=[_told(facts) for facts in found])
+async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[SecretTold]:
+    """Names, versions and times; no value. By name."""
+    every = await schedules_of(service, caller).secrets.list(caller.team)
+    found, next_cursor = page_of(every, lambda facts: facts.name, asked)
+    return PageOf(items=[_told(facts) for facts in found], next_cursor=next_cursor)
 
 
 @router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))

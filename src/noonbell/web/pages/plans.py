@@ -14,13 +14,13 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from fastapi.responses import Response
 
+from noonbell.actions.http.credentials import shown_value
 from noonbell.api.models.planned import LARGEST_FILE
 from noonbell.api.routes.plans import plan_text
 from noonbell.core.turns import definition_of
 from noonbell.errors import DeletionRefusedError, NoonbellError, PlanOutdatedError, ScheduleFileInvalidError
 from noonbell.planning import FieldChange, Item, Plan, Problem, apply
 from noonbell.planning.plans import MOST_COMPARED
-from noonbell.web.credentials import shown_value
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, Form, Visitor
 from noonbell.web.week import in_words
