@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from noonbell.api import bodies
 from noonbell.api.app import create_app
-from noonbell.api.bodies import MOST_VALUES
+from noonbell.api.bodies import FEW_VALUES, MOST_VALUES
 from noonbell.api.middleware import Surrounding
 from noonbell.api.models.schedules import ScheduleGiven
 from tests.api.conftest import Client
@@ -144,10 +144,23 @@ async def test_too_many_values_are_refused_before_they_are_decoded(
     written = json.dumps(body)
     decoded: list[str] = []
     monkeypatch.setattr(json, "loads", decoded.append)
-    answer = await inside.read.post("/api/v1/preview", content=written, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 413, answer.text
-    assert f"{MOST_VALUES} keys and values" in msgspec.json.decode(answer.content)["detail"]
+    json_ = {"Content-Type": "application/json"}
+    for path, most in (("/preview", FEW_VALUES), ("/schedules", MOST_VALUES)):
+        answer = await inside.write.post(f"/api/v1{path}", content=written, headers=json_)
+        assert answer.status_code == 413, answer.text
+        assert f"{most} keys and values" in msgspec.json.decode(answer.content)["detail"]
     assert decoded == []
+
+
+async def test_a_key_that_may_not_do_it_has_nothing_decoded(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"schedules": []})
+    decoded: list[str] = []
+    monkeypatch.setattr(json, "loads", decoded.append)
+    answer = await inside.read.post(
+        "/api/v1/bulk/schedules", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, decoded) == (403, [])
+    assert b"scope-missing" in answer.content
 
 
 @settings(max_examples=200)

@@ -21,6 +21,7 @@ from noonbell.api.models.planned import AppliedTold, ApplyGiven, FileGiven, Plan
 from noonbell.api.offload import offload_of
 from noonbell.api.problems import ProblemError, problems
 from noonbell.core.turns import definition_of
+from noonbell.errors import ScheduleFileInvalidError
 from noonbell.planning import Plan, apply, loads, plan
 from noonbell.planning.plans import Item
 
@@ -66,7 +67,10 @@ async def plan_text(
     service = get_service(request)
 
     async def work() -> Plan:
-        file = await asyncio.to_thread(loads, text, format=form, source="text", name=name)
+        try:
+            file = await asyncio.to_thread(loads, text, format=form, source="text", name=name)
+        except ScheduleFileInvalidError as error:
+            raise error.with_traceback(None) from None  # its frames would keep the whole document for a while
         return await plan(service.store, file, now=service.clock.now(), team=caller.team)
 
     return await offload_of(request.app).run(caller, work, most=1, what="file")

@@ -19,7 +19,7 @@ from noonbell.api.problems import problems
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules import QuietHoursRecord, Schedules
 
-router = api_router("quiet hours")
+router = api_router("quiet hours", large=True)
 
 PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max_length=500, pattern=PLAIN)]
 

@@ -45,7 +45,7 @@ from noonbell.ledger.reading import moment
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedule, Schedules
 
-router = api_router("schedules")
+router = api_router("schedules", large=True)
 
 # A text in English takes up to 3 ms to be read: more of them are read beside the event loop.
 _FEW: Final = 10
