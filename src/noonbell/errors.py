@@ -102,6 +102,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 _LONGEST_MESSAGE: Final = 2000
+_MOST_FILE_PROBLEMS: Final = 100
 
 
 def describe_error(error: BaseException, mask: Callable[[str], str] | None = None) -> str:
@@ -1143,12 +1144,21 @@ class TargetAwayError(DeliveryError):
 
 
 class ScheduleFileInvalidError(ScheduleError):
-    """Everything that is wrong in a file of schedules. Each problem has a `text` with its line and column."""
+    """What is wrong in a file of schedules: the first hundred `problems`, and how many `more` there are.
+
+    Each problem has a `text` with its line and column.
+    """
 
     problems: Sequence[Any]
+    more: int
 
-    def __init__(self, problems: Sequence[Any]) -> None:
-        super().__init__("\n".join(problem.text for problem in problems), problems=problems)
+    def __init__(self, problems: Sequence[Any], more: int = 0) -> None:
+        shown = problems[:_MOST_FILE_PROBLEMS]
+        more += len(problems) - len(shown)
+        lines = [problem.text for problem in shown]
+        if more:
+            lines.append(f"and {more} more problems, which are not listed")
+        super().__init__("\n".join(lines), problems=shown, more=more)
 
 
 class PlanOutdatedError(ScheduleError):

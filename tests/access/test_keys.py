@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,24 @@ async def test_a_revoked_key_opens_nothing_from_now_on(world: World) -> None:
     assert events(world)[-2:] == [("api_key.created", "tests", "default"), ("api_key.revoked", "ann", "default")]
     with pytest.raises(AccessNotFoundError):
         await world.access.revoke_key(record.key_id)
+
+
+async def test_a_key_that_is_revoked_while_it_makes_another_leaves_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = await world.access.create_key("default", ["admin"], name="maker")
+    put = world.store.put_documents
+
+    async def late(*given: Any) -> Any:
+        monkeypatch.setattr(world.store, "put_documents", put)
+        assert await world.access.revoke_key(record.key_id) == [record.key_id]
+        return await put(*given)
+
+    monkeypatch.setattr(world.store, "put_documents", late)
+    maker = world.access.acting(f"key:{record.key_id}")
+    with pytest.raises(AccessNotFoundError):
+        await maker.create_key("default", ["admin"], name="made", made_with=record.key_id)
+    assert await world.access.list_keys("default") == []
 
 
 async def test_a_key_that_another_process_revoked_works_for_seconds_more(world: World) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, cast
 
+import msgspec
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from noonbell.api import bodies
 from noonbell.api.app import create_app
+from noonbell.api.bodies import FEW_VALUES, MOST_VALUES
 from noonbell.api.middleware import Surrounding
+from noonbell.api.models.schedules import ScheduleGiven
 from tests.api.conftest import Client
 from tests.patience import PATIENCE_SECONDS
 
@@ -115,3 +123,99 @@ async def test_a_body_that_does_not_come_ends_the_request(inside: Client, monkey
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]
     assert b"within 0.05 s" in sent[1]["body"]
+
+
+# --- bodies that cost much --------------------------------------------------------------------------------------------
+
+MANY: dict[str, Any] = {
+    "keys": {f"k{number}": 1 for number in range(MOST_VALUES)},
+    "numbers": {"text": [1] * (MOST_VALUES + 1)},
+    "lists": {"text": [[]] * MOST_VALUES},
+    "objects": {"text": [{}] * MOST_VALUES},
+    "texts": {"text": [""] * (MOST_VALUES + 1)},
+    "a payload": {"payload": [1] * (MOST_VALUES + 1)},
+}
+
+
+@pytest.mark.parametrize("body", MANY.values(), ids=MANY.keys())
+async def test_too_many_values_are_refused_before_they_are_decoded(
+    inside: Client, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = json.dumps(body)
+    decoded: list[str] = []
+    monkeypatch.setattr(json, "loads", decoded.append)
+    json_ = {"Content-Type": "application/json"}
+    for path, most in (("/preview", FEW_VALUES), ("/schedules", MOST_VALUES)):
+        answer = await inside.write.post(f"/api/v1{path}", content=written, headers=json_)
+        assert answer.status_code == 413, answer.text
+        assert f"{most} keys and values" in msgspec.json.decode(answer.content)["detail"]
+    assert decoded == []
+
+
+async def test_a_key_that_may_not_do_it_has_nothing_decoded(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"schedules": []})
+    decoded: list[str] = []
+    monkeypatch.setattr(json, "loads", decoded.append)
+    answer = await inside.read.post(
+        "/api/v1/bulk/schedules", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, decoded) == (403, [])
+    assert b"scope-missing" in answer.content
+
+
+@settings(max_examples=200)
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.text(alphabet='\\",:[]{}')),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='\\",:[]{}ab'), inner),
+    )
+)
+def test_values_are_counted_as_they_are(value: Any) -> None:
+    def keys_and_values(one: Any) -> int:
+        if isinstance(one, dict):
+            return 1 + sum(1 + keys_and_values(inner) for inner in one.values())
+        return 1 + sum(map(keys_and_values, one)) if isinstance(one, list) else 1
+
+    for ascii_only in (True, False):
+        written = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        # an empty list or object has a bracket, and no value inside
+        assert keys_and_values(value) <= bodies.count_values(written) <= 2 * keys_and_values(value)
+
+
+async def test_the_first_unknown_field_is_enough(inside: Client) -> None:
+    body = {"text": "daily", "count": 0, **{f"k{number}": 1 for number in range(1_000)}}
+    told = (await inside.read.post("/api/v1/preview", json=body)).json()
+    assert {one["field"] for one in told["errors"]} == {"count", "k0"}
+    asked = await inside.read.get("/api/v1/schedules?" + "&".join(f"k{number}=" for number in range(500)))
+    assert [one["field"] for one in asked.json()["errors"]] == ["k0"]
+
+
+async def test_the_first_wrong_element_of_a_list_is_enough(inside: Client) -> None:
+    action = {"kind": "callback", "name": "report"}
+    right = {"type": "cron", "spec": "0 9 * * *", "action": action}
+    wrong: dict[str, Any] = {"type": "sometimes", "action": action}
+    answer = await inside.write.post("/api/v1/bulk/schedules", json={"schedules": [right, *[wrong] * 500]})
+    assert [one["field"] for one in answer.json()["errors"]] == ["schedules.1.type"]
+    rule = await inside.write.post("/api/v1/rules", json={"name": "r", "on": ["x"] * 500, "channels": ["ops"]})
+    assert [one["field"] for one in rule.json()["errors"]] == ["on.0"]
+
+
+async def test_twenty_errors_are_listed_and_the_others_counted(inside: Client) -> None:
+    wrong = {**dict.fromkeys(ScheduleGiven.model_fields, -1.5), "payload": 1}
+    told = (await inside.write.post("/api/v1/schedules", json=wrong)).json()
+    assert len(told["errors"]) == 20
+    assert told["more_errors"] >= 1
+
+
+async def test_json_in_another_encoding_is_refused(inside: Client) -> None:
+    answer = await inside.read.post(
+        "/api/v1/preview", content='{"text": "daily"}'.encode("utf-16"), headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["detail"]) == (422, "body is not JSON: not UTF-8")
+
+
+async def test_every_route_of_the_api_counts_its_body(inside: Client) -> None:
+    routes = [one.original_route for one in iter_route_contexts(create_app(inside.service).routes)]
+    found = [one for one in routes if isinstance(one, APIRoute) and one.body_field is not None]
+    assert len(found) > 15
+    assert [one.path for one in found if not isinstance(one, bodies.ApiRoute)] == []

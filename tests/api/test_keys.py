@@ -22,9 +22,36 @@ async def test_a_key_is_shown_once_and_works(inside: Client) -> None:
         again = await inside.admin.get(path)
         assert told["key_id"] in again.text
         assert told["key"].split("_", 2)[2] not in again.text
-    assert (await inside.admin.delete(f"{PREFIX}/keys/{told['key_id']}")).status_code == 204
+    gone = await inside.admin.delete(f"{PREFIX}/keys/{told['key_id']}")
+    assert (gone.status_code, gone.json()) == (200, {"revoked": [told["key_id"]]})
     assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=key)).status_code == 401
     assert (await inside.admin.get(f"{PREFIX}/keys/{told['key_id']}")).status_code == 404
+
+
+async def test_a_revoked_key_takes_those_along_that_it_made(inside: Client) -> None:
+    async def made(key: str, scope: str, **more: str) -> tuple[str, str]:
+        answer = await inside.anonymous.post(
+            f"{PREFIX}/keys", json={"name": "k", "scopes": [scope], **more}, headers={"Authorization": f"Bearer {key}"}
+        )
+        assert answer.status_code == 201, answer.text
+        return answer.json()["key_id"], answer.json()["key"]
+
+    await inside.admin.post(f"{PREFIX}/teams", json={"name": "billing"})
+    stolen, key = await made(inside.keys["default/admin"], "admin")
+    child, child_key = await made(key, "admin")
+    grandchild, last_key = await made(child_key, "read")
+    foreign, foreign_key = await made(key, "write", team="billing")
+    beside, beside_key = await made(inside.keys["default/admin"], "read")
+    revoked = (await inside.admin.delete(f"{PREFIX}/keys/{stolen}")).json()["revoked"]
+    assert (revoked[0], {*revoked}) == (stolen, {stolen, child, grandchild, foreign})
+    for one, status in ((key, 401), (child_key, 401), (last_key, 401), (foreign_key, 401), (beside_key, 200)):
+        told = await inside.anonymous.get(f"{PREFIX}/caller", headers={"Authorization": f"Bearer {one}"})
+        assert told.status_code == status
+    audit = (await inside.read.get(f"{PREFIX}/audit?event=api_key.revoked")).json()["items"]
+    assert {(one["subject"], one["detail"].get("made_with")) for one in audit} == {
+        (stolen, None), (child, stolen), (grandchild, stolen),
+    }  # fmt: skip
+    assert beside not in revoked
 
 
 async def test_keys_come_in_pages(inside: Client) -> None:
@@ -74,7 +101,7 @@ async def test_who_looks_after_teams_makes_the_first_key_of_one(inside: Client) 
     # and can take it back, without seeing the keys of the team
     key_id = first.json()["key_id"]
     assert (await inside.admin.get(f"{PREFIX}/keys/{key_id}")).status_code == 404
-    assert (await inside.admin.delete(f"{PREFIX}/keys/{key_id}")).status_code == 204
+    assert (await inside.admin.delete(f"{PREFIX}/keys/{key_id}")).status_code == 200
     assert (await inside.anonymous.get(f"{PREFIX}/caller", headers=theirs)).status_code == 401
 
 

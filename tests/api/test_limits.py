@@ -96,3 +96,40 @@ async def test_no_answer_leads_to_a_host_that_a_request_names(inside: Client) ->
         answer = await inside.read.get(path, headers={"Host": "evil.example"})
         assert answer.status_code == 404, path
         assert "evil.example" not in answer.headers.get("location", "")
+
+
+# --- pages of lists that are small ------------------------------------------------------------------------------------
+
+SMALL = ("/quiet-hours", "/secrets", "/instances")
+
+
+@pytest.mark.parametrize("path", SMALL)
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=", "cursor=%00", "cursr=a"])
+async def test_what_a_page_cannot_be_is_refused_on_every_list(inside: Client, path: str, query: str) -> None:
+    answer = await inside.read.get(f"/api/v1{path}?{query}")
+    assert (answer.status_code, answer.json()["field"]) == (422, query.partition("=")[0])
+
+
+async def test_small_lists_come_in_pages_too(inside: Client) -> None:
+    window = {"weekdays": [1], "from": "22:00", "to": "06:00", "timezone": "UTC"}
+    for number in range(5):
+        body = {"policy_id": f"q {number}", "name": "q", "windows": [window]}
+        assert (await inside.write.post("/api/v1/quiet-hours", json=body)).status_code == 201
+        assert (
+            await inside.write.put(f"/api/v1/secrets/S{number}", json={"value": f"value-{number}"})
+        ).status_code == 200
+    for path, name in (("/quiet-hours", "policy_id"), ("/secrets", "name")):
+        seen: list[str] = []
+        cursor: str | None = None
+        sizes: list[int] = []
+        while True:
+            asked = {"limit": "2"} | ({} if cursor is None else {"cursor": cursor})
+            page = (await inside.read.get(f"/api/v1{path}", params=asked)).json()
+            seen += [one[name] for one in page["items"]]
+            sizes.append(len(page["items"]))
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert (sizes, seen, len(seen)) == ([2, 2, 1], sorted(seen), 5)
+    engines = (await inside.read.get("/api/v1/instances?limit=1")).json()
+    assert (len(engines["items"]), engines["next_cursor"]) == (1, None)

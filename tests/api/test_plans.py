@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from noonbell.api.models.planned import LARGEST_FILE
-from noonbell.api.routes import plans
+from noonbell.api.routes import plans, schedules
+from noonbell.api.written import fields_of
 from noonbell.planning import ScheduleFile, loads
+from noonbell.planning import plans as compared
+from noonbell.planning.moves import moves
 from tests.api.conftest import Client
 from tests.patience import PATIENCE_SECONDS
 
@@ -65,3 +69,42 @@ async def test_a_file_that_cannot_be_read_frees_the_place(inside: Client) -> Non
 async def test_a_file_that_is_too_large(inside: Client) -> None:
     answer = await inside.read.post(PLAN, json={"text": FILE + "#" * LARGEST_FILE})
     assert (answer.status_code, answer.json()["field"]) == (422, "text")
+
+
+async def test_a_hundred_problems_are_listed_and_the_others_counted(inside: Client) -> None:
+    text = FILE + "".join(f"[schedules.s{number}]\n" for number in range(300))
+    told = (await inside.read.post(PLAN, json={"text": text})).json()
+    first = ":".join(told["errors"][0]["reason"].split(":")[:3])
+    assert (len(told["errors"]), told["more_errors"], first) == (100, 500, "text:2:12")
+    assert told["detail"].endswith("and 500 more problems, which are not listed")
+
+
+async def test_plans_are_compared_beside_the_event_loop(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noting(*given: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread())
+        return moves(*given, **more)
+
+    monkeypatch.setattr(compared, "moves", noting)
+    text = FILE + '[schedules.a]\ncron = "0 9 * * *"\naction = { kind = "callback", name = "report" }\n'
+    told = await inside.read.post(PLAN, json={"text": text})
+    assert (told.status_code, told.json()["created"]) == (200, 1)
+    assert threads
+    assert threading.main_thread() not in threads
+    assert gc.isenabled()
+
+
+async def test_batches_are_read_beside_the_event_loop(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[threading.Thread] = set()
+
+    def noting(*given: Any) -> Any:
+        threads.add(threading.current_thread())
+        return fields_of(*given)
+
+    monkeypatch.setattr(schedules, "fields_of", noting)
+    one = {"text": "every weekday at 9am", "action": {"kind": "callback", "name": "report"}}
+    answer = await inside.write.post("/api/v1/bulk/schedules", json={"schedules": [one] * 50})
+    assert answer.status_code == 201, answer.text
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads

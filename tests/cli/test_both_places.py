@@ -165,7 +165,7 @@ def test_the_keys_of_the_api(at: At) -> None:
     assert made["key"].startswith("nbk_")
     listed = {one["key_id"]: one for one in at.data("api-keys", "list")}
     assert (listed[made["key_id"]]["name"], listed[made["key_id"]]["scopes"]) == ("deploy", ["write"])
-    assert at.data("api-keys", "revoke", made["key_id"]) == {"revoked": made["key_id"]}
+    assert at.data("api-keys", "revoke", made["key_id"]) == {"revoked": made["key_id"], "made_with_it": []}
     assert "nobody" in at.refused("api-keys", "revoke", "nobody")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from noonbell.errors import ScheduleFileInvalidError
-from noonbell.planning import Format, load, loads
+from noonbell.planning import Format, declared, load, loads
 
 
 def problems(text: str, form: Format) -> list[str]:
@@ -361,3 +362,58 @@ def test_the_short_and_the_long_form_are_one() -> None:
     assert problems('[schedules.a]\ntype = "cron"\nevery = 5\n' + action, "toml") == [
         "f:2:8: schedules.a.type 'cron' must be interval where every is given; leave it out"
     ]
+
+
+@pytest.mark.parametrize("form", ["toml", "yaml"])
+def test_of_thousands_the_first_hundred_are_listed_in_the_order_of_the_file(
+    form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def noting(word: str, *others: object, **more: object) -> list[str]:
+        asked.append(word)
+        return []
+
+    monkeypatch.setattr(declared, "get_close_matches", noting)
+    line = "k{} = 1\n" if form == "toml" else "k{}: 1\n"
+    with pytest.raises(ScheduleFileInvalidError) as caught:
+        loads("".join(line.format(number) for number in range(5_000)), format=form, source="f", name="n")
+    assert [problem.line for problem in caught.value.problems] == list(range(1, 101))
+    assert caught.value.more == 4_900
+    assert str(caught.value).endswith("\nand 4900 more problems, which are not listed")
+    assert len(asked) == 1_000, "hints take the longest, and stop before they cost much"
+
+
+def test_what_many_schedules_inherit_is_one_problem() -> None:
+    text = "[defaults]\ntimezone = 'Nowhere/No'\n" + "".join(
+        f"[schedules.s{number}]\nevery = '15m'\naction = {{ kind = 'callback', name = 'x' }}\n" for number in range(999)
+    )
+    assert [one.partition(" ")[0] for one in problems(text, "toml")] == ["f:2:12:"]
+
+
+KEYS_OF_MANY_PARTS = {
+    "bare": "a" + ".a" * 50_000 + " = 1\n",
+    "quoted": "\"a\" . 'b'" + ' . "é"' * 30_000 + " = 1\n",
+    "a table": "x = 1\n[a" + ". a" * 50_000 + "]\n",
+    "inline": "x = { a" + ".a" * 50_000 + " = 1 }\n",
+}
+
+
+@pytest.mark.parametrize("text", KEYS_OF_MANY_PARTS.values(), ids=KEYS_OF_MANY_PARTS.keys())
+def test_a_key_of_very_many_parts_is_not_read(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tomllib, "loads", pytest.fail)
+    (found,) = problems(text, "toml")
+    assert found.endswith("has a key of more than 20 parts; it is nested too deeply")
+
+
+def test_keys_below_each_other_are_too_deep_as_well() -> None:
+    text = f"[{'.'.join(['a'] * 19)}]\n"
+    deep = "a.a.a.a.a.a.a.a.a.a = " + "{ a.a.a.a.a.a.a.a.a.a = " * 6 + "1" + " }" * 6
+    assert problems(text, "toml")[0].startswith("f:1:2: a is no key")
+    assert problems(deep, "toml") == ["f:1:1: is nested too deeply"]
+
+
+def test_dots_in_a_text_are_no_parts_of_a_key() -> None:
+    said = "One. Two. Three. " * 4 + "1.2.3.4, 5.6.7.8"
+    text = f"[schedules.a]\nevery = '15m'\npayload = '{said}'\naction = {{ kind = 'callback', name = 'x' }}\n"
+    assert [*loads(text, format="toml", name="n").schedules] == ["a"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import httpx2
 import pytest
 
 from noonbell.errors import NoonbellError
@@ -314,6 +315,22 @@ async def test_who_looks_after_teams_takes_back_a_key_by_its_id(browser: Browser
     refused = await browser.post("/keys/take-back", key_id="nothing")
     assert refused.status_code == 422
     assert 'id="key_id-error"' in refused.text
+
+
+async def test_settings_are_for_the_operator_alone(browser: Browser) -> None:
+    assert 'href="/settings"' in await browser.read("/")
+    await browser.service.access.create_team("billing")
+    await browser.service.access.create_user("ben", "billing", "admin", PASSWORD)
+    client = httpx2.AsyncClient(base_url="http://service", transport=browser.client._transport)
+    ben = Browser(browser.service, client)
+    await ben.log_in("ben")
+    assert 'href="/settings"' not in await ben.read("/")
+    assert 'href="/keys"' in await ben.read("/")
+    refused = await ben.get("/settings")
+    assert refused.status_code == 403
+    assert "team default" in refused.text
+    assert browser.service.settings.store not in refused.text
+    assert (await ben.post("/settings/rotate-master-key")).status_code == 403
 
 
 async def test_settings_say_where_they_came_from_and_hide_passwords(browser: Browser) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from noonbell.actions.http import credentials
+from noonbell.actions.http.credentials import KEPT
 from noonbell.errors import ScheduleInvalidError
-from noonbell.web import credentials
-from noonbell.web.credentials import KEPT
 from tests.web.conftest import Browser, Parsed
 from tests.web.test_form import inputs
 

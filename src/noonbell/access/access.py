@@ -47,6 +47,7 @@ from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentCon
 CACHED_SECONDS: Final = 5.0
 _USE_WRITTEN: Final = 60_000_000
 _MOST_CACHED: Final = 10_000
+_PAGE: Final = 1_000
 _KEY: Final = re.compile(r"nbk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _encode = msgspec.json.Encoder().encode
@@ -107,6 +108,9 @@ class Access(Members):
         write = DocumentWrite(API_KEY, key_id, chosen, _encode(body).decode(), expected=0)
         told = self._told("api_key.created", key_id, {"name": title, "scopes": allowed}, chosen)
         (document,) = await self._store.put_documents([write], self._now(), [told])
+        if made_with is not None and not await self._store.get_documents(API_KEY, [made_with]):
+            await self._drop_key(document, made_with=made_with)  # that one was revoked meanwhile
+            raise AccessNotFoundError("API key", made_with)
         return _key(document, body), f"nbk_{key_id}_{secret}"
 
     async def list_keys(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
@@ -118,12 +122,35 @@ class Access(Members):
         document = await self._find_key(key_id, team)
         return _key(document, _key_body(document.body))
 
-    async def revoke_key(self, key_id: str, *, team: str | None = None) -> None:
-        """From now on it opens nothing. With `team`, only where it is that team's."""
-        document = await self._find_key(key_id, team)
-        told = self._told("api_key.revoked", key_id, {"name": _key_body(document.body).name}, document.team)
-        await self._store.drop_documents(API_KEY, [key_id], [told])
-        self._shared.known.pop(key_id, None)
+    async def revoke_key(self, key_id: str, *, team: str | None = None) -> list[str]:
+        """Revoke a key and every key that was made with it, directly or by one of them; return their ids, it first.
+
+        With `team`, only where it is that team's. What it made for other teams goes with it.
+        """
+        await self._drop_key(await self._find_key(key_id, team))
+        revoked = [key_id]
+        # it makes no more from now on, so that a second look at all keys finds those that came during the first
+        while found := await self._made_by(set(revoked)):
+            for document in found:
+                await self._drop_key(document, made_with=key_id)
+                revoked.append(document.id)
+        return revoked
+
+    async def _drop_key(self, document: Document, **facts: str) -> None:
+        name = _key_body(document.body).name
+        told = self._told("api_key.revoked", document.id, {"name": name, **facts}, document.team)
+        await self._store.drop_documents(API_KEY, [document.id], [told])
+        self._shared.known.pop(document.id, None)
+
+    async def _made_by(self, makers: set[str]) -> list[Document]:
+        """The keys that were made with one of these."""
+        actors = {_actor_of_key(maker) for maker in makers}
+        found: list[Document] = []
+        after = ""
+        while page := await self._store.list_documents(API_KEY, None, after, _PAGE):
+            found += [document for document in page if _key_body(document.body).created_by in actors]
+            after = page[-1].id
+        return found
 
     async def _find_key(self, key_id: str, team: str | None) -> Document:
         found = await self._store.get_documents(API_KEY, [key_id])
@@ -147,7 +174,7 @@ class Access(Members):
             return None
         if body.last_used_at is None or now - body.last_used_at >= _USE_WRITTEN:
             await self._used(document, body, now)
-        return Caller(f"key:{document.id}", document.team, implied(body.scopes), key_id=document.id)
+        return Caller(_actor_of_key(document.id), document.team, implied(body.scopes), key_id=document.id)
 
     async def _known_key(self, key_id: str) -> tuple[Document, KeyBody] | None:
         known, elapsed = self._shared.known, self._shared.clock.elapsed()
@@ -184,6 +211,11 @@ class Access(Members):
 
 
 _key_body = msgspec.json.Decoder(KeyBody).decode
+
+
+def _actor_of_key(key_id: str) -> str:
+    """In whose name a key acts; the keys that it makes keep it as `created_by`."""
+    return f"key:{key_id}"
 
 
 def _team(document: Document) -> Team:

@@ -84,13 +84,22 @@ def _unauthorized(detail: str, kind: str) -> ProblemError:
     return ProblemError(401, detail, kind=kind, headers={"WWW-Authenticate": 'Bearer realm="noonbell"'})
 
 
+def require_scope(request: Request, scope: Scope) -> None:
+    """403 where somebody was admitted who may not do this; asked before the body is decoded."""
+    caller = request.scope.get(_ADMITTED)
+    if caller is not None:
+        _require(caller, scope)
+
+
+def _require(caller: Caller, scope: Scope) -> None:
+    if not caller.may(scope):
+        held = ", ".join(sorted(caller.scopes)) or "none"
+        raise ProblemError(403, f"This needs a key with the scope {scope}; this one has {held}", kind="scope-missing")
+
+
 def _requiring(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     async def require(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
-        if not caller.may(scope):
-            held = ", ".join(sorted(caller.scopes)) or "none"
-            raise ProblemError(
-                403, f"This needs a key with the scope {scope}; this one has {held}", kind="scope-missing"
-            )
+        _require(caller, scope)
         return caller
 
     return require

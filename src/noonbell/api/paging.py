@@ -7,6 +7,7 @@ meanwhile moves nothing: a page costs what it gives, wherever it begins.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 from noonbell.api.models.base import LARGEST_PAGE, PLAIN, Asked, PageOf, Told
 
 T = TypeVar("T", bound=Told)
+K = TypeVar("K")
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)")
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,6 +46,8 @@ RunCursor = Annotated[str, Field(pattern=r"^-?[0-9]{1,18}(\.[0-9]{1,18})?\.(sche
 AuditCursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$")]
 IdCursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
+TextCursor = Annotated[str, Field(min_length=1, max_length=600, pattern=PLAIN)]
+
 # Stands for a slash that was escaped (%2F) in a path, from the middleware to the route; no id has it.
 ESCAPED: Final = "\ue000"
 
@@ -64,6 +68,22 @@ class ById(Asked):
 
     limit: Limit = DEFAULT_LIMIT
     cursor: IdCursor | None = None
+
+
+class ByText(Asked):
+    """A page of things that go by their names."""
+
+    limit: Limit = DEFAULT_LIMIT
+    cursor: TextCursor | None = None
+
+
+def page_of(items: Iterable[K], place: Callable[[K], str], asked: ById | ByText) -> tuple[list[K], str | None]:
+    """A page of a list that is there as a whole, and the cursor of what follows; `place` is where each stands."""
+    after = asked.cursor or ""
+    found = sorted(((place(one), one) for one in items), key=lambda placed: placed[0])
+    rest = [placed for placed in found if placed[0] > after]
+    shown = rest[: asked.limit]
+    return [one for _, one in shown], shown[-1][0] if len(rest) > len(shown) else None
 
 
 class Paged(Protocol):

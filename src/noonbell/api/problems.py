@@ -32,8 +32,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 _LONGEST_VALUE: Final = 1_000
 # The tags of routes whose bodies may hold secrets: a slip of the pen must not show them.
 _SECRETIVE: Final = frozenset({"channels", "secrets"})
-_MOST_ERRORS: Final = 100
-_FOR_PROGRAMS: Final = frozenset({"type", "title", "status", "instance", "position", "end"})
+_MOST_ERRORS: Final = 20
+_FOR_PROGRAMS: Final = frozenset({"type", "title", "status", "instance", "position", "end", "more_errors"})
 
 TITLES: Final[Mapping[int, str]] = {
     400: "The request cannot be understood",
@@ -133,6 +133,7 @@ class Problem(BaseModel):
     field: str | None = None
     value: Any = None
     errors: list[FieldError] | None = None
+    more_errors: int | None = Field(default=None, description="How many further errors there are; the first are listed")
     position: int | None = Field(default=None, description="Where a text in English stopped being understood")
     end: int | None = None
     accepted: list[str] | None = Field(default=None, description="What could stand there")
@@ -261,7 +262,9 @@ def of_error(error: known.NoonbellError) -> ProblemError:
 
 
 def _facts(error: known.NoonbellError) -> dict[str, Any]:
-    """Of English that is not understood: where it stopped, and what would be."""
+    """Of English that is not understood: where it stopped, and what would be; of a file: how many more problems."""
+    if isinstance(error, known.ScheduleFileInvalidError):
+        return {"more_errors": error.more} if error.more else {}
     if not isinstance(error, known.LanguageError):
         return {}
     return {
@@ -286,13 +289,15 @@ def _kind(error: type[Exception]) -> str:
 
 def of_validation(error: RequestValidationError, request: Request) -> ProblemError:
     """What pydantic found, field by field; where secrets are sent, without what was given."""
-    found = [_field_error(one) for one in error.errors()[:_MOST_ERRORS]]
+    every = error.errors()
+    found = [_field_error(one) for one in every[:_MOST_ERRORS]]
     if _SECRETIVE & {*(getattr(request.scope.get("route"), "tags", None) or ())}:
         found = [FieldError(field=one.field, reason=one.reason) for one in found]
     first = found[0] if found else FieldError(field="body", reason="cannot be understood")
     return ProblemError(
-        422, f"{first.field} {first.reason}", kind="fields-invalid", field=first.field, value=first.value, errors=found
-    )
+        422, f"{first.field} {first.reason}", kind="fields-invalid", field=first.field, value=first.value, errors=found,
+        facts={"more_errors": len(every) - _MOST_ERRORS} if len(every) > _MOST_ERRORS else None,
+    )  # fmt: skip
 
 
 def _field_error(one: Mapping[str, Any]) -> FieldError:

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from noonbell.access import Caller
+from noonbell.actions.http.credentials import shown
 from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.problems import ProblemError
 from noonbell.core.records import DECLARED_OWNERS
@@ -67,6 +69,13 @@ def schedule_told(schedule: Schedule, understood: str | None = None) -> Schedule
     told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
     if understood is not None:
         told.understood = understood
+    return told
+
+
+def for_caller(told: ScheduleTold, caller: Caller) -> ScheduleTold:
+    """What a caller may see of a schedule: a key that may only read sees no credentials that are written out."""
+    if not caller.may("write"):
+        told.action = shown(told.action)
     return told
 
 

@@ -82,9 +82,14 @@ def list_keys(*, team: str | None, place: Place) -> None:
 @click.argument("key_id")
 @placed
 def revoke(*, key_id: str, place: Place) -> None:
-    """Revoke a key. A service that runs notices within seconds."""
-    place.ask(lambda backend: backend.keys.revoke_key(key_id))
-    click.echo(json.dumps({"revoked": key_id}) if place.as_json else f"The key {key_id} opens nothing any more.")
+    """Revoke a key and the keys that were made with it. A service that runs notices within seconds."""
+    revoked = list(place.ask(lambda backend: backend.keys.revoke_key(key_id)))
+    if place.as_json:
+        click.echo(json.dumps({"revoked": key_id, "made_with_it": revoked[1:]}))
+        return
+    click.echo(f"The key {key_id} opens nothing any more.")
+    if len(revoked) > 1:
+        click.echo(f"So do the {len(revoked) - 1} that were made with it: {', '.join(revoked[1:])}.")
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -128,6 +129,7 @@ class _Process:
         if settings.demo:
             await ensure_demo(service)
         self._announce(await _announcement(service))
+        gc.freeze()  # what is there by now stays: a full collection would go through all of it, for 100 ms
         await _first(self._asked.wait(), asyncio.shield(serving))
         logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
         server.should_exit = True

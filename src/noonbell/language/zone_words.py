@@ -116,7 +116,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 def _iana(cursor: Cursor) -> str:
     token, place = cursor.peek(), cursor.place()
-    by_low = {zone.lower(): zone for zone in available_timezones()}
+    by_low = _by_low()
     found = by_low.get(token.low)
     if found is None:
         near = get_close_matches(token.low, by_low, n=3, cutoff=0.7)
@@ -136,6 +136,12 @@ def _utc(cursor: Cursor) -> str:
         reason = "an offset is not a time zone, it has no rules for summer; name the zone or a city"
         raise cursor.refusal(reason, place, ("a city or an IANA name", "UTC"), (cursor.replaced(place, "UTC"),))
     return "UTC"
+
+
+@lru_cache(maxsize=1)
+def _by_low() -> dict[str, str]:
+    """Every zone by its name in lower case; finding them in the file system takes 20 ms."""
+    return {zone.lower(): zone for zone in available_timezones()}
 
 
 @lru_cache(maxsize=1)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from noonbell.errors import ChannelInvalidError
+from noonbell.actions.egress.hosts import read_url
+from noonbell.errors import ChannelInvalidError, EgressRefusedError
 
 LONGEST_TEXT: Final = 500
 LONGEST_URL: Final = 2_000
@@ -44,12 +44,10 @@ def url(field: str, value: object, right: str, *, secret: bool = False) -> str:
         return found
     shown = None if secret else found
     try:
-        parts = urlsplit(found)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ChannelInvalidError(field, shown, f"must be {right}")
-    if "@" in parts.netloc:
+        target = read_url(found)  # as an HTTP job reads it
+    except EgressRefusedError as error:
+        raise ChannelInvalidError(field, shown, f"must be {right}: {error.reason}") from None
+    if target.userinfo is not None:
         raise ChannelInvalidError(field, None, "must not hold a user or a password; put them into headers")
     return found
 

@@ -94,7 +94,8 @@ class Declarations:
         if not inner:  # a key that is not known, or days that are missing
             key = error.value
             if isinstance(key, str) and key in window:
-                near = get_close_matches(key, [*_WINDOW, "valid_from", "valid_to"], n=1)
+                known = [*_WINDOW, "valid_from", "valid_to"]
+                near = [] if self._document.full else get_close_matches(key, known, n=1)
                 reason = f"is no known key; did you mean {near[0]}?" if near else error.reason
                 self._document.complain((*path, key), NOTHING, reason, key=True)
                 del window[key]
@@ -226,7 +227,7 @@ class Declarations:
         for key in table:
             if key in known:
                 continue
-            near = get_close_matches(key, known, n=1)
+            near = [] if self._document.full else get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             if key == "schedule_id":
                 hint = "the id of a schedule is the name of its table"

@@ -10,10 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from noonbell.errors import ScheduleFileInvalidError
+
 Path = tuple[str | int, ...]
 
 # An error is one line; a whole payload in it would hide the rest.
 _LONGEST_VALUE: Final = 80
+# An error lists a hundred, in the order of the file; those come from the first that are found.
+_MOST_KEPT: Final = 1_000
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PART: Final = re.compile(r"\[(\d+)\]|([^.\[]+)")
 
@@ -56,6 +60,13 @@ class Document:
     keys: dict[Path, Place] = field(default_factory=dict)
     places: dict[Path, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    more: int = 0  # problems beyond those that are kept
+    _said: set[int] = field(default_factory=set)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are more problems than anybody reads: hints that take time are left out then."""
+        return len(self.problems) >= _MOST_KEPT
 
     def place(self, path: Path, *, key: bool = False) -> Place:
         """Where a value begins, or its key; of a value that is not in the file, where its owner stands."""
@@ -77,9 +88,18 @@ class Document:
 
     def complain(self, path: Path, value: Any, reason: str, *, key: bool = False) -> None:
         """Note a problem; what is said already is not said again."""
-        found = self.problem(path, value, reason, key=key)
-        if found not in self.problems:
-            self.problems.append(found)
+        said = hash((path, reason, key))
+        if said in self._said:
+            return
+        self._said.add(said)
+        if self.full:
+            self.more += 1
+        else:
+            self.problems.append(self.problem(path, value, reason, key=key))
+
+    def invalid(self) -> ScheduleFileInvalidError:
+        """The problems as an error, in the order of the file."""
+        return ScheduleFileInvalidError(sorted(self.problems, key=lambda one: (one.line, one.column)), self.more)
 
 
 def _printable(text: str) -> str:

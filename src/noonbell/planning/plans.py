@@ -6,6 +6,7 @@ written. A plan remembers the epoch of each schedule it has seen; `apply` refuse
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -120,7 +121,7 @@ async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int, team: str 
     for policy_id in making.dropped:
         users = await store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
-    made = making.made()
+    made = await asyncio.to_thread(making.made)  # of a large file seconds
     if making.problems:
         raise ScheduleFileInvalidError(sorted(making.problems, key=lambda one: (one.line, one.column)))
     return made

@@ -30,7 +30,6 @@ from typing import Final, Literal
 import msgspec
 
 from noonbell.core.records import ScheduleColumns
-from noonbell.errors import ScheduleFileInvalidError
 from noonbell.planning.declared import Declarations
 from noonbell.planning.places import NOTHING, Document, Place
 
@@ -89,7 +88,7 @@ def load(path: FilePath | str, *, format: Format | None = None) -> ScheduleFile:
     document = Document(str(path))
     if chosen is None:
         document.complain((), NOTHING, "has no ending .toml, .yaml or .yml; say which it is with the format")
-        raise ScheduleFileInvalidError(document.problems)
+        raise document.invalid()
     return loads(found, format=chosen, source=str(path), name=path.stem)
 
 
@@ -97,7 +96,7 @@ def loads(text: str | bytes, *, format: Format, source: str = "<text>", name: st
     """Read a text. `name` is the owner's where the text names none."""
     document = _document(text, format, source)
     if document.problems and not document.values:  # it could not be read at all
-        raise ScheduleFileInvalidError(document.problems)
+        raise document.invalid()
     chosen = document.values.get("name", name)
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
         reason = 'must be letters, digits, ".", "_" and "-", such as name = "billing"'
@@ -107,7 +106,7 @@ def loads(text: str | bytes, *, format: Format, source: str = "<text>", name: st
     quiet = [DeclaredQuietHours(*one) for one in declarations.quiet_hours()]
     schedules = [DeclaredSchedule(*one) for one in declarations.schedules()]
     if document.problems:
-        raise ScheduleFileInvalidError(sorted(document.problems, key=lambda one: (one.line, one.column)))
+        raise document.invalid()
     return ScheduleFile(
         chosen,
         document,

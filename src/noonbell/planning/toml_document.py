@@ -19,6 +19,12 @@ _BLANK: Final = re.compile(r"[ \t]*")
 _IDLE: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_VALUE: Final = re.compile(r"[^,\]}\n#]*")
+_NESTED: Final = "is nested too deeply"
+# tomllib keeps each beginning of a dotted key, so that one of many parts takes the square of its length in memory
+_MOST_PARTS: Final = 20
+_DEEPEST: Final = 60
+_PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY: Final = re.compile(rf"""(?<![\w"'.-])(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}}""", re.ASCII)
 _STRING: Final = re.compile(
     r'"""(?:\\[\s\S]|[^\\])*?"{3,5}(?!")' r"|'''[\s\S]*?'{3,5}(?!')" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'"
 )
@@ -27,10 +33,16 @@ _STRING: Final = re.compile(
 def read_toml(text: str, source: str) -> Document:
     """The document, or one whose only problem is that it cannot be read."""
     document = Document(source)
+    if (long_key := _LONG_KEY.search(text)) is not None:
+        before = text[: long_key.start()]
+        document.places[()] = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        document.complain((), NOTHING, f"has a key of more than {_MOST_PARTS} parts; it {_NESTED}")
+        return document
     try:
         values = tomllib.loads(text)
+        _require_shallow(values)
     except RecursionError:
-        document.complain((), NOTHING, "is nested too deeply")
+        document.complain((), NOTHING, _NESTED)
         return document
     except ValueError as error:
         _complain_about_syntax(document, text, str(error))
@@ -50,6 +62,21 @@ def _complain_about_syntax(document: Document, text: str, message: str) -> None:
         place = Place(int(at[1]), int(at[2]))
     document.places[()] = place
     document.complain((), NOTHING, f"is no TOML: {reason[:1].lower()}{reason[1:]}")
+
+
+def _require_shallow(values: Any) -> None:
+    """Raise RecursionError where keys of many parts, one below the other, have made what no recursion goes through."""
+    level = [values]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise RecursionError
 
 
 def _plain(value: Any) -> Any:

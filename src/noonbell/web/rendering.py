@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi.responses import HTMLResponse
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     path: str
     label: str
     icon: str
-    needs: Scope = "read"
+    needs: Scope | Literal["operator"] = "read"
 
 
 NAVIGATION: Final[tuple[tuple[str, tuple[Place, ...]], ...]] = (
@@ -52,7 +52,7 @@ NAVIGATION: Final[tuple[tuple[str, tuple[Place, ...]], ...]] = (
             Place("/keys", "Keys", "key", "admin"),
             Place("/team", "Team", "people"),
             Place("/instances", "Instances", "server"),
-            Place("/settings", "Settings", "gear", "admin"),
+            Place("/settings", "Settings", "gear", "operator"),
         ),
     ),
 )

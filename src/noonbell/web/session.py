@@ -135,6 +135,7 @@ class Visitor:
             "team": self.caller.team,
             "may_write": self.caller.may("write"),
             "may_manage": self.caller.may("admin"),
+            "may_operate": self.caller.manages_teams,
             "csrf": self.session.csrf,
             "path": url.path,
             "here": url.path + (f"?{url.query}" if url.query else ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import html
+import html.entities
 import json
 import logging
 import pickle
@@ -32,6 +33,8 @@ def lowered(text: str) -> str:
     return parts[0] + "".join("%" + part[:2].lower() + part[2:] for part in parts[1:])
 
 
+NAMES = {char: name for name, char in html.entities.html5.items() if name.endswith(";") and char.isascii()}
+
 # Each turns a secret into what an encoder of the standard library makes of it, with something of its own around it.
 ENCODERS: dict[str, Callable[[str], str]] = {
     "raw": lambda s: s,
@@ -48,6 +51,15 @@ ENCODERS: dict[str, Callable[[str], str]] = {
         f"\\u{s.encode('utf-16-be').hex()[at : at + 4].upper()}" for at in range(0, len(s.encode("utf-16-be").hex()), 4)
     ),
     "html": html.escape,
+    "html, every sign as a number": lambda s: "".join(f"&#{ord(char)};" for char in s),
+    "html, every sign in hex": lambda s: "".join(f"&#x{ord(char):x};" for char in s),
+    "html, numbers with zeros": lambda s: "".join(f"&#X{ord(char):06X};" for char in s),
+    "html, numbers without semicolons": lambda s: "".join(f"&#{ord(char):07}" for char in s),
+    "html, every other sign as a number": lambda s: "".join(
+        html.escape(char) if place % 2 else f"&#{ord(char)};" for place, char in enumerate(s)
+    ),
+    "html by names": lambda s: "".join(f"&{NAMES[char]}" if char in NAMES else char for char in s),
+    "json in a query": lambda s: urllib.parse.quote(json.dumps({"token": s}), safe=""),
     "repr": repr,
     "repr of bytes": lambda s: repr(s.encode()),
     "hex": lambda s: s.encode().hex(),
@@ -116,6 +128,39 @@ def test_every_form_is_masked(secret: str, name: str) -> None:
         assert masked.startswith("before ")
         assert masked.endswith(" after")
         assert not any(secret in reading or secret in latin(reading) for reading in readings(masked))
+
+
+# As services give them to programs: JSON with a private key in it, and one line of many signs.
+LONG = {
+    "a service account": json.dumps(
+        {"type": "service_account", "key": "-----BEGIN KEY-----\n" + "\n".join(f"{n:02}kF3x/9+Q" * 6 for n in range(5))}
+    ),
+    "one line": "".join(f'{number:03}aZ/é"\\' for number in range(45)),
+    "many signs": "".join(f"{number:04}Qm+" for number in range(500)),  # mixtures are found up to 4,096
+}
+
+
+@pytest.mark.parametrize("secret", LONG.values(), ids=LONG.keys())
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_form_of_a_long_secret_is_masked(secret: str, name: str) -> None:
+    assert len(secret) > 300
+    masker = Masker([secret])
+    around = "before " + ENCODERS[name](secret) + "<after>"
+    for masked in (masker.text(around), masker.data(around.encode()).decode()):
+        assert masked.startswith("before ")
+        assert masked.endswith("<after>")
+        read = readings(masked)
+        for begin in range(0, len(secret) - 40, 40):
+            assert not any(
+                secret[begin : begin + 40] in one or secret[begin : begin + 40] in latin(one) for one in read
+            )
+
+
+def test_a_secret_of_the_greatest_length_encoded_twice() -> None:
+    secret = "".join(f'{number:04}"Qm+\n' for number in range(1_600))
+    shown = json.dumps({"body": json.dumps({"token": secret})})
+    for masked in (Masker([secret]).text(shown), Masker([secret]).data(shown.encode()).decode()):
+        assert json.loads(json.loads(masked)["body"]) == {"token": MASK + "\n"}
 
 
 def latin(text: str) -> str:

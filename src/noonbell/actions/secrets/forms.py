@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import base64
 import html
+import html.entities
 import json
 import re
 from collections.abc import Iterator
@@ -32,8 +33,12 @@ from urllib.parse import quote, quote_plus, unquote
 
 from noonbell.actions.secrets.records import SHORTEST_VALUE
 
+# A longer value is looked for sign by sign in pieces of this length, so that a form is not too long to be compiled.
+_PIECE: Final = 256
 # Beyond this many signs only whole forms are looked for, not every mixture.
-_LONGEST_BY_SIGNS: Final = 256
+_LONGEST_BY_SIGNS: Final = 16 * _PIECE
+# Of a longer whole form so many signs are compared; what follows them belongs to it by its length alone.
+_ENOUGH_SIGNS: Final = 256
 # So many signs of base64, or bytes in hex, are no chance; what follows them belongs to them by its length alone.
 _ENOUGH_TOKENS: Final = 64
 # By so many tokens a form is found; see `finding`.
@@ -89,7 +94,7 @@ class Pattern(NamedTuple):
 
 def patterns(value: str) -> Iterator[Pattern]:
     """Every pattern of a value; some may come twice."""
-    yield from _patterns_of(value, by_signs=len(value) <= _LONGEST_BY_SIGNS)
+    yield from _patterns_of(value, by_signs=True)
     lines = value.splitlines()
     if len(lines) > 1:
         for line in lines:
@@ -115,8 +120,6 @@ def url_parts(value: str) -> set[str]:
 def whole_forms(value: str) -> set[str]:
     """The fixed texts: what the usual encoders make of the value, once and twice over."""
     once = _encoded(value)
-    if len(value) > _LONGEST_BY_SIGNS:
-        return once
     return once.union(*map(_encoded, once))
 
 
@@ -133,21 +136,34 @@ def beginnings(value: str) -> set[str]:
 def _patterns_of(value: str, *, by_signs: bool) -> Iterator[Pattern]:
     size = len(value)
     whole = whole_forms(value)
-    if by_signs:
-        yield Pattern(tuple(_sign(char) for char in value), size)
-    if not by_signs or len(whole) > 1:
-        yield from (Pattern(_fixed(form), size) for form in whole)
+    pieces = _pieces(value) if by_signs else []
+    for piece in pieces:
+        yield Pattern(tuple(_sign(char) for char in piece), len(piece))
+    if pieces != [value] or len(whole) > 1:
+        yield from (_fixed(form, size) for form in whole)
     for form in _encoded(value) if by_signs else {value}:
         yield from _base64(form.encode(), size)
     yield _hex(value.encode(), size)
     if size >= _SHORTEST_LOWERED and (lowered := value.lower()) != value:
-        yield Pattern(_fixed(lowered), size)
+        yield _fixed(lowered, size)
 
 
-def _fixed(form: str) -> tuple[Token, ...]:
+def _pieces(value: str) -> list[str]:
+    """The value, or pieces of it as far as it is looked for sign by sign; none is shorter than the others."""
+    covered = min(len(value), _LONGEST_BY_SIGNS)
+    if covered <= _PIECE:
+        return [value]
+    begins = [min(begin, covered - _PIECE) for begin in range(0, covered, _PIECE)]
+    return [value[begin : begin + _PIECE] for begin in begins]
+
+
+def _fixed(form: str, size: int) -> Pattern:
     """A text as it stands: a few tokens by which it is found, and the rest in one."""
-    pieces = [*form[:LURE_TOKENS], form[LURE_TOKENS:]]
-    return tuple(Token((re.escape(piece),)) for piece in pieces if piece)
+    # signs outside ASCII are several bytes: their length in text and in bytes differs
+    compared = form[:_ENOUGH_SIGNS] if form.isascii() else form
+    tokens = tuple(Token((re.escape(piece),)) for piece in (*compared[:LURE_TOKENS], compared[LURE_TOKENS:]) if piece)
+    rest = len(form) - len(compared)
+    return Pattern(tokens, size, rf"[\s\S]{{0,{rest}}}+" if rest else "", rest)
 
 
 def _encoded(value: str) -> set[str]:
@@ -157,6 +173,16 @@ def _encoded(value: str) -> set[str]:
     in_python = {repr(value)[1:-1], repr(value.encode())[2:-1]}
     in_html = {html.escape(value), html.escape(value, quote=False)}
     return {value} | percent | lower | in_json | in_python | in_html
+
+
+@lru_cache(maxsize=1)
+def _entities() -> dict[str, list[str]]:
+    """The names that HTML has for a sign, such as `amp;`."""
+    found: dict[str, list[str]] = {}
+    for name, char in html.entities.html5.items():
+        if name.endswith(";"):
+            found.setdefault(char, []).append(name)
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -170,10 +196,9 @@ def _sign(char: str) -> Token:
         "".join("%" + _either_case(f"{byte:02x}") for byte in data),
         *_SHORT_ESCAPES.get(char, []),
     ]
-    if not char.isalnum():
-        escaped = {html.escape(char), "&apos;" if char == "'" else char} - {char}
-        ways += [re.escape(form) for form in sorted(escaped)]
-        ways += [f"&#0{{0,4}}{ord(char)};", f"&#[xX]0{{0,4}}{_either_case(f'{ord(char):x}')};"]
+    ways += [f"&{name}" for name in _entities().get(char, ())]
+    code = f"0{{0,8}}{ord(char)}(?![0-9])|[xX]0{{0,8}}{_either_case(f'{ord(char):x}')}(?![0-9a-fA-F])"
+    ways.append(f"&#(?:{code});?+")
     if ord(char) > 127:
         # UTF-8 that was read as Latin-1, as header values are; and Latin-1 itself among bytes
         ways.append("".join(re.escape(latin) for latin in data.decode("latin-1")))

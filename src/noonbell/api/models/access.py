@@ -55,6 +55,12 @@ class KeyMade(KeyTold):
     key: str = Field(description="Shown this once; it is not stored.", examples=["nbk_k3v9x2m7q1az_…"])
 
 
+class KeysRevoked(Told):
+    """The key, and those that were made with it, directly or by one of them."""
+
+    revoked: list[str] = Field(examples=[["k3v9x2m7q1az"]])
+
+
 class CallerTold(Told):
     """Who a key stands for."""
 

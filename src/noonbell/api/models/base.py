@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 T = TypeVar("T")
 
@@ -35,6 +36,9 @@ def left_out(**facts: Any) -> Any:
     """A field that may be left out, and is not null."""
     return Field(default_factory=_nothing, **facts)
 
+
+ListOf = Annotated[list[T], FailFast()]
+"""A list that is checked up to its first wrong element."""
 
 DEEPEST: Final = 100
 """So deep may lists and objects lie within each other, given or told: much deeper cannot be written as JSON."""
@@ -76,7 +80,26 @@ JsonTold = Annotated[Any, BeforeValidator(_cut_deep)]
 ObjectTold = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
 
 
-class Given(BaseModel):
+@cache
+def _names(model: type[BaseModel]) -> frozenset[str]:
+    """The fields of a model as they are sent."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+class _Known(BaseModel):
+    """A model that is refused at its first unknown field: an error for each of thousands helps nobody."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _up_to_the_first_unknown(cls, value: Any) -> Any:
+        known = _names(cls)
+        if cls.model_config.get("extra") == "allow" or not isinstance(value, dict) or value.keys() <= known:
+            return value
+        first = next(key for key in value if key not in known)
+        return {**{key: value[key] for key in known if key in value}, first: value[first]}
+
+
+class Given(_Known):
     """What somebody sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -86,7 +109,7 @@ class Given(BaseModel):
         return self.model_dump(exclude_unset=True, by_alias=True)
 
 
-class Asked(BaseModel):
+class Asked(_Known):
     """The query of a request: texts that are read as what they stand for. An unknown one is an error."""
 
     model_config = ConfigDict(extra="forbid")

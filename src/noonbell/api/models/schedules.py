@@ -13,6 +13,7 @@ from noonbell.api.models.base import (
     JsonGiven,
     JsonTold,
     Lasting,
+    ListOf,
     Name,
     ObjectTold,
     PageOf,
@@ -84,7 +85,7 @@ class ScheduleChanges(Given):
     at_most_once: bool = left_out()
     quiet_hours_policy_id: Name | None = left_out()
     payload: JsonGiven = left_out(description="JSON, given to the action.")
-    tags: list[Tag] = left_out(max_length=100)
+    tags: ListOf[Tag] = left_out(max_length=100)
     action: ActionGiven = left_out()
 
 
@@ -117,13 +118,13 @@ class ScheduleGiven(ScheduleChanges):
 class ManySchedules(Given):
     """Schedules that are created together."""
 
-    schedules: list[ScheduleGiven] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    schedules: ListOf[ScheduleGiven] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
 
 class ManyChanges(Given):
     """The same changes of many schedules."""
 
-    schedule_ids: list[ScheduleId] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    schedule_ids: ListOf[ScheduleId] = Field(min_length=1, max_length=MOST_AT_ONCE)
     changes: ScheduleChanges
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from noonbell.api.models.base import Given, Lasting, ObjectTold, PageOf, Seconds, ShortName, Tag, Told, left_out
+from noonbell.api.models.base import Given, Lasting, ListOf, ObjectTold, PageOf, Seconds, ShortName, Tag, Told, left_out
 from noonbell.api.models.schedules import Dst, ScheduleId, Spec, Zone
 
 DocumentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -22,8 +22,8 @@ class WindowGiven(Given):
 
     model_config = ConfigDict(populate_by_name=False)
 
-    weekdays: list[Annotated[int, Field(ge=0, le=6)]] = left_out()
-    dates: list[str] = left_out(examples=[["2026-12-25"]])
+    weekdays: ListOf[Annotated[int, Field(ge=0, le=6)]] = left_out()
+    dates: ListOf[str] = left_out(examples=[["2026-12-25"]])
     from_: str = Field(alias="from", examples=["22:00"])
     to: str = Field(examples=["06:00"])
     timezone: Zone = Field(examples=["Europe/Kyiv"])
@@ -33,7 +33,7 @@ class WindowGiven(Given):
 
 class QuietHoursChanges(Given):
     name: ShortName = left_out()
-    windows: list[WindowGiven] = left_out(max_length=100)
+    windows: ListOf[WindowGiven] = left_out(max_length=100)
 
 
 class QuietHoursGiven(Given):
@@ -55,7 +55,7 @@ class QuietHoursGiven(Given):
 
     policy_id: ScheduleId = left_out()
     name: ShortName
-    windows: list[WindowGiven] = Field(min_length=1, max_length=100)
+    windows: ListOf[WindowGiven] = Field(min_length=1, max_length=100)
 
 
 class QuietHoursTold(Told):
@@ -89,7 +89,7 @@ AuditPage = PageOf[AuditTold]
 class NumbersGiven(Given):
     """Dead letters by their numbers."""
 
-    numbers: list[Annotated[int, Field(ge=0, lt=1 << 63)]] = Field(min_length=1, max_length=1_000)
+    numbers: ListOf[Annotated[int, Field(ge=0, lt=1 << 63)]] = Field(min_length=1, max_length=1_000)
 
 
 class LetterTold(Told):
@@ -216,8 +216,8 @@ class Tested(Told):
 
 class RuleChanges(Given):
     name: ShortName = left_out()
-    on: list[RuleEvent] = left_out(min_length=1)
-    channels: list[DocumentId] = left_out(min_length=1, max_length=20)
+    on: ListOf[RuleEvent] = left_out(min_length=1)
+    channels: ListOf[DocumentId] = left_out(min_length=1, max_length=20)
     schedule_id: ScheduleId | None = left_out()
     monitor_id: MonitorId | None = left_out()
     tag: Tag | None = left_out()
@@ -236,8 +236,8 @@ class RuleGiven(RuleChanges):
 
     rule_id: DocumentId = left_out()
     name: ShortName
-    on: list[RuleEvent] = Field(min_length=1)
-    channels: list[DocumentId] = Field(min_length=1, max_length=20)
+    on: ListOf[RuleEvent] = Field(min_length=1)
+    channels: ListOf[DocumentId] = Field(min_length=1, max_length=20)
 
 
 class RuleTold(Told):
@@ -272,7 +272,7 @@ class MonitorChanges(Given):
     dst: Dst = left_out()
     grace_seconds: float = left_out(ge=0, le=366 * 86_400, allow_inf_nan=False)
     max_run_seconds: Annotated[float, Field(ge=1, le=366 * 86_400, allow_inf_nan=False)] | None = left_out()
-    tags: list[Annotated[str, Field(min_length=1, max_length=200)]] = left_out(max_length=100)
+    tags: ListOf[Annotated[str, Field(min_length=1, max_length=200)]] = left_out(max_length=100)
 
 
 class MonitorGiven(MonitorChanges):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from noonbell.actions.http.credentials import without_credentials
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Asked, Name, PageOf
 from noonbell.api.models.things import AuditTold
 from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, told
 
-router = APIRouter(tags=["audit"])
+router = api_router("audit")
 
 
 class Filters(Asked):
@@ -34,4 +36,8 @@ async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters
         subject=asked.subject, event=asked.event, actor=asked.actor, start=asked.start, end=asked.end,
         cursor=asked.cursor, limit=asked.limit,
     )  # fmt: skip
-    return told(AuditTold, page)
+    found = told(AuditTold, page)
+    if not caller.may("write"):
+        for one in found.items:
+            one.detail = without_credentials(one.detail)
+    return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Asked, Name, PageOf
@@ -13,7 +14,7 @@ from noonbell.api.models.things import Found, LetterTold, NumbersGiven
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, told
 from noonbell.api.problems import problems
 
-router = APIRouter(tags=["dead letters"])
+router = api_router("dead letters")
 
 
 class Filters(Asked):

@@ -24,9 +24,10 @@ from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, Final, cast
 
 import msgspec
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import Header, Request, Response
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.problems import ProblemError, problems
@@ -34,7 +35,7 @@ from noonbell.bootstrap import Service
 from noonbell.errors import StoreError
 from noonbell.schedules.live import LiveEvent
 
-router = APIRouter(tags=["events"])
+router = api_router("events")
 
 MOST_READERS: Final = 500
 MOST_OF_TEAM: Final = 200

@@ -10,9 +10,10 @@ import re
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.deps import Serving
@@ -26,7 +27,7 @@ from noonbell.ledger import Report, verify_schedules, why_schedule
 from noonbell.ledger.reading import instant, moment
 from noonbell.ports import ScheduleFilter
 
-router = APIRouter(tags=["ledger"])
+router = api_router("ledger")
 
 _LONGEST: Final = timedelta(days=31)
 _CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import hashlib
+from typing import Annotated
+
+from fastapi import Query
 
 from noonbell.access.records import moment
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.models.access import InstanceTold
 from noonbell.api.models.base import PageOf
+from noonbell.api.paging import ByText, page_of
+from noonbell.core.presence import EngineRecord
 
-router = APIRouter(tags=["health"])
+router = api_router("health")
 
 
 @router.get("/instances", summary="The engines that are alive")
-async def list_instances(service: Serving, caller: Reading) -> PageOf[InstanceTold]:
+async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByText, Query()]) -> PageOf[InstanceTold]:
+    """By lane, and by the time at which they joined."""
+    engines = await service.store.engines(service.clock.now())
+    found, next_cursor = page_of(engines, _place, asked)
     whole = caller.manages_teams
     return PageOf(
         items=[
@@ -32,6 +41,12 @@ async def list_instances(service: Serving, caller: Reading) -> PageOf[InstanceTo
                 host=one.host if whole else None,
                 pid=one.pid if whole else None,
             )
-            for one in await service.store.engines(service.clock.now())
-        ]
+            for one in found
+        ],
+        next_cursor=next_cursor,
     )
+
+
+def _place(one: EngineRecord) -> str:
+    """Where an engine stands in the list; its name is for the operator alone, so a digest stands for it."""
+    return f"{one.lane} {one.joined_at:020d}.{hashlib.sha256(one.instance.encode()).hexdigest()[:12]}"

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading
 from noonbell.api.deps import Serving, access_of
-from noonbell.api.models.access import CallerTold, KeyGiven, KeyMade, KeyTold
+from noonbell.api.models.access import CallerTold, KeyGiven, KeyMade, KeysRevoked, KeyTold
 from noonbell.api.models.base import PageOf
 from noonbell.api.paging import ById
 from noonbell.api.problems import ProblemError, problems
 from noonbell.errors import AccessNotFoundError
 
-router = APIRouter(tags=["keys"])
+router = api_router("keys")
 
 KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
 
@@ -55,16 +56,17 @@ async def get_key(service: Serving, caller: Administering, key_id: KeyInPath) ->
     return KeyTold.model_validate(await service.access.get_key(key_id, team=caller.team))
 
 
-@router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=problems(404))
-async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath) -> None:
-    """It opens nothing from now on; in other processes for a few seconds more."""
+@router.delete("/keys/{key_id}", summary="Revoke a key and those made with it", responses=problems(404))
+async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath) -> KeysRevoked:
+    """They open nothing from now on; in other processes for a few seconds more."""
     access = access_of(service, caller)
     try:
-        await access.revoke_key(key_id, team=caller.team)
+        revoked = await access.revoke_key(key_id, team=caller.team)
     except AccessNotFoundError:
         if not caller.manages_teams:
             raise
-        await access.revoke_key(key_id)  # whoever looks after teams can take back what was given to one
+        revoked = await access.revoke_key(key_id)  # the operator revokes keys of every team
+    return KeysRevoked(revoked=revoked)
 
 
 def _team(caller: Caller, given: KeyGiven) -> str:

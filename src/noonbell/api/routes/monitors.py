@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, monitors_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
@@ -28,7 +29,7 @@ from noonbell.bootstrap import Service
 from noonbell.errors import MonitorInvalidError, MonitorNotFoundError
 from noonbell.monitors import Monitor
 
-router = APIRouter(tags=["monitors"])
+router = api_router("monitors")
 
 MonitorInPath = Annotated[str, Path(alias="monitor_id", pattern=r"^[A-Za-z0-9._-]{1,200}$")]
 

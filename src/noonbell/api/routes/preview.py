@@ -6,8 +6,7 @@ from datetime import UTC, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter
-
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.models.planned import FireTold, PreviewGiven, PreviewTold, SurpriseTold
@@ -20,7 +19,7 @@ from noonbell.language import dst_surprises
 from noonbell.ledger.reading import moment
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
 
-router = APIRouter(tags=["preview"])
+router = api_router("preview")
 
 _YEAR: Final = timedelta(days=366)
 # What a run would do does not matter here; the fields want something.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Query, Request, Response
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
@@ -13,21 +14,24 @@ from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
 from noonbell.api.models.base import PLAIN, PageOf
 from noonbell.api.models.things import QuietHoursChanges, QuietHoursGiven, QuietHoursTold
-from noonbell.api.paging import Slashed
+from noonbell.api.paging import ByText, Slashed, page_of
 from noonbell.api.problems import problems
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules import QuietHoursRecord, Schedules
 
-router = APIRouter(tags=["quiet hours"])
+router = api_router("quiet hours", large=True)
 
 PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max_length=500, pattern=PLAIN)]
 
 
 @router.get("/quiet-hours", summary="List quiet hours")
-async def list_quiet_hours(service: Serving, caller: Reading) -> PageOf[QuietHoursTold]:
-    """All of the team, by their ids: there are few."""
-    found = await schedules_of(service, caller).list_quiet_hours()
-    return PageOf(items=[QuietHoursTold.model_validate(one) for one in found])
+async def list_quiet_hours(
+    service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
+) -> PageOf[QuietHoursTold]:
+    """Those of the team, by their ids."""
+    every = await schedules_of(service, caller).list_quiet_hours()
+    found, next_cursor = page_of(every, lambda one: one.policy_id, asked)
+    return PageOf(items=[QuietHoursTold.model_validate(one) for one in found], next_cursor=next_cursor)
 
 
 @router.post(

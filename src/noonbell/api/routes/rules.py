@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
@@ -20,7 +21,7 @@ from noonbell.bootstrap import Service
 from noonbell.errors import RuleInvalidError, RuleNotFoundError
 from noonbell.notify import Rule
 
-router = APIRouter(tags=["rules"])
+router = api_router("rules")
 
 RuleInPath = Annotated[str, Path(alias="rule_id", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 

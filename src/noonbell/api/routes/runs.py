@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PLAIN, Asked, PageOf
@@ -13,7 +14,7 @@ from noonbell.api.models.schedules import OccurrenceTold, Outcome, RunTold, Stat
 from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
 from noonbell.api.problems import problems
 
-router = APIRouter(tags=["runs"])
+router = api_router("runs")
 
 RunInPath = Annotated[str, Slashed, Path(alias="run_id", min_length=1, max_length=600, pattern=PLAIN)]
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path, Query
 
 from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.signatures import SigningKey
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PageOf
@@ -25,20 +26,21 @@ from noonbell.api.models.things import (
     SigningKeysTold,
     SigningKeyTold,
 )
-from noonbell.api.paging import ScheduleInPath
+from noonbell.api.paging import ById, ScheduleInPath, page_of
 from noonbell.api.problems import ProblemError, problems
 from noonbell.ledger.reading import moment
 
-router = APIRouter(tags=["secrets"])
+router = api_router("secrets")
 
 NameInPath = Annotated[str, Path(alias="name", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 
 @router.get("/secrets", summary="List secrets")
-async def list_secrets(service: Serving, caller: Reading) -> PageOf[SecretTold]:
-    """Names, versions and times; no value."""
-    found = await schedules_of(service, caller).secrets.list(caller.team)
-    return PageOf(items=[_told(facts) for facts in found])
+async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[SecretTold]:
+    """Names, versions and times; no value. By name."""
+    every = await schedules_of(service, caller).secrets.list(caller.team)
+    found, next_cursor = page_of(every, lambda facts: facts.name, asked)
+    return PageOf(items=[_told(facts) for facts in found], next_cursor=next_cursor)
 
 
 @router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))

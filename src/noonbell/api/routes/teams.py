@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from noonbell.access import Caller
+from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering
 from noonbell.api.deps import Serving, access_of
 from noonbell.api.models.access import TeamGiven, TeamTold
@@ -18,7 +19,7 @@ from noonbell.api.models.base import PageOf
 from noonbell.api.paging import ById
 from noonbell.api.problems import ProblemError, problems
 
-router = APIRouter(tags=["teams"])
+router = api_router("teams")
 
 
 @router.get("/teams", summary="List the teams, by name")

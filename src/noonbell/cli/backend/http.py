@@ -30,6 +30,7 @@ T = TypeVar("T")
 _PREFIX: Final = "/api/v1"
 _CONNECT_SECONDS: Final = 10.0
 _SECONDS: Final = 60.0
+_PAGE: Final = 500
 _RIGHT: Final = "such as https://bell.example.org or http://127.0.0.1:8765"
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 # What OpenSSL says of a certificate, in plain words.
@@ -96,6 +97,17 @@ class Client:
 
     async def get(self, path: str, **query: Any) -> Any:
         return await self.call("GET", path, query=query)
+
+    async def every(self, path: str) -> list[Any]:
+        """All of a list, page by page."""
+        found: list[Any] = []
+        cursor = None
+        while True:
+            page = await self.get(path, cursor=cursor, limit=_PAGE)
+            found += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
 
     async def call(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, once: bool = False

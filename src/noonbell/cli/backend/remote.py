@@ -63,7 +63,7 @@ class RemoteBackend:
         return self.team_for(given)
 
     async def engines(self) -> Sequence[EngineUp]:
-        found = (await self._client.get("/instances"))["items"]
+        found = await self._client.every("/instances")
         return [
             EngineUp(
                 up_since=datetime.fromisoformat(one.pop("up_since")),
@@ -160,7 +160,7 @@ class RemoteSchedules:
         return self._quiet(await self._client.get(f"/quiet-hours/{escaped(policy_id)}"))
 
     async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
-        return [self._quiet(one) for one in (await self._client.get("/quiet-hours"))["items"]]
+        return [self._quiet(one) for one in await self._client.every("/quiet-hours")]
 
     async def delete_quiet_hours(self, policy_id: str) -> None:
         await self._client.call("DELETE", f"/quiet-hours/{escaped(policy_id)}")

@@ -143,7 +143,7 @@ class RemoteSecrets:
 
     async def list(self, team: str) -> Sequence[SecretFacts]:
         del team
-        return [self._read(one) for one in (await self._client.get("/secrets"))["items"]]
+        return [self._read(one) for one in await self._client.every("/secrets")]
 
     async def delete(self, team: str, name: str) -> bool:
         del team
@@ -192,10 +192,11 @@ class RemoteKeys:
         found = await self._client.get("/keys", cursor=after or None, limit=limit)
         return msgspec.convert(found["items"], list[ApiKey])
 
-    async def revoke_key(self, key_id: str) -> None:
+    async def revoke_key(self, key_id: str) -> list[str]:
         if not key_id.isalnum():
             raise AccessNotFoundError("API key", key_id)
-        await self._client.call("DELETE", f"/keys/{escaped(key_id)}")
+        answer = await self._client.call("DELETE", f"/keys/{escaped(key_id)}")
+        return list(answer["revoked"])
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import msgspec
 from fastapi import Path
 from fastapi.responses import Response
 
+from noonbell.actions.http.credentials import without_credentials
 from noonbell.api.problems import ProblemError
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
@@ -83,7 +84,7 @@ def _told(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[st
     detail = detail if isinstance(detail, dict) else {"detail": detail}
     # what the slots of a stretch follow from: for programs, and for the page of them
     slots = detail.get("count") if detail.pop("slots_of", None) is not None else None
-    detail = _dated(detail)
+    detail = _dated(without_credentials(detail))
     text = mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())
     return {
         "number": number, "at": moment(event.at), "event": event.event, "subject": event.subject,
@@ -104,7 +105,7 @@ async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
     more = page.next_cursor if page.next_cursor and page.next_cursor.startswith(f"{number}.") else None
     mask = await visitor.masking()
     slots = [one.detail.get("scheduled_for") for one in items]
-    told = [] if any(slots) else [mask(pretty(_dated(one.detail))) for one in items]
+    told = [] if any(slots) else [mask(pretty(_dated(without_credentials(one.detail)))) for one in items]
     return visitor.page(
         "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=told,
         slots=[moment(slot) for slot in slots if isinstance(slot, int)],

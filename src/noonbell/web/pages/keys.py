@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
@@ -54,9 +55,9 @@ async def create(visitor: Managing) -> Response:
 @router.post("/keys/{key_id}/revoke")
 async def revoke(visitor: Managing, key_id: KeyInPath) -> Response:
     record = await visitor.service.access.get_key(key_id, team=visitor.team)
-    await access_of(visitor.service, visitor.caller).revoke_key(key_id, team=visitor.team)
+    revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id, team=visitor.team)
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key “{record.name}” is revoked; it opens nothing any more")
+    return visitor.go("/keys", f"The key “{record.name}” is revoked{_and_others(revoked)}; it opens nothing any more")
 
 
 @router.post("/keys/take-back")
@@ -66,12 +67,16 @@ async def take_back(visitor: Managing) -> Response:
         raise ProblemError(403, "Keys of another team are revoked by its own admins", kind="foreign-team")
     key_id = visitor.form.text("key_id")
     try:
-        await access_of(visitor.service, visitor.caller).revoke_key(key_id[:64])
+        revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id[:64])
     except AccessNotFoundError:
         errors = {"key_id": "is the id of no key: it is what stands between nbk_ and the next _"}
         return await _shown(visitor, 422, errors=errors, typed_id=key_id[:100])
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key {key_id} is revoked; it opens nothing any more")
+    return visitor.go("/keys", f"The key {key_id} is revoked{_and_others(revoked)}; it opens nothing any more")
+
+
+def _and_others(revoked: Sequence[str]) -> str:
+    return f", and so are the {len(revoked) - 1} keys that were made with it" if len(revoked) > 1 else ""
 
 
 async def _shown(visitor: Visitor, status: int = 200, **values: Any) -> Response:

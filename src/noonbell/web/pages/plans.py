@@ -14,13 +14,13 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from fastapi.responses import Response
 
+from noonbell.actions.http.credentials import shown_value
 from noonbell.api.models.planned import LARGEST_FILE
-from noonbell.api.routes.plans import read_declared
+from noonbell.api.routes.plans import plan_text
 from noonbell.core.turns import definition_of
 from noonbell.errors import DeletionRefusedError, NoonbellError, PlanOutdatedError, ScheduleFileInvalidError
-from noonbell.planning import FieldChange, Item, Plan, Problem, apply, plan
+from noonbell.planning import FieldChange, Item, Plan, Problem, apply
 from noonbell.planning.plans import MOST_COMPARED
-from noonbell.web.credentials import shown_value
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, Form, Visitor
 from noonbell.web.week import in_words
@@ -28,7 +28,6 @@ from noonbell.web.week import in_words
 router = page_router()
 
 _MOST_SHOWN: Final = 200
-_MOST_PROBLEMS: Final = 100
 _AROUND: Final = 1
 _LONGEST_LINE: Final = 200
 _LONGEST_VALUE: Final = 500
@@ -77,7 +76,7 @@ async def make(visitor: Changing) -> Response:
     try:
         made = await _planned(visitor, typed)
     except ScheduleFileInvalidError as error:
-        return _page(visitor, typed, 422, problems=_excerpts(typed["text"], error.problems))
+        return _unreadable(visitor, typed, error)
     return await _shown(visitor, typed, made)
 
 
@@ -88,7 +87,7 @@ async def apply_plan(visitor: Changing) -> Response:
     try:
         made = await _planned(visitor, typed)
     except ScheduleFileInvalidError as error:
-        return _page(visitor, typed, 422, problems=_excerpts(typed["text"], error.problems))
+        return _unreadable(visitor, typed, error)
     if form.text("digest") != digest_of(made):
         return await _shown(visitor, typed, made, 409, outdated=_what_changed(form, made))
     service, now = visitor.service, visitor.service.clock.now()
@@ -129,14 +128,17 @@ async def _planned(visitor: Visitor, typed: Mapping[str, str]) -> Plan:
         )  # fmt: skip
         raise ScheduleFileInvalidError([Problem("text", 1, 1, "", None, f"The text {reason}")])
     form = cast("Literal['toml', 'yaml']", typed["format"])
-    file = await read_declared(visitor.request, visitor.caller, text, form, typed["name"] or None)
-    return await plan(visitor.service.store, file, now=visitor.service.clock.now(), team=visitor.team)
+    return await plan_text(visitor.request, visitor.caller, text, form, typed["name"] or None)
+
+
+def _unreadable(visitor: Visitor, typed: Mapping[str, str], error: ScheduleFileInvalidError) -> Response:
+    return _page(visitor, typed, 422, problems=_excerpts(typed["text"], error.problems), more_problems=error.more)
 
 
 def _excerpts(text: str, problems: Sequence[Problem]) -> list[Excerpt]:
     lines = text.split("\n")
     found = []
-    for one in problems[:_MOST_PROBLEMS]:
+    for one in problems:
         first, last = max(1, one.line - _AROUND), min(len(lines), one.line + _AROUND)
         around = [(number, lines[number - 1][:_LONGEST_LINE], number == one.line) for number in range(first, last + 1)]
         found.append(Excerpt(one, around))
@@ -183,10 +185,11 @@ def _what_changed(form: Form, made: Plan) -> list[str]:
 async def _shown(visitor: Visitor, typed: Mapping[str, str], made: Plan, status: int = 200, **values: Any) -> Response:
     mask = await visitor.masking()
     prefix = f"{made.file.owner}:"
-    items = [Shown(one, f"quiet hours {one.id.removeprefix(prefix)}", _changes(one, mask)) for one in made.quiet_hours]
-    items += [Shown(one, one.id, _changes(one, mask)) for one in made.schedules]
+    titled = [(one, f"quiet hours {one.id.removeprefix(prefix)}") for one in made.quiet_hours]
+    titled += [(one, one.id) for one in made.schedules]
+    items = [Shown(one, title, _changes(one, mask)) for one, title in titled[:_MOST_SHOWN]]
     facts = {
-        "plan": made, "items": items[:_MOST_SHOWN], "beyond": len(items) - _MOST_SHOWN, "digest": digest_of(made),
+        "plan": made, "items": items, "beyond": len(titled) - _MOST_SHOWN, "digest": digest_of(made),
         "seen": _seen(made), "unworded": len(made.schedules) > MOST_COMPARED,
         "counts": {kind: sum(one.kind == kind for one in made.schedules) for kind in ("create", "change", "delete")},
     }  # fmt: skip
@@ -213,7 +216,8 @@ def _said(change: FieldChange, value: Any) -> str:
 
 def _page(visitor: Visitor, typed: Mapping[str, str], status: int = 200, **values: Any) -> Response:
     usual: dict[str, Any] = {
-        "plan": None, "items": [], "beyond": 0, "problems": [], "outdated": [], "undeleted": False, "refused": None,
+        "plan": None, "items": [], "beyond": 0, "problems": [], "more_problems": 0, "outdated": [],
+        "undeleted": False, "refused": None,
         "counts": {}, "unworded": False, "most": MOST_COMPARED, "example": _EXAMPLE, "digest": "", "seen": "",
     }  # fmt: skip
     return visitor.page("plan.html", status, typed=typed, **(usual | values))

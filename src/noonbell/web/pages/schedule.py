@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fastapi.responses import Response
 
+from noonbell.actions.http import credentials
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.paging import ScheduleInPath
@@ -24,7 +25,6 @@ from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNot
 from noonbell.ledger import why_schedule
 from noonbell.periodic.application import NAME as APPLICATION
 from noonbell.schedules.history import Run
-from noonbell.web import credentials
 from noonbell.web.ledger_view import latest_occurrences
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi.responses import Response
 
+from noonbell.actions.http import credentials
 from noonbell.actions.http.definition import METHODS
 from noonbell.api.declared import Declared
 from noonbell.api.models.schedules import ScheduleTold
@@ -25,7 +26,7 @@ from noonbell.errors import (
     ScheduleNotFoundError,
 )
 from noonbell.schedules.records import QuietHoursRecord, Schedule
-from noonbell.web import credentials, exchange
+from noonbell.web import exchange
 from noonbell.web.foresight import Foresight, foresee
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router

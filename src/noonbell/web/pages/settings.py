@@ -8,35 +8,37 @@ from noonbell import __version__
 from noonbell.api.problems import ProblemError
 from noonbell.config import ABOUT, shown
 from noonbell.web.routing import page_router
-from noonbell.web.session import Managing
+from noonbell.web.session import Managing, Visitor
 
 router = page_router()
 
 
 @router.get("/settings")
 async def show(visitor: Managing) -> Response:
+    """For the operator: they are those of the whole service, whatever the team."""
+    _require_operator(visitor)
     items = [
         {"name": name, "value": _text(value), "source": source, "about": ABOUT[name]}
         for name, value, source in shown(visitor.service.settings)
     ]
-    return visitor.page(
-        "settings.html", items=items, version=__version__, usable=visitor.service.secrets.usable,
-        manages=visitor.caller.manages_teams,
-    )  # fmt: skip
+    return visitor.page("settings.html", items=items, version=__version__, usable=visitor.service.secrets.usable)
 
 
 @router.post("/settings/rotate-master-key")
 async def rotate(visitor: Managing) -> Response:
     """After a master key was added: everything that is sealed is wrapped anew. No value is shown or changed."""
-    if not visitor.caller.manages_teams:
-        raise ProblemError(
-            403, "The master key belongs to all teams; this takes an admin of the first", kind="operator"
-        )
+    _require_operator(visitor)
     done = await visitor.schedules.secrets.rotate()
     told = f"{done.rewrapped} wrapped anew under the newest master key"
     if done.unreadable:
         return visitor.go("/settings", f"{told}, {len(done.unreadable)} could not be read", "bad")
     return visitor.go("/settings", told)
+
+
+def _require_operator(visitor: Visitor) -> None:
+    if not visitor.caller.manages_teams:
+        detail = "Settings and master keys belong to all teams; this takes an admin of the team default"
+        raise ProblemError(403, detail, kind="operator")
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,6 @@
-"""Credentials that somebody has written into an action, in place of a secret: pages do not show them.
+"""Credentials that somebody has written into an action, in place of a secret.
+
+Pages do not show them, and the API does not show them to keys that may only read.
 
 A form has KEPT where one stands. Whoever leaves that alone keeps what is stored, as long as the request goes to the
 same host: what is kept does not follow an address that somebody changes. What only refers to secrets is no credential,
@@ -7,6 +9,7 @@ and is shown.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -19,6 +22,10 @@ HIDDEN: Final = "***"
 HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
 _REFERENCE: Final = re.compile(r"\$\{secrets\.\w+\}", re.ASCII)
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey|key)\s+(?P<rest>\S.*)", re.ASCII | re.IGNORECASE)
+
+# What stands before the password, the password, and the rest.
+_USER_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@]*:)([^/?#]*)(@.*)", re.DOTALL)
+_DEEPEST: Final = 50
 
 
 class Written(NamedTuple):
@@ -85,21 +92,50 @@ def replaced(action: Mapping[str, Any], place: str, value: str) -> dict[str, Any
     return made
 
 
-# --- for pages --------------------------------------------------------------------------------------------------------
+# --- for reading ------------------------------------------------------------------------------------------------------
 
 
 def shown(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action for a page that is read."""
+    """An action for somebody who reads it."""
     made = dict(action)
     for one in written_out(action):
         made = replaced(made, one.place, HIDDEN)
+    if "url" in made:
+        made["url"] = _shown_url(made["url"])
     return made
+
+
+def without_credentials(value: Any, depth: int = 0) -> Any:
+    """Any record with every action in it as `shown` shows it, such as the detail of an audit event."""
+    if depth > _DEEPEST:
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {name: _without_credentials(name, one, depth + 1) for name, one in value.items()}
+    return [without_credentials(one, depth + 1) for one in value] if isinstance(value, list) else value
+
+
+def _without_credentials(name: str, value: Any, depth: int) -> Any:
+    if name == "action" and isinstance(value, Mapping):
+        return shown(value)
+    if name == "definition" and isinstance(value, str):  # the columns of a schedule hold its action as JSON
+        try:
+            return json.dumps(without_credentials(json.loads(value), depth), separators=(",", ":"), ensure_ascii=False)
+        except ValueError:
+            return HIDDEN
+    return without_credentials(value, depth)
+
+
+def _shown_url(url: Any) -> Any:
+    found = _USER_IN_URL.fullmatch(url) if isinstance(url, str) else None
+    return url if found is None or not is_plain(found[2]) else f"{found[1]}{HIDDEN}{found[3]}"
 
 
 def shown_value(field: str, value: Any) -> Any:
     """A field by its dotted name, as a plan tells it: `action.headers.Cookie`."""
     if field == "action" and isinstance(value, Mapping):
         return shown(value)
+    if field == "action.url":
+        return _shown_url(value)
     if field == "action.headers" and isinstance(value, Mapping):
         return shown({"headers": value})["headers"]
     if field == "action.auth" or field.startswith("action.auth."):

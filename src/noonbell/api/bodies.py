@@ -1,0 +1,89 @@
+"""JSON bodies whose cost is known before they are decoded.
+
+A body is decoded only if its sender may use the route, and if it holds few enough keys and values: FEW_VALUES, or
+MOST_VALUES where schedules and calendars are sent. They are counted from its bytes, at the speed of a copy. The models
+(`api/models/base.py`) see to it that a body with wrong fields yields few errors, whatever it holds.
+
+Every module of routes of the API has an `api_router()`; a test goes through the table of routes and holds that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope
+
+from noonbell.api.callers import REQUIRES, require_scope
+
+MOST_VALUES: Final = 50_000
+FEW_VALUES: Final = 5_000
+
+
+class ApiRoute(APIRoute):
+    """A route whose body is counted before it is decoded, for a caller who may use the route."""
+
+    most_values = FEW_VALUES
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        most = self.most_values
+        scopes = [REQUIRES[one.call] for one in self.dependant.dependencies if one.call in REQUIRES]
+
+        async def handled(request: Request) -> Response:
+            for scope in scopes:
+                require_scope(request, scope)
+            return await handle(_CountedRequest(request.scope, request.receive, most))
+
+        return handled
+
+
+class LargeRoute(ApiRoute):
+    """For batches, payloads and calendars."""
+
+    most_values = MOST_VALUES
+
+
+def api_router(tag: str, *, large: bool = False) -> APIRouter:
+    return APIRouter(tags=[tag], route_class=LargeRoute if large else ApiRoute)
+
+
+class _CountedRequest(Request):
+    def __init__(self, scope: Scope, receive: Receive, most: int) -> None:
+        super().__init__(scope, receive)
+        self._most = most
+
+    async def json(self) -> Any:
+        return decode(await self.body(), self._most)
+
+
+def decode(body: bytes, most: int) -> Any:
+    """The value of a body in UTF-8.
+
+    Raises HTTPException 413 where it holds too many values, and JSONDecodeError where it is no JSON.
+    """
+    if count_values(body) > most:
+        raise HTTPException(413, f"The body of a request may hold {most} keys and values at most here")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise json.JSONDecodeError("not UTF-8", "", error.start) from None
+    return json.loads(text)
+
+
+def count_values(body: bytes) -> int:
+    """The keys and values of a body, up to a few; without those that decoding would not reach.
+
+    What stands within quotes is no structure. A body with very many quotes is not taken apart: it holds too many texts.
+    """
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    texts = bare.count(b'"') // 2
+    if texts > MOST_VALUES:
+        return texts
+    outside = b"".join(bare.split(b'"')[::2])
+    return sum(outside.count(sign) for sign in (b",", b":", b"[", b"{")) + 1

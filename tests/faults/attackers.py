@@ -1,0 +1,218 @@
+"""What `tests/faults/attacks.py` sends to a service, as a process of its own that has few rights and little priority.
+
+    python -m tests.faults.attackers NAME '{"port": 8765, "seconds": 6, "read": "nbk_…", …}'
+
+Each attack sends for some seconds and then prints one JSON object: how many requests were sent, and how many were
+answered with which status; `closed` are those that got no answer. Bodies and counts are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+API = "/api/v1"
+PATIENCE_SECONDS = 60.0
+_MEGABYTE = 1_000_000
+
+
+class Plan(NamedTuple):
+    """Where to, for how long, and with which keys."""
+
+    port: int
+    seconds: float
+    read: str
+    write: str
+    ping: str
+
+
+class Sender:
+    """Sends requests from one address and counts what comes back."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.until = time.monotonic() + plan.seconds
+        self.counts: Counter[str] = Counter()
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.plan.port)
+
+    async def each(self, requests: Iterator[bytes]) -> None:
+        """One after the other over one connection, which is opened again where the service closes it."""
+        while time.monotonic() < self.until:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await self.open()
+                with contextlib.closing(writer):
+                    while time.monotonic() < self.until:
+                        self.counts["sent"] += 1
+                        writer.write(next(requests))
+                        self.counts[await answer(reader)] += 1
+                continue
+            self.counts["closed"] += 1
+
+    async def side_by_side(self, requests: Iterator[bytes], connections: int) -> None:
+        await asyncio.gather(*(self.each(requests) for _ in range(connections)))
+
+    async def pour(self, begin: bytes, piece: bytes, most: int) -> None:
+        """Send a head that does not end, until the service has enough."""
+        reader, writer = await self.open()
+        self.counts["sent"] += 1
+        sent = 0
+        with contextlib.closing(writer):
+            try:
+                writer.write(begin)
+                while sent < most and time.monotonic() < self.until:
+                    writer.write(piece)
+                    sent += len(piece)
+                    await writer.drain()
+            except OSError:
+                pass
+            self.counts["bytes"] += sent
+            try:
+                self.counts[await answer(reader)] += 1
+            except (OSError, asyncio.IncompleteReadError):
+                self.counts["closed"] += 1
+
+
+async def answer(reader: asyncio.StreamReader) -> str:
+    """The status of an answer, which is read to its end."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        _, _, length = head.partition(b"content-length: ")
+        await reader.readexactly(int(length.split(b"\r\n", 1)[0] or 0))
+    return head.split(b" ", 2)[1].decode()
+
+
+def request(path: str, body: bytes = b"", *, key: str = "", method: str = "POST", form: str = "json") -> bytes:
+    head = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", f"Content-Type: application/{form}"]
+    head += [f"Authorization: Bearer {key}"] if key else []
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def posted(path: str, value: Any, key: str, method: str = "POST") -> bytes:
+    return request(API + path, json.dumps(value, separators=(",", ":")).encode(), key=key, method=method)
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
+
+
+async def heads(sender: Sender) -> None:
+    """Headers and targets without an end, without a key."""
+    begin = b"GET / HTTP/1.1\r\nHost: x\r\n"
+    while time.monotonic() < sender.until:
+        await asyncio.gather(
+            sender.pour(begin, b"X-A: " + b"a" * 60_000 + b"\r\n", 800 * _MEGABYTE),
+            sender.pour(begin, b"a:\r\n" * 16_000, 50 * _MEGABYTE),
+            sender.pour(begin + b"X-B: ", b"b" * 64_000, 200 * _MEGABYTE),
+            sender.pour(b"GET /", b"c" * 64_000, 120 * _MEGABYTE),
+        )
+
+
+async def keys(sender: Sender) -> None:
+    """Bodies that hold very much, with a key that may only read."""
+    many = {f"k{number}": 1 for number in range(150_000)}
+    some = {f"k{number}": 1 for number in range(20_000)}
+    action = {"kind": "callback", "name": "x"}
+    key = sender.plan.read
+    bodies = [
+        posted("/preview", {"text": "daily", **many}, key),
+        posted("/preview", {"text": "daily", **some}, key),
+        posted("/schedules", {"action": action, **some}, key),
+        posted("/schedules", {"action": action, "type": "cron", "spec": "* * * * *", "payload": [[]] * 300_000}, key),
+        posted("/bulk/schedules", {"schedules": [some] * 2}, key),
+        posted("/bulk/schedules", {"schedules": [{"type": 1}] * 10_000}, key),
+        posted("/rules", {"name": "r", "on": ["x"] * 40_000, "channels": ["ops"]}, key),
+        posted("/monitors", {"name": "m", "type": "cron", **some}, key),
+        posted("/quiet-hours", {"name": "q", "windows": [{"dates": ["x"] * 20_000}]}, key),
+        posted("/channels", {"name": "c", "kind": "webhook", "config": some}, key),
+        posted("/preview", {"text": "a " * 499}, key),
+    ]
+    await sender.side_by_side(itertools.cycle(bodies), 4)
+
+
+async def plans(sender: Sender) -> None:
+    """Files of schedules with very many problems, with a key that may only read."""
+    table = "[schedules.s{}]\n"
+    good = table + "cron = '* * * * *'\naction = {{ kind = 'callback', name = 'x' }}\n"
+    texts = {
+        "wrong": "".join(map(table.format, range(4_000))),
+        "wrong 20,000": "".join(f"[a{number}]\n" for number in range(20_000)),
+        "good": "".join(map(good.format, range(2_500))),
+        "long key": "a" + ".a" * 100_000 + " = 1\n",
+        "zones": "".join(table.format(number) + f"timezone = 'X/{number}'\n" for number in range(4_000)),
+    }
+    bodies = [posted("/plan", {"text": f"name = 'a'\n{text}"}, sender.plan.read) for text in texts.values()]
+    in_yaml = "name: a\nschedules:\n" + "".join(f" s{number}: 1\n" for number in range(10_000))
+    bodies.append(posted("/plan", {"text": in_yaml, "format": "yaml"}, sender.plan.read))
+    await sender.side_by_side(itertools.cycle(bodies), 2)
+
+
+async def wrong_keys(sender: Sender) -> None:
+    """Keys that are guessed."""
+    keys_ = (f"nbk_{number:012}_{'a' * 43}" for number in itertools.count())
+    guesses = (request(f"{API}/caller", key=key, method="GET") for key in keys_)
+    await sender.side_by_side(guesses, 8)
+
+
+async def pings(sender: Sender) -> None:
+    """Pings of addresses that are guessed, and of one that is known, with bodies."""
+    body = b"x" * 10_000
+
+    def both() -> Iterator[bytes]:
+        for number in itertools.count():
+            yield request(f"/ping/{number:022}", body, form="octet-stream")
+            yield request(sender.plan.ping, body, form="octet-stream")
+
+    await sender.side_by_side(both(), 8)
+
+
+async def slow(sender: Sender) -> None:
+    """A thousand connections: some send a head byte by byte, some a body, some nothing."""
+
+    async def drip(number: int) -> None:
+        key = f"Authorization: Bearer {sender.plan.read}\r\n"
+        body = f"POST {API}/preview HTTP/1.1\r\nHost: x\r\n{key}Content-Length: 100000\r\n\r\n"
+        begin = (b"", b"GET / HTTP/1.1\r\nX-A: ", body.encode())[number % 3]
+        with contextlib.suppress(OSError):
+            reader, writer = await sender.open()
+            sender.counts["sent"] += 1
+            with contextlib.closing(writer):
+                writer.write(begin)
+                while time.monotonic() < sender.until and not reader.at_eof():
+                    if begin:
+                        writer.write(b" ")
+                        await writer.drain()
+                    await asyncio.sleep(0.5)
+                sender.counts["held"] += not reader.at_eof()
+                return
+        sender.counts["closed"] += 1
+
+    await asyncio.gather(*(drip(number) for number in range(1_000)))
+
+
+ATTACKS: dict[str, Callable[[Sender], Awaitable[None]]] = {
+    one.__name__: one for one in (heads, keys, plans, wrong_keys, pings, slow)
+}
+
+
+def main() -> None:
+    os.nice(10)  # in truth it would be another machine's processor
+    sender = Sender(Plan(**json.loads(sys.argv[2])))
+    asyncio.run(_attack(ATTACKS[sys.argv[1]], sender))
+    print(json.dumps(dict(sorted(sender.counts.items()))))
+
+
+async def _attack(attack: Callable[[Sender], Awaitable[None]], sender: Sender) -> None:
+    await attack(sender)
+
+
+if __name__ == "__main__":
+    main()

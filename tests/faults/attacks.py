@@ -1,0 +1,257 @@
+"""Attacks on a real service over loopback: what they cost it, and what others notice.
+
+    python -m tests.faults.attacks [--stores sqlite postgres] [--seconds S] [--only NAME,NAME]
+
+`noonbell serve` runs as a process of its own with its usual limits. Another process attacks it from 127.0.0.1
+(tests/faults/attackers.py). A bystander of another team asks for its schedules meanwhile, from 127.0.0.2, and has
+schedules that run every second. Then come attacks that are a matter of an answer, not of load: the environment of
+commands, secrets in answers, cookies by https, the proxy of egress (tests/faults/attempts.py).
+
+Each attack is one line of JSON on standard output: what was sent, what was refused, `memory_mb` (how far the peak of
+the resident set rose), the latencies of the bystander, and by how much the p99 lateness of its runs is above that of
+an idle service. The exit status is 1 where a bar is missed: BARS, and nothing may get through. The last line is the
+verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx2
+
+from noonbell.actions.secrets.keys import create_key_file
+from tests.faults import attempts
+from tests.faults.attackers import API, ATTACKS
+from tests.faults.echo import Echo
+from tests.patience import PATIENCE_SECONDS
+from tests.service.conftest import Served, command, environment, served
+from tests.store.postgres_server import PostgresServer
+
+BARS = {"memory_mb": 10.0, "bystander_p99_ms": 100.0, "lateness_above_idle_ms": 50.0}
+SCHEDULES = 20
+_PAUSE_SECONDS = 0.01
+_REFUSED = ("400", "401", "403", "404", "408", "413", "414", "422", "429", "431", "closed")
+
+
+class Bystander:
+    """Asks again and again, and notes how long each answer took."""
+
+    def __init__(self, served_: Served, key: str) -> None:
+        self._place = urlsplit(served_.address)
+        self._key = key
+        self.seconds: list[float] = []
+        self.failures = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection(
+            str(self._place.hostname), self._place.port, timeout=PATIENCE_SECONDS, source_address=("127.0.0.2", 0)
+        )
+        while not self._end.wait(_PAUSE_SECONDS):
+            began = time.perf_counter()
+            try:
+                connection.request("GET", f"{API}/schedules?limit=5", headers={"Authorization": f"Bearer {self._key}"})
+                with connection.getresponse() as answer:
+                    answer.read()
+                    self.failures += answer.status != 200
+            except (OSError, http.client.HTTPException):
+                self.failures += 1
+                connection.close()
+            self.seconds.append(time.perf_counter() - began)
+        connection.close()
+
+
+class Ground:
+    """A service with its keys, its bystander, and an idle time to compare with."""
+
+    def __init__(self, service: Served, keys: Mapping[str, str], store: str) -> None:
+        self.service = service
+        self.keys = keys
+        self.store = store
+        self._client = service.client(keys["bystander"])
+        self._idle = 0.0
+
+    def settle(self, echo: Echo, seconds: float) -> dict[str, Any]:
+        """Make the schedules of the bystander, and see how late they are while nothing else happens."""
+        for number in range(SCHEDULES):
+            action = {"kind": "http", "url": f"{echo.address}/plain"}
+            body = {"name": f"s{number}", "type": "interval", "spec": "1", "action": action}
+            self._client.post(f"{API}/schedules", json=body).raise_for_status()
+        with httpx2.Client(headers={"Authorization": f"Bearer {self.keys['write']}"}) as writing:
+            monitor = {"name": "pinged", "type": "cron", "spec": "30 2 * * *", "grace_seconds": 1800}
+            made = writing.post(f"{self.service.address}{API}/monitors", json=monitor)
+        made.raise_for_status()
+        self.ping = str(made.json()["ping_path"])
+        # what is loaded, compiled and cached at the first of each kind is no attack's doing
+        for name in ATTACKS:
+            self._attacked(name, 0.5)
+        time.sleep(2)
+        idle = self.measured("idle", seconds, lambda: _idle(seconds))
+        self._idle = idle["lateness_p99_ms"]
+        return idle
+
+    def attack(self, name: str, seconds: float) -> dict[str, Any]:
+        found = self.measured(name, seconds, lambda: self._attacked(name, seconds))
+        found["lateness_above_idle_ms"] = round(found["lateness_p99_ms"] - self._idle, 1)
+        found["missed"] = [bar for bar, most in BARS.items() if found[bar] >= most]
+        found["missed"] += ["bystander_failures"] if found["bystander_failures"] else []
+        time.sleep(1)
+        return found
+
+    def _attacked(self, name: str, seconds: float) -> dict[str, Any]:
+        plan = {
+            "port": urlsplit(self.service.address).port, "seconds": seconds, "read": self.keys["read"],
+            "write": self.keys["write"], "ping": self.ping,
+        }  # fmt: skip
+        program = [sys.executable, "-m", "tests.faults.attackers", name, json.dumps(plan)]
+        done = subprocess.run(program, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_SECONDS)
+        counts: dict[str, Any] = json.loads(done.stdout)
+        return counts
+
+    def measured(self, name: str, seconds: float, during: Any) -> dict[str, Any]:
+        pid = self.service.process.pid
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+        before = resident(pid, "VmRSS")
+        began = time.time()
+        with Bystander(self.service, self.keys["bystander"]) as bystander:
+            counts = during()
+        ended = time.time()
+        peak, after = resident(pid, "VmHWM"), resident(pid, "VmRSS")
+        late = self._lateness(began, ended)
+        return {
+            "attack": name, "store": self.store, "seconds": seconds, "sent": counts.pop("sent", 0),
+            "refused": sum(counts.get(status, 0) for status in _REFUSED), "answers": counts,
+            "memory_mb": round((peak - before) / 1e6, 1), "memory_kept_mb": round((after - before) / 1e6, 1),
+            "bystander_requests": len(bystander.seconds), "bystander_failures": bystander.failures,
+            "bystander_p99_ms": round(percentile(bystander.seconds, 0.99) * 1e3, 1),
+            "bystander_worst_ms": round(max(bystander.seconds) * 1e3, 1),
+            "runs": len(late), "lateness_p99_ms": round(percentile(late, 0.99) * 1e3, 1),
+        }  # fmt: skip
+
+    def _lateness(self, began: float, ended: float) -> list[float]:
+        """Of the runs that were due meanwhile, once all of them have begun."""
+        time.sleep(1)
+        found: list[float] = []
+        cursor = None
+        while True:
+            asked = {"limit": 500} | ({} if cursor is None else {"cursor": cursor})
+            page = self._client.get(f"{API}/runs", params=asked).json()
+            for run in page["items"]:
+                due = attempts.instant(run["scheduled_for"])
+                if due < began:
+                    return found
+                if due <= ended and run["lateness_seconds"] is not None:
+                    found.append(run["lateness_seconds"])
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+
+def _idle(seconds: float) -> dict[str, Any]:
+    time.sleep(seconds)
+    return {}
+
+
+def resident(pid: int, field: str) -> int:
+    """The resident set of a process in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * share) - 1] if ordered else math.inf
+
+
+def made_keys(folder: Path, store: str) -> dict[str, str]:
+    """Keys of two teams: the attacker's, and the bystander's."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            command(*arguments, "--store", store, "--json"), cwd=folder, env=environment(folder), check=True,
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return dict(json.loads(done.stdout or "{}"))
+
+    found = {name: str(run("api-keys", "create", name, "--scope", name)["key"]) for name in ("read", "write", "admin")}
+    run("admin", "add-team", "bystanders")
+    found["bystander"] = str(run("api-keys", "create", "b", "--scope", "write", "--team", "bystanders")["key"])
+    return found
+
+
+@contextlib.contextmanager
+def stores(wanted: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
+    """The address of an empty database of each kind."""
+    found: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        if "sqlite" in wanted:
+            found["sqlite"] = f"sqlite:///{folder / 'service.db'}"
+        if "postgres" in wanted:
+            server = PostgresServer()
+            stack.callback(server.stop)
+            found["postgres"] = server.dsn("postgres")
+        yield found
+
+
+def run(store: str, address: str, folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Each attack with what became of it."""
+    create_key_file(folder / f"{store}.keys")
+    keys = made_keys(folder, address)
+    only = given.only.split(",") if given.only else [*ATTACKS, *attempts.ATTEMPTS]
+    with Echo() as echo:
+        usual = ("--store", address, "--key-file", str(folder / f"{store}.keys"), "--allow", echo.place)
+        with served(folder, *usual, NOONBELL_LOG_LEVEL="warning") as service:
+            ground = Ground(service, keys, store)
+            if {*only} & {*ATTACKS}:
+                yield ground.settle(echo, given.seconds)
+            yield from (ground.attack(name, given.seconds) for name in ATTACKS if name in only)
+            service.stop()
+        for name, attempt in attempts.ATTEMPTS.items():
+            if name in only:
+                yield {"attack": name, "store": store, **attempt(attempts.Scene(folder, usual, keys, echo))}
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--stores", nargs="+", choices=("sqlite", "postgres"), default=["sqlite", "postgres"])
+    options.add_argument("--seconds", type=float, default=8.0, help="how long each attack lasts")
+    options.add_argument("--only", default="", help="these attacks alone")
+    given = options.parse_args()
+    missed: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="noonbell-attacks-") as folder, stores(given.stores, Path(folder)) as found:
+        for store, address in found.items():
+            for line in run(store, address, Path(folder), given):
+                missed += [f"{line['attack']} on {store}: {bar}" for bar in line.get("missed", [])]
+                print(json.dumps(line), flush=True)
+    print(json.dumps({"run": "attacks", "bars": BARS, "missed": missed, "ok": not missed}))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    os.environ.pop("NOONBELL_STORE", None)
+    sys.exit(main())
