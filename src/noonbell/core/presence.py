@@ -66,3 +66,8 @@ def lanes_up(engines: Iterable[EngineRecord]) -> dict[str, int]:
         if one.state != "starting":
             found[one.lane] = min(found.get(one.lane, one.up_since), one.up_since)
     return found
+
+
+def newest_poll(engines: Iterable[EngineRecord], lane: str, now: int) -> int | None:
+    """The instant at which an engine of the lane that is alive completed a poll last; None where there is none."""
+    return max((now - one.seen_ago_us for one in engines if one.lane == lane and one.state != "starting"), default=None)

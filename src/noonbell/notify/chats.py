@@ -19,7 +19,9 @@ from noonbell.notify.wording import Letter, cut
 
 TELEGRAM_API: Final = "https://api.telegram.org"
 _DISCORD_MARKUP: Final = re.compile(r"([\\*_~`|>\[\]()#<@:-])")
-_COLOURS: Final = {"failed": 0xD64545, "missed": 0xD64545, "late": 0xE0A030, "slow": 0xE0A030, "held": 0xE0A030}
+_COLOURS: Final = {
+    "failed": 0xD64545, "missed": 0xD64545, "no_engine": 0xD64545, "late": 0xE0A030, "slow": 0xE0A030, "held": 0xE0A030,
+}  # fmt: skip
 _CALM: Final = 0x3E9B5F
 
 

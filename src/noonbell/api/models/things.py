@@ -162,7 +162,7 @@ class SigningKeysTold(Told):
 # --- channels and rules -----------------------------------------------------------------------------------------------
 
 ChannelKind = Literal["email", "slack", "discord", "telegram", "webhook", "apprise"]
-RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"]
+RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "no_engine"]
 
 
 class ChannelChanges(Given):

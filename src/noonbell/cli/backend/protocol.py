@@ -164,6 +164,11 @@ class EngineUp(NamedTuple):
     pid: int | None = None
 
     @property
+    def poll_seconds_ago(self) -> float:
+        """How long ago it completed a poll, as far as the store knows."""
+        return self.seen_seconds_ago
+
+    @property
     def where(self) -> str:
         return "" if self.host is None else f"{self.host}, process {self.pid}"
 

@@ -27,6 +27,7 @@ _ABOUT: Final = {
     "late": "a run begins too late, or a monitor hears nothing in time",
     "missed": "occurrences were missed",
     "slow": "a run takes too long",
+    "no_engine": "no engine polls, as seen by a process without one (serve --no-engine)",
 }
 _FIELDS: Final = (
     "name", "on", "channels", "schedule_id", "monitor_id", "tag", "late_seconds", "slow_seconds", "window_minutes",
