@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.keys import KeyRing
@@ -18,6 +18,8 @@ from noonbell.core.records import DECLARED_OWNERS, DurableSchedule
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
+
+Order = Literal["newest", "oldest"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -129,6 +131,12 @@ def _storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_newest_first(order: object) -> bool:
+    if order not in get_args(Order):
+        raise ScheduleInvalidError("order", order, f"must be one of {', '.join(get_args(Order))}")
+    return order == "newest"
 
 
 def after_cursor(cursor: object) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from heapq import merge
 from itertools import islice
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -26,6 +27,10 @@ from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
 
 _Told = tuple[int, Occurrence]
+
+_FIRST_WINDOW: Final = 3600 * SECOND
+_WIDER: Final = 4
+_NARROWER: Final = 16
 
 
 class EpochTerms(msgspec.Struct, frozen=True):
@@ -71,6 +76,27 @@ async def decided(
     if stored is not None:
         found.extend(islice(_pending(stored, after, min(upto, now)), limit - len(found)))
     return await reader.with_attempts(found)
+
+
+async def decided_newest(
+    store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
+) -> list[_Told]:
+    """The same, the newest first: read window by window, each as wide as seems right after the one before it.
+
+    A window that holds more than twice what is wanted is read again, narrower. Occurrences lie a second apart at least.
+    """
+    found: list[_Told] = []
+    width = _FIRST_WINDOW
+    while after < upto and len(found) < limit:
+        low = max(after, upto - width)
+        told = await decided(store, sid, stored, now, after=low, upto=upto, limit=2 * limit + 1)
+        if len(told) > 2 * limit:
+            width = max((upto - low) // _NARROWER, limit * SECOND)
+            continue
+        found += reversed(told)
+        upto = low
+        width *= _WIDER
+    return found[:limit]
 
 
 def _known_timing(epoch: Epoch) -> Timing | None:

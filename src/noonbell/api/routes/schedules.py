@@ -76,7 +76,9 @@ async def list_schedules(
         name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
     )  # fmt: skip
     tasks = await declared.of_team(caller.team)
-    return await schedule_page(service.store, tasks, wanted, int(asked.cursor or 0), asked.limit)
+    return await schedule_page(
+        service.store, tasks, wanted, int(asked.cursor or 0), asked.limit, now=service.clock.now()
+    )
 
 
 @router.get("/schedules/{schedule_id}", summary="One schedule", responses=problems(404) | NOT_MODIFIED)
