@@ -82,6 +82,15 @@ def test_cron(text: str, spec: str) -> None:
             "every 7 minutes",
             (f"7 minutes do not divide an hour evenly: {INTERVAL}",),
         ),
+        ("every 70 minutes", (f"70 minutes do not divide a day evenly: {INTERVAL}",)),
+        ("every 5 hours", (f"5 hours do not divide a day evenly: {INTERVAL}",)),
+        *(
+            (
+                f"every {count} minutes",
+                (f"{count} minutes are no whole number of hours, which cron would need: {INTERVAL}",),
+            )
+            for count in (72, 80, 90, 96, 144)
+        ),
         (
             "at noon on 1 march",
             ('"1 march" without a year or an "every" comes once, in 2027; for each year say "every 1 march"',),

@@ -25,7 +25,7 @@ MOST_CRASHES: Final = 3
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
 Asked = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
-Cause = Literal["cron", "retry", "orphan", "manual", "api"]
+Cause = Literal["cron", "one_shot", "retry", "orphan", "manual", "api"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 Verdict = Literal["skipped", "missed", "coalesced"]
 

@@ -44,6 +44,11 @@ class EpochTerms(msgspec.Struct, frozen=True):
     definition: Definition
 
 
+def kind_of(epoch: Epoch) -> str:
+    """The kind of schedule that it was in an epoch."""
+    return msgspec.json.decode(epoch.policies, type=EpochTerms).type
+
+
 def written_terms(columns: ScheduleColumns, anchor_at: int | None) -> str:
     """The text of an epoch's policies."""
     return _terms_text(
