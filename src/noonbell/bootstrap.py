@@ -7,6 +7,9 @@
 
 `build` opens nothing. `start` opens the store, makes what must be there, and runs an engine of the lane. `stop` stops
 claiming at once, waits for runs as long as it is given, and hands back the rest: they are queued again.
+
+With the setting `engine` off no engine runs here: the service watches those of other processes instead, and notifies
+when none polls (`notify.engine_watch`).
 """
 
 from __future__ import annotations
@@ -27,9 +30,12 @@ from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.config import Settings, is_loopback
 from noonbell.engine import clock_for, contain_interrupts
+from noonbell.engine.services import Duty, Services, every
 from noonbell.errors import NoonbellError, SettingsInvalidError, describe_error
 from noonbell.monitors import Monitors
-from noonbell.notify import Channels, Rules
+from noonbell.notify import Channels, NotifyStore, Rules
+from noonbell.notify.channels import Postman
+from noonbell.notify.engine_watch import GRACE_SECONDS, EngineWatch
 from noonbell.periodic import PeriodicScheduler
 from noonbell.periodic.application import load_registrations, start_application_tasks
 from noonbell.ports import Clock, DocumentStore, ScheduleStore
@@ -37,12 +43,14 @@ from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges
 from noonbell.store.backlog import BacklogStore
 from noonbell.store.opening import open_store
+from noonbell.store.outage import outage_of
 from noonbell.store.timed import StoreTimes, timed
 
 logger = logging.getLogger("noonbell.service")
 
 _LONGEST_WAIT: Final = timedelta(seconds=1)
 _SWEEP_SECONDS: Final = 600.0
+_KNOW_SECRETS: Final = 5_000_000
 # Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
 _HAND_BACK_SECONDS: Final = 8.0
 
@@ -85,6 +93,8 @@ class Service:
         self.stopping = asyncio.Event()  # set when a stop begins: streams that are open end then
         self.started_at: int | None = None
         self._registrations = registrations
+        self._watch: EngineWatch | None = None  # where no engine runs here
+        self._duties: Services | None = None  # of a service without an engine
         self._sweeping: asyncio.Task[None] | None = None
         self._patience: asyncio.Timeout | None = None  # how long a stop that is under way waits for the tasks
         self._abandoned = False  # a stop has left something that may still want to write
@@ -94,9 +104,24 @@ class Service:
         return await cast("BacklogStore", self.store).backlog(self.clock.now())
 
     @property
+    def poll_age(self) -> float | None:
+        """Seconds since a poll completed: by the engine here, or, without one, by any engine of the lane.
+
+        None where there should be an engine here, and none runs.
+        """
+        return self.schedules.poll_age if self._watch is None else self._watch.poll_age
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no poll completed within the grace."""
+        age = self.poll_age
+        return age is not None and age > GRACE_SECONDS
+
+    @property
     def ready(self) -> bool:
-        """Whether it is up: the store is open and the engine looks after the lane."""
-        return self.started_at is not None and not self.stopping.is_set() and self.schedules.running
+        """Whether it is up: the store is open, and an engine polls."""
+        up = self.started_at is not None and not self.stopping.is_set()
+        return up and self.poll_age is not None and not self.stalled
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -118,7 +143,10 @@ class Service:
                 self.tasks = await start_application_tasks(
                     self.store, self._registrations, clock=self.clock, threads=self.settings.threads
                 )
-            await self.schedules.start()
+            if self.settings.engine:
+                await self.schedules.start()
+            else:
+                await self._watch_engines()
         except BaseException:
             if self.tasks is not None:
                 await self.tasks.close()
@@ -126,6 +154,18 @@ class Service:
             raise
         self.started_at = self.clock.now()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="noonbell-sweep")
+
+    async def _watch_engines(self) -> None:
+        """What a service without an engine does instead of running one."""
+        settings, store = self.settings, cast("NotifyStore", self.store)
+        postman = Postman(self.clock, egress=self.egress, secrets=self.secrets, apprise=settings.apprise)
+        self._watch = EngineWatch(store, self.clock, postman, lane=settings.lane, public_url=settings.public_url)
+        duties: dict[str, Duty] = {"engine-watch": self._watch.run}
+        if self.secrets.usable:
+            await self.secrets.know_all()
+            duties["secrets"] = every(self.clock, _KNOW_SECRETS, self.secrets.know_all, at_once=False)
+        self._duties = Services(self.clock, duties, outage_of(self.store))
+        self._duties.start()
 
     async def stop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
         """Stop claiming, wait for runs up to `timeout` seconds, and close the store. False: some had not ended.
@@ -144,6 +184,9 @@ class Service:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeping
+        if self._duties is not None:
+            self._duties.cut_off()
+            await self._duties.stop()
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
             logger.warning(
@@ -205,6 +248,9 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
     environ = os.environ if environ is None else environ
     named = None if settings.master_keys_file is None else Path(settings.master_keys_file)
     keys = find_keys(named, environ)
+    if settings.tasks is not None and not settings.engine:
+        source = settings.sources.get("tasks", "the program")
+        raise SettingsInvalidError("tasks", settings.tasks, source, "needs an engine; leave out --no-engine")
     registrations = None if settings.tasks is None else load_registrations(settings.tasks)
     store, times = timed(cast("ScheduleStore", open_store(settings.store)))
     chosen = clock_for(store) if clock is None else clock

@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     address_requests_per_minute: int = 12_000
     largest_body_bytes: int = 2_000_000
     shutdown_seconds: float = 20.0
+    engine: bool = True
+    watchdog_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()
     targets: tuple[DeclaredTarget, ...] = ()
     sources: Mapping[str, str] = {}
@@ -108,6 +110,10 @@ ABOUT: Final[Mapping[str, str]] = {
     "address_requests_per_minute": "how many requests an address has in a minute; 0 is no limit",
     "largest_body_bytes": "larger requests are refused",
     "shutdown_seconds": "how long a stop waits for runs; what has not ended by then is cut off",
+    "engine": "whether the service runs an engine; without one it is the API and the dashboard, and notifies when no "
+    "engine of the lane polls",
+    "watchdog_url": "an address that is requested every 20 seconds while polls complete; its receiver can alert when "
+    "the requests stop",
     "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
     "targets": "where messages go, a table [targets.NAME] for each; JSON in the environment",
 }
@@ -186,6 +192,12 @@ def _web_address(value: object) -> str:
     return value
 
 
+def _ping_address(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s#]*)?", value):
+        raise ValueError("must be the address of a ping, such as https://hc-ping.com/UUID")
+    return value
+
+
 def _timeline(value: object) -> str:
     if not isinstance(value, str) or not re.match(r"(rediss?|unix)://[^\s]", value):
         raise ValueError("must be the address of a Redis server: redis://HOST:6379/0, rediss:// or unix:///PATH")
@@ -228,13 +240,15 @@ _READ: Final[Mapping[str, Callable[[object], Any]]] = {
     "address_requests_per_minute": _whole(0, 10_000_000),
     "largest_body_bytes": _whole(1_000, 1_000_000_000),
     "shutdown_seconds": _seconds,
+    "engine": _switch,
+    "watchdog_url": _ping_address,
     "trusted_proxies": _networks,
     "targets": _targets,
 }
 # Flags of `noonbell serve` that are not called as their settings are.
 _FLAGS: Final = {"master_keys_file": "--key-file", "egress_allow": "--allow", "commands": "--command"}
 # Settings that may hold a password inside an address.
-_ADDRESSES: Final = frozenset({"store", "timeline", "egress_proxy"})
+_ADDRESSES: Final = frozenset({"store", "timeline", "egress_proxy", "watchdog_url"})
 
 
 # --- reading all ------------------------------------------------------------------------------------------------------
@@ -327,6 +341,8 @@ def _shown(settings: Settings, name: str) -> Any:
     value = getattr(settings, name)
     if name == "targets":
         return tuple(target.shown for target in value)
+    if name == "watchdog_url" and value is not None:
+        return re.sub(r"(//[^/]+).*", r"\1/***", value)  # who has its path can send pings
     return _masked(value) if name in _ADDRESSES else value
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+import json
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -234,6 +235,19 @@ async def test_the_audit_names_the_key(inside: Client) -> None:
     events = (await inside.read.get("/api/v1/audit", params={"subject": "one"})).json()["items"]
     assert [one["event"] for one in events] == ["schedule.created"]
     assert events[0]["actor"].startswith("key:")
+
+
+async def test_the_audit_has_times_and_no_microseconds(inside: Client) -> None:
+    payload = {"mine": 1_700_000_000_000_000}
+    await made(inside, schedule_id="one", payload=payload)
+    await inside.write.post(f"{URL}/one/trigger")
+    (event,) = (await inside.read.get("/api/v1/audit", params={"event": "schedule.triggered"})).json()["items"]
+    run_for = event["detail"]["run_for"]
+    assert run_for.endswith("Z")
+    assert abs(datetime.fromisoformat(run_for) - datetime.fromisoformat(event["at"])) < timedelta(seconds=60)
+    # what somebody has put in himself stays as it is
+    (event,) = (await inside.read.get("/api/v1/audit", params={"event": "schedule.created"})).json()["items"]
+    assert "1700000000000000" in json.dumps(event["detail"])
 
 
 async def test_an_id_with_a_slash_is_reached_where_it_is_escaped(live: Client) -> None:

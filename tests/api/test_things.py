@@ -159,6 +159,9 @@ async def test_signing_keys_are_shown_replaced_and_dropped(inside: Client) -> No
     new, old = (await inside.write.post(address, json={"overlap_seconds": 60})).json()["items"]
     assert (old["key"], new["until"]) == (first["key"], None)
     assert old["until"] is not None
+    newest, *older = (await inside.write.post(address)).json()["items"]  # a day, without a body
+    assert [one["key"] for one in older] == [new["key"], old["key"]]
+    assert newest["until"] is None
     assert (await inside.write.delete(address)).status_code == 204
     assert (await inside.write.delete(address)).status_code == 404
 
@@ -254,7 +257,13 @@ async def test_the_audit_is_of_the_team_and_comes_in_pages(inside: Client) -> No
     query: dict[str, Any] = {"event": "quiet_hours.created", "limit": 2}
     first = (await inside.read.get(f"{API}/audit", params=query)).json()
     rest = (await inside.read.get(f"{API}/audit", params={**query, "cursor": first["next_cursor"]})).json()
-    assert [one["subject"] for one in first["items"] + rest["items"]] == ["n0", "n1", "n2"]
+    assert [one["subject"] for one in first["items"] + rest["items"]] == ["n2", "n1", "n0"]
+    turned = (await inside.read.get(f"{API}/audit", params={**query, "order": "oldest"})).json()
+    assert [one["subject"] for one in turned["items"]] == ["n0", "n1"]
+    rest = await inside.read.get(f"{API}/audit", params={**query, "order": "oldest", "cursor": turned["next_cursor"]})
+    assert [one["subject"] for one in rest.json()["items"]] == ["n2"]
+    refused = await inside.read.get(f"{API}/audit", params={"order": "up"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "order")
     other = await inside.with_key("other", "read")
     assert (await other.get(f"{API}/audit", params=query)).json()["items"] == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ import pytest
 
 from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
+from noonbell.cli.backend.protocol import EngineUp
+from noonbell.cli.doctor import Lanes, told_lanes
+from noonbell.cli.place import Place
 from tests.cli.conftest import At, Served
 
 
 def findings(at: At, *arguments: str, healthy: bool = True) -> dict[str, dict[str, Any]]:
-    import json
-
     result = at.run("doctor", "--json", *arguments)
     assert result.exit_code == (0 if healthy else 1), result.output
     told = json.loads(result.stdout)
@@ -89,12 +92,33 @@ def test_a_lane_that_no_engine_serves(served: Served, tmp_path: Path, place: str
                 )
 
     asyncio.run(make())
-    found = (served if place == "server" else At(NOONBELL_STORE=store)).data("doctor")["findings"]
-    lanes = [one for one in found if one["what"] == "lanes"]
+    result = (served if place == "server" else At(NOONBELL_STORE=store)).run("doctor", "--json")
+    assert result.exit_code == 1
+    lanes = [one for one in json.loads(result.stdout)["findings"] if one["what"] == "lanes"]
     assert lanes[0]["told"].startswith("default has been up for ")
     told = "no engine of end of month is up: nothing that is due there runs; schedules of it: 2"
     do = "noonbell worker --lane 'end of month' runs what is due"
-    assert lanes[1:] == [{"what": "lanes", "level": "warning", "told": told, "do": do}]
+    assert lanes[1:] == [{"what": "lanes", "level": "wrong", "told": told, "do": do}]
+
+
+def test_a_database_with_schedules_and_no_engine(local: At) -> None:
+    local.said("schedules", "add", "every hour", "--name", "report", "--http", "https://example.com/")
+    lanes = findings(local, healthy=False)["lanes"]
+    assert lanes["level"] == "wrong"
+    assert lanes["told"] == "no engine is up: nothing that is due runs"
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(59.0, "ok"), (61.0, "wrong")])
+def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, level: str) -> None:
+    now = datetime(2026, 3, 4, tzinfo=UTC)
+    engines = [
+        EngineUp("default", "up", now, now, seconds_ago, "1", "2026a", {}, "one", "host", 7)
+        for seconds_ago in (seconds, seconds + 100)
+    ]
+    place = Place("memory://", None, as_json=False, now=now)
+    (found, *_) = told_lanes(Lanes(engines, {"default": 1}, more=False), place)
+    assert found.level == level
+    assert ("no engine of default has completed a poll for 61 s" in found.told) is (level == "wrong")
 
 
 def test_a_service(served: Served) -> None:

@@ -157,8 +157,17 @@ def past_the_hour(draw: random.Random) -> Part:
         f"hourly at {colons}",
         f"at minute {joined(draw, [str(m) for m in minutes])}",
     ]
-    if len(minutes) == 1:
-        wordings += [f"at {minutes[0]} past every hour", f"at {minutes[0]} minutes past the hour"]
+    hours = draw.choice(["every hour", "each hour", "the hour"])
+    past = draw.choice(["past", "after"])
+    said = " and ".join(number(draw, minute) for minute in minutes)
+    unit = draw.choice(["", " minutes"])
+    if len(minutes) < 3:  # a list with commas looks like the minutes of a cron expression
+        wordings += [f"{said}{unit} {past} {hours}", f"at {said}{unit} {past} {hours}", f"hourly at {said}{unit} past"]
+        left = " and ".join(number(draw, (60 - minute) % 60) for minute in minutes)
+        wordings += [f"{left}{unit} {draw.choice(['to', 'before'])} {hours}"]
+    named = {15: "a quarter past", 30: "half past", 45: "quarter to"}.get(minutes[0])
+    if named is not None and len(minutes) == 1:
+        wordings = [f"{draw.choice(['', 'at '])}{named} {hours}"]
     return Part(draw.choice(wordings), tuple(time(hour, minute) for hour in range(24) for minute in minutes))
 
 

@@ -28,6 +28,20 @@ CRON = {
     "half past nine every weekday": "30 9 * * 1-5",
     "at quarter to five pm": "45 16 * * *",
     "at 10 past 9am": "10 9 * * *",
+    "at 10 minutes to nine": "50 8 * * *",
+    "at 20 minutes before noon": "40 11 * * *",
+    "5 minutes past every hour": "5 * * * *",
+    "10 past the hour": "10 * * * *",
+    "a quarter past every hour": "15 * * * *",
+    "half past each hour": "30 * * * *",
+    "5 minutes to every hour": "55 * * * *",
+    "0 minutes to every hour": "0 * * * *",
+    "5 and 35 past every hour": "5,35 * * * *",
+    "every hour, 5 minutes past": "5 * * * *",
+    "every 2 hours at 5 past": "5 0,2,4,6,8,10,12,14,16,18,20,22 * * *",
+    "5 minutes past every 6th hour from 0": "5 0,6,12,18 * * *",
+    "5 minutes past the hour from 9am to 5pm": "5 9-16 * * *",
+    "every weekday, 5 minutes past every hour": "5 * * * 1-5",
     "every 6 hours starting at 9am": "0 3,9,15,21 * * *",
     "every 15 minutes starting at :05": "5,20,35,50 * * * *",
     "every january 1st at midnight": "0 0 1 1 *",
@@ -81,6 +95,15 @@ def test_cron(text: str, spec: str) -> None:
         (
             "every 7 minutes",
             (f"7 minutes do not divide an hour evenly: {INTERVAL}",),
+        ),
+        ("every 70 minutes", (f"70 minutes do not divide a day evenly: {INTERVAL}",)),
+        ("every 5 hours", (f"5 hours do not divide a day evenly: {INTERVAL}",)),
+        *(
+            (
+                f"every {count} minutes",
+                (f"{count} minutes are no whole number of hours, which cron would need: {INTERVAL}",),
+            )
+            for count in (72, 80, 90, 96, 144)
         ),
         (
             "at noon on 1 march",

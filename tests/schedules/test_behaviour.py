@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
 from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
+from noonbell.schedules.arguments import Order
 from noonbell.timing import jitter_us
 from tests.schedules.conftest import ACTION, World
 
@@ -196,16 +198,19 @@ async def test_the_pages_of_an_audit_cut_a_stretch_of_missed_slots_anywhere(worl
     await world.clock.settle()
     whole = (await world.schedules.audit(limit=1000)).items
     assert [one.event for one in whole].count("schedule.missed") == 2 * 10
-    for size in (1, 2, 5, 9):
+    orders: tuple[Order, ...] = ("oldest", "newest")
+    for size, order in itertools.product((1, 2, 5, 9), orders):
         found, cursor = [], None
         while True:
-            page = await world.schedules.audit(limit=size, cursor=cursor)
+            page = await world.schedules.audit(limit=size, cursor=cursor, order=order)
             assert len(page.items) == size or page.next_cursor is None
             found.extend(page.items)
             cursor = page.next_cursor
             if cursor is None:
                 break
-        assert found == whole
+        assert found == (whole if order == "oldest" else whole[::-1])
+    with pytest.raises(ScheduleInvalidError, match="must be one of newest, oldest"):
+        await world.schedules.audit(order="up")  # type: ignore[arg-type]  # the thing under test
     with pytest.raises(ScheduleInvalidError, match="next_cursor"):
         await world.schedules.audit(cursor="1.x")
 

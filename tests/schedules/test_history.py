@@ -149,6 +149,21 @@ async def test_one_run_with_all_its_attempts(world: World) -> None:
     assert run.duration >= timedelta(seconds=20)
 
 
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_the_attempts_of_a_one_shot_have_a_cause_of_their_own(world: World, failures: int) -> None:
+    """Known from the run alone where it succeeds at once, and recorded where it does not; on every store."""
+    retry = {"attempts": 2, "delay_seconds": 10, "strategy": "fixed"}
+    key = await world.create(type="one_shot", spec="2026-03-04T12:01:00Z", retry=retry)
+    world.failures = failures
+    await world.schedules.start()
+    await world.minutes(2)
+    (latest,) = (await world.schedules.runs(key)).items
+    run = await world.schedules.run(latest.run_id)
+    assert [one.cause for one in run.tried] == ["one_shot", "retry"][: 1 + failures]
+    (occurrence,) = (await world.schedules.occurrences(key)).items
+    assert [one.cause for one in occurrence.tried] == (["one_shot", "retry"] if failures else [])
+
+
 async def test_a_run_that_has_nothing_to_tell_has_its_attempt_too(world: World) -> None:
     key = await world.create()
     await world.schedules.start()

@@ -18,7 +18,7 @@ START = NOON - timedelta(days=1)
 READS = ("runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "live", "past_runs", "read_ledger")
 
 
-async def paged(world: World, key: str, limit: int, **bounds: datetime) -> list[Occurrence]:
+async def paged(world: World, key: str, limit: int, **bounds: Any) -> list[Occurrence]:
     found: list[Occurrence] = []
     cursor: str | None = None
     while True:

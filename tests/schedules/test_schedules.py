@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from noonbell.errors import (
 )
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Fields, Retry
+from noonbell.schedules.arguments import Order
 from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import ACTION, World
 
@@ -216,16 +218,65 @@ async def test_occurrences_come_in_pages_without_a_gap(world: World) -> None:
     await world.minutes(30)
     await world.schedules.start()
     await world.minutes(3)
-    seen = []
-    cursor = None
-    while True:
-        page = await world.schedules.occurrences(key, limit=4, cursor=cursor)
-        seen.extend(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert [one.scheduled_for.minute for one in seen] == list(range(1, 34))
-    assert [one.verdict for one in seen] == ["fired"] * 5 + ["missed"] * 24 + ["fired"] * 4
+    orders: tuple[Order, ...] = ("oldest", "newest")
+    for order, limit in itertools.product(orders, (1, 4, 32, 33, 1000)):
+        seen = []
+        cursor = None
+        while True:
+            page = await world.schedules.occurrences(key, limit=limit, cursor=cursor, order=order)
+            seen.extend(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        seen = seen if order == "oldest" else seen[::-1]
+        assert [one.scheduled_for.minute for one in seen] == list(range(1, 34))
+        assert [one.verdict for one in seen] == ["fired"] * 5 + ["missed"] * 24 + ["fired"] * 4
+
+
+async def test_the_newest_occurrences_of_long_and_dense_stretches(world: World) -> None:
+    """Windows are widened over stretches without occurrences, and narrowed over those with very many."""
+    dense = await world.create(name="dense", type="interval", spec="1", catch_up_policy="skip")
+    rare = await world.create(name="rare", spec="0 0 1 * *", catch_up_policy="skip")
+    await world.clock.advance(timedelta(days=400))
+    await world.schedules.start()
+    await world.clock.settle()
+    begin = world.clock.at - timedelta(days=500)
+    page = await world.schedules.occurrences(dense, limit=3, order="newest", start=begin)
+    whole = await world.schedules.occurrences(dense, limit=3, start=world.clock.at - timedelta(seconds=2))
+    assert page.items == whole.items[::-1]
+    assert len(page.items) == 3
+    page = await world.schedules.occurrences(rare, limit=5, order="newest", start=begin)
+    whole = await world.schedules.occurrences(rare, start=begin)
+    assert page.items == whole.items[::-1][:5]
+    assert len(whole.items) == 13
+
+
+@pytest.mark.parametrize(("overlap", "minute"), [("coalesce", 2), ("skip", 4)])
+async def test_the_next_run_is_known_while_a_run_holds_a_due_slot(world: World, overlap: Any, minute: int) -> None:
+    world.duration = timedelta(minutes=10)
+    key = await world.create(overlap=overlap)
+    await world.schedules.start()
+    await world.minutes(3)
+    stored = (await world.store.find_schedules([key]))[0]
+    assert stored.next_run_at is None, "a run holds what is due"
+    made = await world.schedules.get(key)
+    assert made.running == 1
+    # coalesce: one run right after this one, due since the first slot that came meanwhile
+    assert made.next_run_at is not None
+    assert made.next_run_at.minute == minute
+    (listed,) = (await world.schedules.list()).items
+    assert listed.next_run_at == made.next_run_at
+
+
+async def test_the_next_run_is_known_while_a_retry_holds_a_due_slot(world: World) -> None:
+    world.failures = 1
+    key = await world.create(retry={"attempts": 2, "delay_seconds": 300, "strategy": "fixed"})
+    await world.schedules.start()
+    await world.minutes(3)
+    made = await world.schedules.get(key)
+    assert made.running == 0
+    assert made.next_run_at is not None
+    assert made.next_run_at.minute == 2
 
 
 async def test_what_has_come_and_is_not_decided_is_pending(world: World) -> None:

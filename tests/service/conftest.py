@@ -52,8 +52,8 @@ class Served:
         return status
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "noonbell", *arguments]
+def command(*arguments: str, module: str = "noonbell") -> list[str]:
+    return [sys.executable, "-m", module, *arguments]
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -64,15 +64,24 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 @contextlib.contextmanager
 def served(folder: Path, *arguments: str, **more: str) -> Iterator[Served]:
     """A service in this folder, on a free port; it is killed at the end if nobody has stopped it."""
+    started = command("serve", "--json", "--port", "0", *arguments)
+    with announced(started, folder, environment(folder, **more)) as (process, line):
+        yield Served(process, json.loads(line))
+
+
+@contextlib.contextmanager
+def announced(
+    arguments: list[str], folder: Path, environ: dict[str, str]
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has said one line, which is given beside it; it is killed at the end if nobody has stopped it."""
     process = subprocess.Popen(
-        command("serve", "--json", "--port", "0", *arguments), cwd=folder, env=environment(folder, **more),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        arguments, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr is not None else ""
-        yield Served(process, json.loads(line))
+        yield process, line
     finally:
         if process.poll() is None:
             process.kill()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from noonbell.bootstrap import Service
 from noonbell.core.presence import EngineRecord, engine_name
 from tests.web.conftest import Browser
 
@@ -22,3 +25,11 @@ async def test_engines_that_share_a_lane_are_listed_with_their_load(browser: Bro
     page = await browser.read("/instances")
     assert "far-host" not in page, "one that is dead is not listed"
     assert "different versions" not in page
+
+
+async def test_the_overview_shows_that_no_engine_polls(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No engine polls" not in await browser.read("/")
+    monkeypatch.setattr(Service, "poll_age", property(lambda _: 75.0))
+    page = await browser.read("/")
+    assert "No engine polls in the lane default." in page
+    assert "The last poll completed 1 min 15 s ago" in page

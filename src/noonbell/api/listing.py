@@ -16,7 +16,13 @@ from noonbell.schedules.records import schedule_record
 
 
 async def schedule_page(
-    store: ScheduleStore, declared: Sequence[Mapping[str, Any]], wanted: ScheduleFilter, after: int, limit: int
+    store: ScheduleStore,
+    declared: Sequence[Mapping[str, Any]],
+    wanted: ScheduleFilter,
+    after: int,
+    limit: int,
+    *,
+    now: int,
 ) -> PageOf[ScheduleTold]:
     """Up to `limit` schedules past the number `after`; `declared` are all of that sort, by their numbers."""
     durable = await store.list_schedules(wanted, after, limit + 1)
@@ -25,7 +31,8 @@ async def schedule_page(
     found.sort(key=lambda one: one[0])
     shown = found[:limit]
     items = [
-        declared_told(one) if isinstance(one, Mapping) else schedule_told(schedule_record(one)) for _, one in shown
+        declared_told(one) if isinstance(one, Mapping) else schedule_told(schedule_record(one, now=now))
+        for _, one in shown
     ]
     return PageOf(items=items, next_cursor=str(shown[-1][0]) if len(found) > limit else None)
 

@@ -30,6 +30,7 @@ from noonbell.cli.place import KEY_VARIABLE, Place, shown_address
 from noonbell.cli.tables import ago
 from noonbell.config import Settings, load
 from noonbell.errors import MasterKeyMissingError, NoonbellError, TimelineAwayError, TimelineError, describe_error
+from noonbell.notify.engine_watch import GRACE_SECONDS
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 
 Level = Literal["ok", "note", "warning", "wrong"]
@@ -251,11 +252,17 @@ def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
         share = [one for one in engines if one.lane == lane]
         age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
-        yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
+        polled = min(one.poll_seconds_ago(place.now) for one in share)
+        if polled > GRACE_SECONDS:
+            told = f"no engine of {lane} has completed a poll for {polled:.0f} s: nothing that is due there runs"
+            do = "See whether the process is stopped or blocked, and whether it reaches its database; restart it"
+            yield Finding("lanes", "wrong", f"{told}{_hosts(share)}", do)
+        else:
+            yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
     for lane in sorted(lanes.in_use.keys() - {one.lane for one in engines}) if engines else ():
         number = f"{'at least ' if lanes.more else ''}{lanes.in_use[lane]}"
         told = f"no engine of {lane} is up: nothing that is due there runs; schedules of it: {number}"
-        yield Finding("lanes", "warning", told, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
+        yield Finding("lanes", "wrong", told, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
     if len(data := sorted({one.zone_data for one in engines})) > 1:
         told = f"the engines go by different time zone data ({', '.join(data)})"
         yield Finding("lanes", "warning", told, "Bring the zone data up to date where it is older")
@@ -263,7 +270,8 @@ def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
         yield Finding("lanes", "note", f"the engines are of different versions ({', '.join(versions)})")
     if not engines:
         do = "noonbell serve, or noonbell worker, runs what is due"
-        yield Finding("lanes", "warning", "no engine is up: nothing that is due runs", do)
+        level: Level = "wrong" if lanes.in_use else "warning"
+        yield Finding("lanes", level, "no engine is up: nothing that is due runs", do)
 
 
 def _hosts(engines: list[EngineUp]) -> str:

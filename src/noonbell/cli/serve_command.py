@@ -27,6 +27,7 @@ noonbell serve --demo
 noonbell serve --store sqlite:////var/lib/noonbell/noonbell.db --port 8765
 noonbell serve --store postgresql://db/noonbell --host 0.0.0.0 --public-url https://bell.example.org
 noonbell serve --tasks myapp.tasks
+noonbell serve --store postgresql://db/noonbell --no-engine
 """
 
 
@@ -50,6 +51,10 @@ def slot_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
 @click.option("--public-url", metavar="URL", help="Where people reach the service, for links.")
 @click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
+@click.option(
+    "--engine/--no-engine", default=None, help="Without an engine: the API and the dashboard alone. Default: with one."
+)
+@click.option("--watchdog-url", metavar="URL", help="Request this after completed polls, every 20 seconds.")
 @click.option("--demo", is_flag=True, default=None, help="Make a few schedules to look at, and a key to look with.")
 @click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
 @click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
@@ -65,7 +70,8 @@ def slot_options(command: Callable[..., None]) -> Callable[..., None]:
 def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
     """Run the service: the REST API, the login, and an engine that runs schedules.
 
-    Any number of services and workers may share a database, on PostgreSQL from any number of machines.
+    Any number of services and workers may share a database, on PostgreSQL from any number of machines. With --no-engine
+    it runs no schedules: "noonbell worker" does, and this process notifies when none of them polls.
 
     Settings come from these flags, from variables such as NOONBELL_STORE, and from noonbell.toml, in this order; see
     "noonbell config show".

@@ -23,6 +23,7 @@ from noonbell.bootstrap import Service, build
 from noonbell.cli import service_logs
 from noonbell.cli.connections import bounded, most_connections
 from noonbell.cli.leaving import leave
+from noonbell.cli.watchdog import watchdog
 from noonbell.config import Settings, is_loopback, shown
 from noonbell.errors import SettingsInvalidError
 from noonbell.store.opening import sqlite_path
@@ -130,7 +131,8 @@ class _Process:
             await ensure_demo(service)
         self._announce(await _announcement(service))
         gc.freeze()  # what is there by now stays: a full collection would go through all of it, for 100 ms
-        await _first(self._asked.wait(), asyncio.shield(serving))
+        async with watchdog(service):
+            await _first(self._asked.wait(), asyncio.shield(serving))
         logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
         server.should_exit = True
         work = asyncio.get_running_loop().create_task(service.stop_work(settings.shutdown_seconds))

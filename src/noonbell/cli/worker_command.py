@@ -22,6 +22,7 @@ from noonbell.cli.complaints import Complaint, SpeakingCommand
 from noonbell.cli.leaving import leave
 from noonbell.cli.place import shown_address
 from noonbell.cli.serve_command import slot_options
+from noonbell.cli.watchdog import watchdog
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
 from noonbell.errors import NoonbellError
 
@@ -41,6 +42,7 @@ noonbell worker --store sqlite:///app.db --lane reports --command any
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
 @click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
+@click.option("--watchdog-url", metavar="URL", help="Request this after completed polls, every 20 seconds.")
 @click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
 @click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
 @click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
@@ -62,7 +64,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
     """
     try:
         given = {name: value for name, value in flags.items() if value not in (None, ())}
-        settings = load(given, environ=os.environ, file=file)
+        settings = load(given | {"engine": True}, environ=os.environ, file=file)
         _configure_logs(settings)
         asyncio.run(_life(settings, as_json=as_json))
     except NoonbellError as error:
@@ -96,7 +98,8 @@ async def _life(settings: Settings, *, as_json: bool) -> None:
     told = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
     click.echo(json.dumps(facts) if as_json else told)
     sys.stdout.flush()
-    await asked.wait()
+    async with watchdog(service):
+        await asked.wait()
     logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
     await _stop(service, settings, hurry)
 

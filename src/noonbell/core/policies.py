@@ -57,6 +57,7 @@ class Terms(msgspec.Struct, frozen=True):
     every_us: int | None = None
     jitter: Callable[[int], int] = lambda _occurrence: 0
     end_at: int | None = None
+    cause: Cause = "cron"  # of the first attempt of a run
 
     def next_after(self, started_at: int) -> int | None:
         """Of an interval: the occurrence that counts from this start; None where it would come after the end."""
@@ -251,7 +252,8 @@ class _Decision:
         terms, position, live = self._terms, self._position, self._position.live
         following = _wake(terms, self._cursor) if terms.every_us is None else terms.next_after(self._now)
         start = Start(
-            sid=position.sid, kind="scheduled", run_for=run_for, fence=1, attempt=1, cause="cron", epoch=position.epoch,
+            sid=position.sid, kind="scheduled", run_for=run_for, fence=1, attempt=1, cause=terms.cause,
+            epoch=position.epoch,
             started_at=self._now, due_at=run_for + terms.jitter(run_for), following=following,
             preempted=live if live is not None and live.state == "waiting" else None,
         )  # fmt: skip

@@ -55,6 +55,10 @@ class EngineRecord(msgspec.Struct, frozen=True):
     last_poll_at: int | None = None  # when it last completed a poll, by its own clock; written every few seconds
     seen_ago_us: int = 0  # how long ago it gave a sign of life, when it is read
 
+    def poll_seconds_ago(self, now: int) -> float | None:
+        """How long ago it completed a poll, as far as is recorded; None before the first one."""
+        return None if self.last_poll_at is None else max(now - self.last_poll_at, 0) / 1_000_000
+
 
 class EngineSign(msgspec.Struct, frozen=True):
     """A sign of life: what an engine writes every few seconds."""

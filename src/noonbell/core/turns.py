@@ -38,6 +38,7 @@ from noonbell.core.presence import Gap
 from noonbell.core.records import (
     AT_ONCE,
     AuditEvent,
+    Cause,
     Definition,
     LiveRun,
     OutboxMessage,
@@ -130,6 +131,11 @@ def _bounded(timing: Timing, definition: Definition) -> Timing:
     return Bounded(timing, definition.start_at, definition.end_at)
 
 
+def cause_of(kind: str) -> Cause:
+    """What the first attempt of a scheduled run is due to, by the kind of its schedule; an interval is `cron`, too."""
+    return "one_shot" if kind == "one_shot" else "cron"
+
+
 def terms_of(stored: StoredSchedule) -> Terms:
     columns = stored.columns
     definition = definition_of(columns.definition)
@@ -139,6 +145,7 @@ def terms_of(stored: StoredSchedule) -> Terms:
         quiet_hours_of(stored.quiet),
         parse_interval(columns.spec) * SECOND if columns.type == "interval" else None,
         end_at=definition.end_at,
+        cause=cause_of(columns.type),
     )
     if definition.jitter_us:
         schedule_id, limit = stored.schedule_id, definition.jitter_us
@@ -189,7 +196,8 @@ def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) ->
             anchor_at = now
         elif following is not None and jitter:
             following += jitter_us(stored.schedule_id, following, jitter)
-        starts = [Start(stored.sid, "scheduled", due, 1, 1, "cron", stored.epoch, now, due_at, following)]
+        cause = cause_of(columns.type)
+        starts = [Start(stored.sid, "scheduled", due, 1, 1, cause, stored.epoch, now, due_at, following)]
         cursor = last_run_for = due
         next_run_at = following
     elif following is not None:
@@ -472,7 +480,7 @@ def drop(stored: StoredSchedule, now: int) -> Turn:
 def _queued(start: Start) -> LiveRun:
     return LiveRun(
         start.sid, "scheduled", start.run_for, fence=1, owner=None, state="queued", attempt=0, wake_at=AT_ONCE,
-        started_at=None, attempt_at=None, crashes=0, epoch=start.epoch, cause="cron",
+        started_at=None, attempt_at=None, crashes=0, epoch=start.epoch, cause=start.cause,
     )  # fmt: skip
 
 

@@ -105,6 +105,7 @@ class Engine(Generic[W]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._wakeup = asyncio.Event()
+        self._polled = clock.elapsed()  # when a poll completed last, or the engine began
         self._began = clock.now()
         self._planned = 0
         self._poked = NEVER
@@ -120,6 +121,7 @@ class Engine(Generic[W]):
     def start(self, up_since: int | None = None) -> None:
         """Begin to look. `up_since`: since when another engine does the same work, which lateness counts from."""
         self._began = self._clock.now() if up_since is None else up_since
+        self._polled = self._clock.elapsed()
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="noonbell-engine")
 
     def request_stop(self) -> None:
@@ -169,6 +171,11 @@ class Engine(Generic[W]):
             self._forget(job.start)
         self._idle.set()
         return len(cut) + len(self._cut)
+
+    @property
+    def poll_age(self) -> float:
+        """Seconds since a poll completed; until the first one, since the engine began."""
+        return self._clock.elapsed() - self._polled
 
     def load(self) -> dict[str, Any]:
         """How full its hands are."""
@@ -339,7 +346,8 @@ class Engine(Generic[W]):
                 logger.exception("A look failed, looking again shortly")
                 wake_at = self._clock.now() + _STORE_PAUSE
             else:
-                self._outage.worked("looking", self._clock.elapsed())
+                self._polled = self._clock.elapsed()
+                self._outage.worked("looking", self._polled)
             # counted from here: the clock may have been set back during the look
             self._planned = min(wake_at, self._poked, self._clock.now() + self._longest_wait)
             await self._wait_for_look()

@@ -126,11 +126,11 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if any(part.leaves(stored) for part in parts):
+            if poll.too_late or any(part.leaves(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, poll.gaps(), lineup)
+            turn = _look(stored, now, poll.gaps, lineup)
             told += len(turn.audits)
             spans.update(((stored.sid, span.from_at), (stored.columns.name, span)) for span in turn.spans)
             starts = turn.starts
@@ -145,6 +145,8 @@ class LaneWork:
             return turn
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
+        if poll.is_decided and poll.too_late:
+            return await self.claim(self._now(), last_poll_at, room)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
         for name, span in spans.values():
             log_span(name, span)
@@ -280,27 +282,28 @@ class LaneWork:
 
 
 class _Poll:
-    """One poll: when it came to decide, and the gaps that it decides by."""
+    """One poll: the gaps that it decides by, and whether it came too late to decide.
+
+    The store may have kept it waiting for a lock, for longer than the grace. Then it leaves everything as it is, and
+    another poll decides by the time that it is by then.
+    """
 
     def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
         self.at = now
         self.last_poll_at = last_poll_at
+        self.gaps = polls.at(now, last_poll_at)
+        self.ends_gap = len(self.gaps) > len(polls.gaps)
+        self.is_decided = False
+        self._latest = now + polls.grace_us
         self._clock = clock
-        self._polls = polls
-        self._gaps: Sequence[Gap] | None = None
-
-    def gaps(self) -> Sequence[Gap]:
-        """The same for all schedules. It is asked when the first is locked: a lock may take longer than the grace."""
-        if self._gaps is None:
-            now = self._clock()
-            if now - self.at >= self._polls.grace_us:
-                self.at = now
-            self._gaps = self._polls.at(self.at, self.last_poll_at)
-        return self._gaps
+        self._is_late = False
 
     @property
-    def ends_gap(self) -> bool:
-        return len(self._polls.at(self.at, self.last_poll_at)) > len(self._polls.gaps)
+    def too_late(self) -> bool:
+        """The same for all schedules, as it was when the first of them was locked."""
+        if not self.is_decided:
+            self.is_decided, self._is_late = True, self._clock() >= self._latest
+        return self._is_late
 
 
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:

@@ -15,6 +15,8 @@ from noonbell.language.words import CLOCK_WORDS, HALVES, MONTHS, UNITS
 _A_TIME: Final = ("9am", "14:30", "noon", "half past nine")
 _HOURS: Final = frozenset(range(24))
 _O_CLOCK: Final = ("o'clock", "oclock")
+_AFTER: Final = ("past", "after")
+_BEFORE: Final = ("to", "before")
 _READ_MINUTE: Final = number_between(0, 59, "minutes")
 _READ_HOUR: Final = number_between(0, 23, "hours")
 
@@ -25,7 +27,9 @@ def read_at(cursor: Cursor, phrase: Phrase) -> None:
         _minutes_named(cursor, phrase)
     elif cursor.peek().kind == "past":
         _minutes_with_colon(cursor, phrase)
-    elif not _past_the_hour(cursor, phrase) and not read_times(cursor, phrase, bare=True):
+    elif not (
+        read_past_the_hour(cursor, phrase) or _past_an_hour(cursor, phrase) or read_times(cursor, phrase, bare=True)
+    ):
         if cursor.peek().kind in ("number", "clock") and cursor.sees("m", "a", "p", ahead=1):
             place = cursor.place().to(cursor.place(1))
             words = (f"{cursor.peek().text}am", f"{cursor.peek().text}pm")
@@ -177,9 +181,7 @@ def _fraction(cursor: Cursor) -> Clock | None:
     if hour is None or (earlier and minute == 30):
         cursor.at = before
         return None
-    if not earlier:
-        return Clock(hour.hour, minute, 0, hour.half, hour.plain, cursor.since(place))
-    return Clock((hour.hour - 1) % 24, 45, 0, hour.half, hour.plain and hour.hour > 1, cursor.since(place))
+    return _moved(hour, -minute if earlier else minute, cursor.since(place))
 
 
 # --- minutes of hours -------------------------------------------------------------------------------------------------
@@ -216,28 +218,78 @@ def _minutes_with_colon(cursor: Cursor, phrase: Phrase) -> None:
         read_hours(cursor, phrase)
 
 
-def _past_the_hour(cursor: Cursor, phrase: Phrase) -> bool:
-    """'15 minutes past every hour', 'half past every hour'; an hour of its own after 'past' makes a time."""
+def read_past_the_hour(cursor: Cursor, phrase: Phrase) -> bool:
+    """'5 minutes past every hour', 'a quarter to each hour', '5 and 35 past the hour', 'every hour at 5 past'.
+
+    Nothing is taken where something else is said.
+    """
     before, place = cursor.at, cursor.place()
-    if cursor.sees("half", "quarter"):
-        minute: int | None = 30 if cursor.next().low == "half" else 15
-    else:
-        minute = cursor.number()
+    said = _minutes_before_past(cursor)
+    side = cursor.take(*_AFTER, *_BEFORE) if said else None
+    listed, the_hour = cursor.sees("every", "each", "hours"), cursor.sees_in_row("the", "hour")
+    # 'every hour at 5 past': which hours was said before
+    hourly = phrase.rhythm is not None and phrase.rhythm.unit == "hour" and not _sees_hour(cursor)
+    if said is None or side is None or not (listed or the_hour or hourly):
+        cursor.at = before
+        return False
+    wrong = [minute for minute in said if minute > 59]
+    if wrong:
+        raise cursor.refusal("minutes go from 0 to 59", cursor.since(place), ("a number from 0 to 59",))
+    minutes = frozenset(-minute % 60 if side.low in _BEFORE else minute for minute in said)
+    put_minutes(cursor, phrase, minutes, cursor.since(place))
+    if the_hour:
+        cursor.at += 2  # which hours is said elsewhere, or all are meant
+    elif listed:
+        read_hours(cursor, phrase)
+    return True
+
+
+def _sees_hour(cursor: Cursor) -> bool:
+    before = cursor.at
+    found = cursor.peek().low in CLOCK_WORDS or cursor.number() is not None
+    cursor.at = before
+    return found
+
+
+def _minutes_before_past(cursor: Cursor) -> list[int] | None:
+    """'half', 'a quarter', '5', '5 minutes', '5, 20 and 35 minutes'."""
+    if cursor.sees("half", "quarter", ahead=1 if cursor.sees("a") else 0):
+        cursor.take("a")
+        return [30 if cursor.next().low == "half" else 15]
+    found: list[int] = []
+    while (minute := cursor.number()) is not None:
+        found.append(minute)
         cursor.take("minute", "minutes")
-    if minute is None or not cursor.take("past", "after"):
+        if not separators(cursor):
+            return found
+    return None
+
+
+def _past_an_hour(cursor: Cursor, phrase: Phrase) -> bool:
+    """'10 past nine', '10 minutes to nine': a time."""
+    before, place = cursor.at, cursor.place()
+    minute = cursor.number()
+    # without the word 'minutes', '9 to 17' is a stretch of the day
+    sides = (*_AFTER, *_BEFORE) if cursor.take("minute", "minutes") else _AFTER
+    side = None if minute is None else cursor.take(*sides)
+    if minute is None or side is None:
         cursor.at = before
         return False
     if minute > 59:
         raise cursor.refusal("minutes go from 0 to 59", cursor.since(place), ("a number from 0 to 59",))
-    if cursor.sees("every", "each", "the", "hour", "hours"):
-        put_minutes(cursor, phrase, frozenset({minute}), cursor.since(place))
-        read_hours(cursor, phrase)
-        return True
-    hour = _hour_alone(cursor, bare=True)
+    named = cursor.peek().low in CLOCK_WORDS
+    hour = read_clock(cursor, bare=True) if named else _hour_alone(cursor, bare=True)
     if hour is None:
         raise cursor.unexpected("an hour", "every hour", "nine", "9am")
-    phrase.times.append(Clock(hour.hour, minute, 0, hour.half, hour.plain, cursor.since(place)))
+    phrase.times.append(_moved(hour, -minute if side.low in _BEFORE else minute, cursor.since(place)))
     return True
+
+
+def _moved(hour: Clock, minutes: int, place: Place) -> Clock:
+    """So many minutes after an hour, or before it."""
+    if minutes >= 0:
+        return Clock(hour.hour, minutes, 0, hour.half, hour.plain, place)
+    return Clock((hour.hour - 1) % 24, 60 + minutes, 0, hour.half, hour.plain and hour.hour > 1, place)
 
 
 def put_minutes(cursor: Cursor, phrase: Phrase, values: frozenset[int], place: Place) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final, NoReturn
 
-from noonbell.language.clocks import put_minutes, read_at, read_hours, read_times, read_window
+from noonbell.language.clocks import put_minutes, read_at, read_hours, read_past_the_hour, read_times, read_window
 from noonbell.language.cursor import TO, Cursor
 from noonbell.language.dates import read_days, read_months, read_weekday
 from noonbell.language.lists import separators
@@ -113,6 +113,8 @@ def _bare(cursor: Cursor, phrase: Phrase) -> bool:
     if cursor.sees("once"):
         phrase.once = cursor.place()
         cursor.next()
+        return True
+    if read_past_the_hour(cursor, phrase):
         return True
     cursor.take("the")
     if read_days(cursor, phrase, repeats=False) or read_times(cursor, phrase, bare=False):

@@ -133,6 +133,9 @@ def _why_interval(rhythm: Rhythm) -> str:
         return f"cron does not count {rhythm.unit}s: {counted}"
     if rhythm.count * SECONDS[rhythm.unit] == SECONDS["day"]:
         return f'{counted}; "every day at 00:00" goes by the clock'
+    seconds = rhythm.count * SECONDS[rhythm.unit]
+    if SECONDS["hour"] < seconds and SECONDS["day"] % seconds == 0:
+        return f"{rhythm.count} {rhythm.unit}s are no whole number of hours, which cron would need: {counted}"
     whole = "an hour" if rhythm.unit == "minute" and rhythm.count < 60 else "a day"
     return f"{rhythm.count} {rhythm.unit}s do not divide {whole} evenly: {counted}"
 

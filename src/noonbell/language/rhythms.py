@@ -182,7 +182,8 @@ def read_duration(cursor: Cursor) -> list[tuple[Fraction, Unit]] | None:
             parts.append((Fraction(1, 2), parts[-1][1]))
             continue
         part = _part(cursor) if cursor.peek().kind in ("number", "decimal") else None
-        if part is None or part[1] == parts[-1][1] or (joined and not _smaller(part[1], parts[-1][1])):
+        another = part is not None and cursor.sees("past", "after")  # 'every hour, 5 minutes past'
+        if part is None or another or part[1] == parts[-1][1] or (joined and not _smaller(part[1], parts[-1][1])):
             cursor.at = before
             return parts
         parts.append(part)

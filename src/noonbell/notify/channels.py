@@ -14,13 +14,13 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noonbell.actions.egress import Egress, HttpClient
 from noonbell.actions.secrets.book import missing_key
-from noonbell.actions.secrets.masking import NOTHING
+from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
@@ -59,6 +59,16 @@ _MOST_PER_MINUTE: Final = 10_000
 _encode = msgspec.json.Encoder().encode
 
 
+class OpenChannel(NamedTuple):
+    """A channel with its secrets opened: sending to it takes nothing from the store any more."""
+
+    channel_id: str
+    kind: str
+    config: dict[str, Any]
+    signing_keys: Sequence[str]
+    masker: Masker
+
+
 class Postman:
     """Sends letters to channels: opens the secrets of each, and has one client for all."""
 
@@ -71,13 +81,23 @@ class Postman:
 
     async def send(self, document: Document, letter: Letter) -> str:
         """Send a letter to a channel; returns what the other side said, without secrets."""
+        return await self.send_open(await self.open(document), letter)
+
+    async def open(self, document: Document) -> OpenChannel:
+        """Read all that sending to a channel takes."""
         body = channel_body(document)
         self.require_allowed(body.kind)
         config = await sealing.opened(self.secrets, document.team, body)
         masker = NOTHING if self.secrets is None else self.secrets.masker(document.team)
-        ways = Ways(self._egress, self._http, self._signing_keys(document), self._clock.now, document.id, masker)
+        keys = await self._signing_keys(document) if config.get("sign") else ()
+        return OpenChannel(document.id, body.kind, config, keys, masker)
+
+    async def send_open(self, channel: OpenChannel, letter: Letter) -> str:
+        """Send a letter to a channel that was opened before."""
+        masker = channel.masker
+        ways = Ways(self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker)
         try:
-            return masker.text(await KINDS[body.kind].send(ways, config, letter))
+            return masker.text(await KINDS[channel.kind].send(ways, channel.config, letter))
         except DeliveryError as error:
             raise DeliveryError(masker.text(error.target), masker.text(error.reason)) from None
 
@@ -91,14 +111,10 @@ class Postman:
             self._client = self._egress.client()
         return self._client
 
-    def _signing_keys(self, document: Document) -> Callable[[], Any]:
-        async def keys() -> Sequence[str]:
-            if self.secrets is None:
-                raise missing_key()
-            found = await self.secrets.signing_keys(_signer(document.id), document.team)
-            return [key.key for key in found]
-
-        return keys
+    async def _signing_keys(self, document: Document) -> Sequence[str]:
+        if self.secrets is None:
+            raise missing_key()
+        return [key.key for key in await self.secrets.signing_keys(_signer(document.id), document.team)]
 
     async def close(self) -> None:
         """Close what is open; the next letter opens it again."""

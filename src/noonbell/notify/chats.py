@@ -23,6 +23,7 @@ _COLOURS: Final = {
     "failed": 0xD64545,
     "missed": 0xD64545,
     "undelivered": 0xD64545,
+    "no_engine": 0xD64545,
     "late": 0xE0A030,
     "slow": 0xE0A030,
     "held": 0xE0A030,

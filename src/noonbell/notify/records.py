@@ -18,11 +18,14 @@ from noonbell.ports import DocumentStore, ScheduleStore
 CHANNEL: Final = "channel"
 RULE: Final = "rule"
 STATE: Final = "channel_state"
+ENGINE_REPORT: Final = "engine_report"  # one for each lane whose engines were reported as gone
 TARGET_PREFIX: Final = CHANNEL_PREFIX
 
-Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered"]
-EVENTS: Final[tuple[Event, ...]] = ("failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered")
-Subject = Literal["schedule", "monitor"]
+Event = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered", "no_engine"]
+EVENTS: Final[tuple[Event, ...]] = (
+    "failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered", "no_engine",
+)  # fmt: skip
+Subject = Literal["schedule", "monitor", "lane"]
 
 DEFAULT_PER_MINUTE: Final = 20
 DEFAULT_WINDOW_US: Final = 900_000_000

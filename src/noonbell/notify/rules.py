@@ -210,6 +210,9 @@ def _check_together(body: RuleBody) -> None:
             raise RuleInvalidError(field, value / 1_000_000, f'is for the event {event}, which is not among "on"')
         if value is None and event in body.on and not (event == "late" and body.monitor_id is not None):
             raise RuleInvalidError(field, None, f"is missing; it says from when on a run is {event}, such as 300")
+    if given and "no_engine" in body.on:
+        reason = f"is about a whole lane and cannot stand beside {given[0]}; make a rule of its own"
+        raise RuleInvalidError("on", "no_engine", reason)
     if body.monitor_id is not None:
         for event in body.on:
             if event not in _MONITOR_EVENTS:

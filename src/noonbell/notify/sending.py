@@ -6,7 +6,7 @@ password.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -28,7 +28,7 @@ class Ways(NamedTuple):
 
     egress: Egress
     http: Callable[[], HttpClient]
-    signing_keys: Callable[[], Awaitable[Sequence[str]]]  # of this channel
+    signing_keys: Sequence[str]  # of this channel, where it signs
     now: Callable[[], int]
     channel_id: str
     masker: Masker = NOTHING  # of the channel's team

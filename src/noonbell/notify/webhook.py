@@ -77,7 +77,7 @@ async def send_webhook(ways: Ways, config: Mapping[str, Any], letter: Letter) ->
     }
     if config["sign"]:
         timestamp = ways.now() // 1_000_000
-        keys = [parse_key(key) for key in await ways.signing_keys()]
+        keys = [parse_key(key) for key in ways.signing_keys]
         headers[TIMESTAMP_HEADER] = str(timestamp)
         headers[SIGNATURE_HEADER] = " ".join(signature(key, message_id, timestamp, body) for key in keys)
     return said(await post(ways, "The webhook", config["url"], body, headers))

@@ -43,6 +43,8 @@ _TITLES: Final[dict[tuple[str, Event], str]] = {
     ("monitor", "failed"): "{{name}} is down",
     ("monitor", "recovered"): "{{name}} is up again",
     ("monitor", "late"): "{{name}} is late",
+    ("lane", "no_engine"): "No engine runs the lane {{name}}",
+    ("lane", "recovered"): "An engine runs the lane {{name}} again",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
@@ -20,6 +20,8 @@ from noonbell.engine.threads import MOST_THREADS
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Clock, DocumentStore, ScheduleFilter, Store
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
+
+Order = Literal["newest", "oldest"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -151,6 +153,12 @@ def _storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_newest_first(order: object) -> bool:
+    if order not in get_args(Order):
+        raise ScheduleInvalidError("order", order, f"must be one of {', '.join(get_args(Order))}")
+    return order == "newest"
 
 
 def after_cursor(cursor: object) -> int:

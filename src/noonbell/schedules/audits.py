@@ -7,9 +7,10 @@ the range that was stored. The slots of one row share its audit_id; a cursor cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +19,10 @@ from noonbell.core.records import AuditEvent
 from noonbell.core.turns import Slots
 from noonbell.errors import ScheduleInvalidError
 from noonbell.schedules.records import Audited, Page
+
+# Between these a number of a detail is an instant: the years 2001 to 2255; durations are shorter.
+_EARLIEST, _LATEST = 10**15, 9 * 10**15
+_USERS_OWN: Final = frozenset({"action", "payload"})
 
 
 class Place(NamedTuple):
@@ -41,17 +46,26 @@ class Place(NamedTuple):
         """The last row that need not be read again."""
         return self.row - 1 if self.told else self.row
 
+    @property
+    def before_row(self) -> int:
+        """The same, where the newest come first."""
+        return self.row + 1 if self.told else self.row
+
     def __str__(self) -> str:
         return f"{self.row}.{self.told}" if self.told else str(self.row)
 
 
-def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int) -> Page[Audited]:
-    """The first `size` events of rows that were read past `after`; of the rows, one more than `size` is enough."""
+def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int, *, newest: bool = False) -> Page[Audited]:
+    """The first `size` events of rows that were read past `after`; of the rows, one more than `size` is enough.
+
+    With `newest` the rows come from the newest to the oldest, and so do the slots of each.
+    """
     items: list[Audited] = []
     reached = after
     for number, event in rows:
         told = after.told if number == after.row else 0
-        for place, detail in enumerate(islice(_details(event), told, None), told + 1):
+        details = reversed(list(_details(event))) if newest else _details(event)
+        for place, detail in enumerate(islice(details, told, None), told + 1):
             if len(items) == size:
                 return Page(items, str(reached))
             at = moment(event.at)
@@ -59,6 +73,20 @@ def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int) -> Pag
             reached = Place(number, place)
         reached = Place(number)
     return Page(items, None)
+
+
+def dated(value: Any, write: Callable[[datetime], str]) -> Any:
+    """A detail with its instants, which are stored as microseconds, as `write` writes them.
+
+    What users have put in, the action and the payload of a schedule, stays as it is.
+    """
+    if isinstance(value, dict):
+        return {name: one if name in _USERS_OWN else dated(one, write) for name, one in value.items()}
+    if isinstance(value, list):
+        return [dated(one, write) for one in value]
+    if type(value) is int and _EARLIEST < value < _LATEST:
+        return write(moment(value))
+    return value
 
 
 def _details(event: AuditEvent) -> Iterator[dict[str, Any]]:

@@ -19,9 +19,11 @@ from noonbell.core.history import RunKey, key_of
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
+from noonbell.core.turns import cause_of
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import LedgerKey, PastRun, ScheduleStore
 from noonbell.schedules.arguments import require_id
+from noonbell.schedules.occurrences import kind_of
 from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
 from noonbell.schedules.statistics import Statistics, statistics_of
 
@@ -137,10 +139,22 @@ class RunHistory:
         recorded = await self._store.attempts(history.sid, run_for, run_for)
         tried = [one for one in recorded if one.kind == kind]
         for ended in past:
-            return _ended(schedule_id, history.name, ended, _with_plain(ended, tried))
+            return _ended(schedule_id, history.name, ended, await self._with_plain(ended, tried))
         for live in alive:
             return _live(schedule_id, history.name, live, tried)
         raise ScheduleNotFoundError("run", run_id)
+
+    async def _with_plain(self, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
+        """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
+        if tried or run.attempts != 1 or run.outcome != "succeeded":
+            return tried
+        kinds = {epoch.epoch: kind_of(epoch) for epoch in await self._store.epochs(run.sid)}
+        cause: Cause = "manual" if run.kind == "manual" else cause_of(kinds.get(run.epoch, "cron"))
+        return [
+            StoredAttempt(
+                run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.began_at, run.ended_at, run.owner, None
+            )
+        ]
 
     async def statistics(self, schedule_id: str, *, last: int = 100) -> Statistics:
         """What the `last` ended runs of a schedule add up to."""
@@ -192,18 +206,6 @@ def _live(schedule_id: str, name: str, live: LiveRun, tried: Iterable[StoredAtte
         _id(schedule_id, live), schedule_id, name, live.kind, moment(live.run_for), live.state, live.attempt, started,
         None, attempt_records(tried := list(tried)), omitted(tried),
     )  # fmt: skip
-
-
-def _with_plain(run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
-    """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
-    if tried or run.attempts != 1 or run.outcome != "succeeded":
-        return tried
-    cause: Cause = "manual" if run.kind == "manual" else "cron"
-    return [
-        StoredAttempt(
-            run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.began_at, run.ended_at, run.owner, None
-        )
-    ]
 
 
 # --- what is read from outside ----------------------------------------------------------------------------------------

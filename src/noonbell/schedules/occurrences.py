@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from heapq import merge
 from itertools import islice
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -27,6 +28,10 @@ from noonbell.timing.protocol import SECOND
 
 _Told = tuple[int, Occurrence]
 
+_FIRST_WINDOW: Final = 3600 * SECOND
+_WIDER: Final = 4
+_NARROWER: Final = 16
+
 
 class EpochTerms(msgspec.Struct, frozen=True):
     """The terms of an epoch, as its row keeps them: a Definition, and what else the occurrences depend on."""
@@ -37,6 +42,11 @@ class EpochTerms(msgspec.Struct, frozen=True):
     anchor_at: int | None
     dst: str
     definition: Definition
+
+
+def kind_of(epoch: Epoch) -> str:
+    """The kind of schedule that it was in an epoch."""
+    return msgspec.json.decode(epoch.policies, type=EpochTerms).type
 
 
 def written_terms(columns: ScheduleColumns, anchor_at: int | None) -> str:
@@ -71,6 +81,27 @@ async def decided(
     if stored is not None:
         found.extend(islice(_pending(stored, after, min(upto, now)), limit - len(found)))
     return await reader.with_attempts(found)
+
+
+async def decided_newest(
+    store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
+) -> list[_Told]:
+    """The same, the newest first: read window by window, each as wide as seems right after the one before it.
+
+    A window that holds more than twice what is wanted is read again, narrower. Occurrences lie a second apart at least.
+    """
+    found: list[_Told] = []
+    width = _FIRST_WINDOW
+    while after < upto and len(found) < limit:
+        low = max(after, upto - width)
+        told = await decided(store, sid, stored, now, after=low, upto=upto, limit=2 * limit + 1)
+        if len(told) > 2 * limit:
+            width = max((upto - low) // _NARROWER, limit * SECOND)
+            continue
+        found += reversed(told)
+        upto = low
+        width *= _WIDER
+    return found[:limit]
 
 
 def _known_timing(epoch: Epoch) -> Timing | None:

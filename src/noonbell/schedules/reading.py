@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.ports import AuditFilter, Clock
 from noonbell.schedules import arguments, audits
+from noonbell.schedules.arguments import Order
 from noonbell.schedules.history import RunHistory
-from noonbell.schedules.occurrences import decided, upcoming
+from noonbell.schedules.occurrences import decided, decided_newest, upcoming
 from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
+from noonbell.store.survey import SurveyStore
 
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 
@@ -23,7 +25,7 @@ class Reading(RunHistory):
     _clock: Clock
 
     async def get(self, schedule_id: str) -> Schedule:
-        return schedule_record(await self._find(schedule_id))
+        return schedule_record(await self._find(schedule_id), now=self._clock.now())
 
     async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
         """A page of schedules, oldest first. Filters: enabled, type, tag, name_contains, managed_by, lane,
@@ -32,7 +34,8 @@ class Reading(RunHistory):
         size, chosen = page_size(limit), arguments.schedule_filter(wanted)
         chosen = chosen._replace(team=self._only(chosen.team))
         found = await self._store.list_schedules(chosen, arguments.after_cursor(cursor), size + 1)
-        items = [schedule_record(stored) for stored in found[:size]]
+        now = self._clock.now()
+        items = [schedule_record(stored, now=now) for stored in found[:size]]
         return Page(items, str(found[size - 1].sid) if len(found) > size else None)
 
     async def preview(self, schedule_id: str, count: int = 10) -> Sequence[Upcoming]:
@@ -47,10 +50,11 @@ class Reading(RunHistory):
         end: datetime | None = None,
         cursor: str | None = None,
         limit: int = 100,
+        order: Order = "oldest",
     ) -> Page[Occurrence]:
-        """What became of the occurrences from `start` to `end`, oldest first; of the last day unless told otherwise.
+        """What became of the occurrences from `start` to `end`; without them, of the last day.
 
-        A deleted schedule keeps its own.
+        They come in the order that is asked for, "oldest" or "newest" first. A deleted schedule keeps its own.
         """
         sid = (await self._history(schedule_id)).sid
         existing = await self._store.find_schedules([schedule_id])
@@ -59,9 +63,13 @@ class Reading(RunHistory):
         from_at, to_at = arguments.period(start, end)
         upto = now if to_at is None else to_at
         after = (upto - _DAY if from_at is None else from_at) - 1
-        if cursor is not None:
+        read = decided
+        if arguments.is_newest_first(order):
+            read = decided_newest
+            upto = upto if cursor is None else min(upto, arguments.after_cursor(cursor) - 1)
+        elif cursor is not None:
             after = max(after, arguments.after_cursor(cursor))
-        found = await decided(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
+        found = await read(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
         items = [occurrence for _, occurrence in found[:size]]
         return Page(items, str(found[size - 1][0]) if len(found) > size else None)
 
@@ -83,11 +91,19 @@ class Reading(RunHistory):
         team: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
+        order: Order = "oldest",
     ) -> Page[Audited]:
-        """A page of audit events, oldest first; missed slots one by one, as long as a stretch has 1,000 at most."""
+        """A page of audit events, "oldest" or "newest" first.
+
+        Missed slots come one by one, as long as a stretch has 1,000 at most.
+        """
         from_at, to_at = arguments.period(start, end)
         arguments.check_texts(subject=subject, event=event, actor=actor, team=team)
         size = page_size(limit)
         wanted = AuditFilter(subject, event, actor, from_at, to_at, self._only(team))
         after = audits.Place.of(cursor)
+        if arguments.is_newest_first(order):
+            store = cast("SurveyStore", self._store)
+            before = None if cursor is None else after.before_row
+            return audits.page(await store.newest_audit(wanted, before, size + 1), after, size, newest=True)
         return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)

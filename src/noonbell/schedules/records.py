@@ -12,7 +12,7 @@ from noonbell.actions.callback import moment, schedule_of
 from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
-from noonbell.core.turns import definition_of
+from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import ScheduleInvalidError
 from noonbell.timing.protocol import SECOND
 
@@ -178,7 +178,21 @@ def undelivered(letter: DeadLetter) -> Undelivered:
     )
 
 
-def schedule_record(stored: StoredSchedule, understood: str | None = None, warnings: tuple[str, ...] = ()) -> Schedule:
+def _next_run(stored: StoredSchedule, now: int | None) -> int | None:
+    """When the next run is due; what has come while a run executes or waits for a retry is due as soon as that ends."""
+    if not stored.enabled or stored.next_run_at is not None or not stored.lives:
+        return stored.next_run_at if stored.enabled else None
+    terms = terms_of(stored)
+    skipped = terms.policies.overlap == "skip" and any(live.state == "running" for live in stored.lives)
+    decided = stored.cursor_at if now is None or not skipped else max(stored.cursor_at, now)
+    at = terms.timing.following(decided)
+    return None if at is None else at + terms.jitter(at)
+
+
+def schedule_record(
+    stored: StoredSchedule, understood: str | None = None, warnings: tuple[str, ...] = (), *, now: int | None = None
+) -> Schedule:
+    """A stored schedule as it is shown; with `now` the next run is exact where occurrences are skipped during runs."""
     columns, definition = stored.columns, definition_of(stored.columns.definition)
     retry = definition.retry
     return Schedule(
@@ -187,7 +201,7 @@ def schedule_record(stored: StoredSchedule, understood: str | None = None, warni
         enabled=stored.enabled,
         type=columns.type,
         spec=columns.spec,
-        next_run_at=_moment(stored.next_run_at) if stored.enabled else None,
+        next_run_at=_moment(_next_run(stored, now)),
         last_run_at=_moment(stored.last_run_at),
         timezone=columns.timezone,
         quiet_hours_policy_id=columns.quiet_hours_policy_id,

@@ -232,6 +232,11 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         return None if engine is None else engine.metrics.summary() | {"deliveries": self._actions.deliveries}
 
     @property
+    def poll_age(self) -> float | None:
+        """Seconds since the engine here completed a poll, or since it began; None where none runs."""
+        return None if self._lane.engine is None else self._lane.engine.poll_age
+
+    @property
     def timeline(self) -> dict[str, int] | None:
         """What the timeline in front of the store has counted; None where there is none."""
         counters = getattr(self._store, "counters", None)

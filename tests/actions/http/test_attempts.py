@@ -67,6 +67,34 @@ async def test_an_attempt_is_recorded_whole() -> None:
     assert told["raised"] is None
 
 
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"method": "GET"},
+        {"method": "POST"},
+        {"method": "POST", "body": {"json": {"a": 1}}},
+        {"method": "PUT", "body": "x", "headers": {"accept": "text/plain", "Accept-Encoding": "identity"}},
+        {"method": "DELETE"},
+    ],
+    ids=["get", "post without a body", "post", "put with headers of its own", "delete"],
+)
+async def test_the_headers_that_are_kept_are_those_that_were_sent(action: dict[str, Any]) -> None:
+    told, site = await one(answering(), **action)
+    (asked,) = site.asked
+    kept = [(name.lower(), value) for name, value in told["request"]["headers"]]
+    assert kept == [(name.lower(), value) for name, value in asked.headers.items()]
+    assert {"host", "accept", "accept-encoding"} <= {name for name, _ in kept}
+
+
+async def test_durations_have_fractions_of_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On uvloop's loop, too: its time is whole milliseconds."""
+    loop = asyncio.get_running_loop()
+    exact = loop.time
+    monkeypatch.setattr(loop, "time", lambda: round(exact(), 3), raising=False)
+    found = [(await one(answering()))[0]["duration_ms"] for _ in range(5)]
+    assert any(duration != int(duration) for duration in found), found
+
+
 async def test_bodies_have_their_types() -> None:
     form, site = await one(answering(), body={"form": {"a b": "c&d", "e": [1, 2]}})
     assert site.asked[0].body == b"a+b=c%26d&e=1&e=2"

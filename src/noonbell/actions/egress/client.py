@@ -21,7 +21,7 @@ import yarl
 from aiohttp import abc
 
 from noonbell.actions.egress.decoding import BadPackingError, Body
-from noonbell.actions.egress.exchange import Incoming, Outgoing, check_outgoing
+from noonbell.actions.egress.exchange import Incoming, Outgoing, check_outgoing, headers_of
 from noonbell.actions.egress.failures import failure_of
 from noonbell.actions.egress.gate import Egress, Passage, current_passage
 from noonbell.actions.egress.hosts import Target, read_url
@@ -278,19 +278,12 @@ def _timeout(connect_seconds: float) -> aiohttp.ClientTimeout:
 
 
 def _headers_of(request: Outgoing, userinfo: tuple[str, str] | None) -> tuple[tuple[str, str], ...]:
-    given = {name.lower() for name, _ in request.headers}
-    headers = list(request.headers)
-    if "user-agent" not in given:
-        headers.append(("User-Agent", "Noonbell"))
-    if "accept" not in given:
-        headers.append(("Accept", "*/*"))
-    if "accept-encoding" not in given:
-        headers.append(("Accept-Encoding", "gzip, deflate"))
-    if userinfo is not None:
-        if "authorization" in given:
-            raise EgressRefusedError("the request", "has both a user in its URL and a header Authorization; use one")
-        headers.append(("Authorization", "Basic " + base64.b64encode(":".join(userinfo).encode()).decode()))
-    return tuple(headers)
+    headers = headers_of(request)
+    if userinfo is None:
+        return headers
+    if any(name.lower() == "authorization" for name, _ in headers):
+        raise EgressRefusedError("the request", "has both a user in its URL and a header Authorization; use one")
+    return (*headers, ("Authorization", "Basic " + base64.b64encode(":".join(userinfo).encode()).decode()))
 
 
 @lru_cache(maxsize=4096)

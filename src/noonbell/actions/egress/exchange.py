@@ -20,6 +20,8 @@ MOST_REDIRECTS: Final = 5
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", re.ASCII)
 _NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _LONGEST_VALUE: Final = 8_190
+_ALWAYS: Final = (("User-Agent", "Noonbell"), ("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"))
+_WITHOUT_LENGTH: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 # The client's own: whoever could set them could make one request look like two, or speak to another host than the URL
 # says. `Accept-Encoding` is free, but only what this side can unpack with a bound is asked for by default.
@@ -79,6 +81,19 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
         """The first value of a header, whatever the case of its name."""
         wanted = name.lower()
         return next((value for key, value in self.headers if key.lower() == wanted), None)
+
+
+def headers_of(request: Outgoing) -> tuple[tuple[str, str], ...]:
+    """The headers of a request, and those that are sent with every one."""
+    given = {name.lower() for name, _ in request.headers}
+    return (*request.headers, *((name, value) for name, value in _ALWAYS if name.lower() not in given))
+
+
+def length_of(method: str, body: bytes | None) -> int | None:
+    """The Content-Length that is sent; None where there is none."""
+    if body is not None:
+        return len(body)
+    return None if method in _WITHOUT_LENGTH else 0
 
 
 class HttpClient(Protocol):

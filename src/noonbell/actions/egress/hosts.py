@@ -61,9 +61,14 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def url(self) -> str:
         """The URL without user and password."""
+        return f"{self.scheme}://{self.authority}{self.rest}"
+
+    @property
+    def authority(self) -> str:
+        """Host, and port where it is not the usual one: as the header Host has them."""
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         host = f"[{self.host.text}]" if ":" in self.host.text else self.host.text
-        return f"{self.scheme}://{host}{port}{self.rest}"
+        return f"{host}{port}"
 
 
 def read_port(value: object, where: str) -> int:

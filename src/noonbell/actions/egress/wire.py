@@ -28,8 +28,9 @@ from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from multidict import CIMultiDictProxy
 
+from noonbell.actions.egress.exchange import length_of
+
 _NOT_IN_A_HEAD: Final = re.compile(r"[\r\n\0]")
-_WITHOUT_LENGTH: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class WireLimits(NamedTuple):
@@ -151,10 +152,9 @@ def _cut(connection: aiohttp.connector.Connection) -> None:
 def _head(method: str, url: yarl.URL, headers: tuple[tuple[str, str], ...], body: bytes | None) -> bytes:
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
     lines += [f"{name}: {value}" for name, value in headers]
-    if body is not None:
-        lines.append(f"Content-Length: {len(body)}")
-    elif method not in _WITHOUT_LENGTH:
-        lines.append("Content-Length: 0")
+    length = length_of(method, body)
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
     if _NOT_IN_A_HEAD.search("".join(lines)) or " " in url.raw_path_qs:
         # the parts were checked before they came here; this is where a slip would do harm
         raise ValueError("a line break or space where it would make another request")

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.actions.egress import Incoming, Outgoing
+from noonbell.actions.egress.exchange import headers_of, length_of
 from noonbell.actions.http.request import Filled
 from noonbell.actions.secrets.masking import MASK, Masker
 from noonbell.core.records import Start
@@ -75,7 +76,11 @@ def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
     if facts.filled is None or facts.sent is None:
         # as it was written, references and all: nothing was filled in, and nothing sent
         return {"method": facts.method, "url": facts.written_url, "headers": [], "body": None}
-    headers = _headers(facts.sent.headers, masker)
+    # as the client writes them: see `egress.wire`
+    target, length = facts.filled.target, length_of(facts.sent.method.upper(), facts.sent.body)
+    headers = [("Host", masker.text(target.authority)), *_headers(headers_of(facts.sent), masker)]
+    if length is not None:
+        headers.append(("Content-Length", str(length)))
     if facts.filled.target.userinfo is not None:
         headers.append(("Authorization", f"Basic {MASK}"))
     body = facts.sent.body

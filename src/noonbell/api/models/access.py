@@ -78,7 +78,10 @@ class InstanceTold(Told):
     here: bool = Field(description="Whether it runs in the process that answers.")
     up_since: datetime = Field(description="Since when the lane is up without a gap, by whichever of its engines.")
     joined_at: datetime = Field(description="When this engine joined the lane.")
-    seen_seconds_ago: float = Field(description="How long ago it told of itself.")
+    seen_seconds_ago: float = Field(description="How long ago it gave a sign of life.")
+    last_poll_seconds_ago: float | None = Field(
+        description="How long ago it completed a poll, as recorded every few seconds; null before the first."
+    )
     version: str = Field(description="The version of Noonbell that it runs.", examples=["0.1.0"])
     zone_data: str = Field(description="The version of its time zone data.", examples=["2026a"])
     load: dict[str, int | float | None] = Field(

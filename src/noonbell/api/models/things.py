@@ -163,7 +163,7 @@ class SigningKeysTold(Told):
 # --- channels and rules -----------------------------------------------------------------------------------------------
 
 ChannelKind = Literal["email", "slack", "discord", "telegram", "webhook", "apprise"]
-RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered"]
+RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered", "no_engine"]
 
 
 class ChannelChanges(Given):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
+import msgspec
 from fastapi import Query
 
 from noonbell.actions.http.credentials import without_credentials
@@ -13,6 +15,9 @@ from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Asked, Name, PageOf
 from noonbell.api.models.things import AuditTold
 from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, told
+from noonbell.schedules.arguments import Order
+from noonbell.schedules.audits import dated
+from noonbell.schedules.records import Page
 
 router = api_router("audit")
 
@@ -27,17 +32,26 @@ class Filters(Asked):
     end: Instant | None = None
     limit: Limit = DEFAULT_LIMIT
     cursor: AuditCursor | None = None
+    order: Order = "newest"
 
 
-@router.get("/audit", summary="List audit events, oldest first")
+@router.get("/audit", summary="List audit events, newest first")
 async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters, Query()]) -> PageOf[AuditTold]:
-    """Events of the team. Missed slots come one by one, as long as a stretch has 1,000 of them at most."""
+    """Events of the team. Missed slots come one by one, as long as a stretch has 1,000 of them at most.
+
+    `order=oldest` turns the list round; a cursor belongs to the order that gave it.
+    """
     page = await schedules_of(service, caller).audit(
         subject=asked.subject, event=asked.event, actor=asked.actor, start=asked.start, end=asked.end,
-        cursor=asked.cursor, limit=asked.limit,
+        cursor=asked.cursor, limit=asked.limit, order=asked.order,
     )  # fmt: skip
-    found = told(AuditTold, page)
+    items = [msgspec.structs.replace(one, detail=dated(one.detail, _iso)) for one in page.items]
+    found = told(AuditTold, Page(items, page.next_cursor))
     if not caller.may("write"):
         for one in found.items:
             one.detail = without_credentials(one.detail)
     return found
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")

@@ -25,7 +25,11 @@ class Readiness(BaseModel):
 
     ready: bool
     store: Literal["ok", "failing"] = Field(description="Whether the database answers")
-    engine: Literal["running", "stopped"] = Field(description="Whether an engine of the lane runs in this process")
+    engine: Literal["running", "stalled", "stopped"] = Field(
+        description="Whether an engine polls: the one in this process, or, without one, any engine of the lane. "
+        "`stalled`: no poll completed within 60 seconds. `stopped`: there should be one here, and none runs"
+    )
+    last_poll_seconds: float | None = Field(default=None, description="How long ago a poll completed")
     stopping: bool = False
 
 
@@ -36,7 +40,7 @@ async def healthz() -> Health:
 
 @router.get("/readyz", summary="The service can do its work", responses={503: {"model": Readiness}})
 async def readyz(service: Serving, response: Response) -> Readiness:
-    """503 while it starts or stops, while its database does not answer, or while no engine runs in it."""
+    """503 while it starts or stops, while its database does not answer, or while no engine polls."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await service.access.list_teams(limit=1)
@@ -46,9 +50,11 @@ async def readyz(service: Serving, response: Response) -> Readiness:
     ready = answers and service.ready
     if not ready:
         response.status_code = 503
+    age = service.poll_age
     return Readiness(
         ready=ready,
         store="ok" if answers else "failing",
-        engine="running" if service.schedules.running else "stopped",
+        engine="stopped" if age is None else "stalled" if service.stalled else "running",
+        last_poll_seconds=None if age is None else round(age, 3),
         stopping=service.stopping.is_set(),
     )

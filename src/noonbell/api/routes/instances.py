@@ -22,7 +22,8 @@ router = api_router("health")
 @router.get("/instances", summary="The engines that are alive")
 async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByText, Query()]) -> PageOf[InstanceTold]:
     """By lane, and by the time at which they joined."""
-    engines = await service.store.engines(service.clock.now())
+    now = service.clock.now()
+    engines = await service.store.engines(now)
     found, next_cursor = page_of(engines, _place, asked)
     whole = caller.manages_teams
     return PageOf(
@@ -34,9 +35,10 @@ async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByT
                 up_since=moment(one.up_since),
                 joined_at=moment(one.joined_at),
                 seen_seconds_ago=round(one.seen_ago_us / 1_000_000, 3),
+                last_poll_seconds_ago=one.poll_seconds_ago(now),
                 version=one.version,
                 zone_data=one.zone_data,
-                load=one.load,
+                load={name: value for name, value in one.load.items() if name != "targets"},
                 instance=one.instance if whole else None,
                 host=one.host if whole else None,
                 pid=one.pid if whole else None,

@@ -13,6 +13,7 @@ from noonbell.api.models.base import PLAIN, Asked, PageOf
 from noonbell.api.models.schedules import OccurrenceTold, Outcome, RunTold, StatisticsTold, WholeRun
 from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
 from noonbell.api.problems import problems
+from noonbell.schedules.arguments import Order
 
 router = api_router("runs")
 
@@ -35,6 +36,7 @@ class Stretch(Asked):
     end: Instant | None = None
     limit: Limit = DEFAULT_LIMIT
     cursor: NumberCursor | None = None
+    order: Order = "newest"
 
 
 class Last(Asked):
@@ -69,10 +71,14 @@ async def list_runs_of_schedule(
 async def list_occurrences(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Stretch, Query()]
 ) -> PageOf[OccurrenceTold]:
-    """Each nominal time with its verdict, oldest first."""
+    """Each nominal time with its verdict, newest first; `order=oldest` turns the list round.
+
+    A cursor belongs to the order that gave it.
+    """
     page = await schedules_of(service, caller).occurrences(
-        schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit
-    )
+        schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit,
+        order=asked.order,
+    )  # fmt: skip
     return told(OccurrenceTold, page)
 
 

@@ -84,7 +84,9 @@ async def list_schedules(
         name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
     )  # fmt: skip
     tasks = await declared.of_team(caller.team)
-    page = await schedule_page(service.store, tasks, wanted, int(asked.cursor or 0), asked.limit)
+    page = await schedule_page(
+        service.store, tasks, wanted, int(asked.cursor or 0), asked.limit, now=service.clock.now()
+    )
     page.items = [for_caller(one, caller) for one in page.items]
     return page
 

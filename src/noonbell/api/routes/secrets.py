@@ -82,12 +82,12 @@ async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleI
 
 @router.post("/schedules/{schedule_id}/signing-keys", summary="Replace the key", responses=problems(404, 409))
 async def rotate_signing_keys(
-    service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapGiven
+    service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapGiven | None = None
 ) -> SigningKeysTold:
-    """The old one signs on for a while beside the new."""
+    """The old one signs on for a while beside the new: a day, if there is no body."""
     schedules = schedules_of(service, caller)
     await schedules.get(schedule_id)
-    overlap = timedelta(seconds=given.overlap_seconds)
+    overlap = timedelta(seconds=(given or OverlapGiven()).overlap_seconds)
     return _keys(await schedules.secrets.rotate_signing_keys(schedule_id, caller.team, overlap=overlap))
 
 

@@ -117,11 +117,12 @@ class LocalBackend:
         return given
 
     async def engines(self) -> Sequence[EngineUp]:
-        found = await self._store.engines(self._clock.now())
+        now = self._clock.now()
+        found = await self._store.engines(now)
         return [
             EngineUp(
                 one.lane, one.state, moment(one.up_since), moment(one.joined_at), one.seen_ago_us / 1_000_000,
-                one.version, one.zone_data, one.load, one.instance, one.host, one.pid,
+                one.version, one.zone_data, one.load, one.instance, one.host, one.pid, one.poll_seconds_ago(now),
             )
             for one in found
         ]  # fmt: skip

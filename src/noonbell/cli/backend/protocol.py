@@ -162,6 +162,12 @@ class EngineUp(NamedTuple):
     instance: str | None = None
     host: str | None = None
     pid: int | None = None
+    last_poll_seconds_ago: float | None = None  # None: it has not polled yet
+
+    def poll_seconds_ago(self, now: datetime) -> float:
+        """How long ago it completed a poll, as far as the store knows; before the first one, when it joined."""
+        joined = (now - self.joined_at).total_seconds()
+        return joined if self.last_poll_seconds_ago is None else self.last_poll_seconds_ago
 
     @property
     def where(self) -> str:

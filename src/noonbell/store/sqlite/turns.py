@@ -41,10 +41,10 @@ _ADVANCE_ALIKE: Final = """
 """
 _BEGIN: Final = """
     INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause)
-    SELECT {sid}, 'scheduled', {run_for}, 1, ?2, 'running', 1, ?3, ?3, {epoch}, 'cron' FROM json_each(?1)
+    SELECT {sid}, 'scheduled', {run_for}, 1, ?2, 'running', 1, ?3, ?3, {epoch}, {cause} FROM json_each(?1)
 """
-_BEGIN_ALL: Final = _BEGIN.format(sid="value ->> 0", run_for="value ->> 1", epoch="value ->> 2")
-_BEGIN_ALIKE: Final = _BEGIN.format(sid="value", run_for="?4", epoch="?5")
+_BEGIN_ALL: Final = _BEGIN.format(sid="value ->> 0", run_for="value ->> 1", epoch="value ->> 2", cause="value ->> 3")
+_BEGIN_ALIKE: Final = _BEGIN.format(sid="value", run_for="?4", epoch="?5", cause="?6")
 # The run before is the last one that its schedule knows of, but for several that end in one turn: those name it.
 _END: Final = f"""
     INSERT INTO runs ({ending.RUN})
@@ -110,7 +110,7 @@ def _ended(finished: Sequence[Run]) -> list[tuple[Any, ...]]:
 
 
 def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int) -> None:
-    fresh = [(start.sid, start.run_for, start.epoch) for start in starts if start.fence == 1]
+    fresh = [(start.sid, start.run_for, start.epoch, start.cause) for start in starts if start.fence == 1]
     if fresh:
         _each_kind(db, fresh, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
     if len(fresh) == len(starts):

@@ -15,6 +15,7 @@ from noonbell.actions.http.credentials import without_credentials
 from noonbell.api.problems import ProblemError
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
+from noonbell.schedules.audits import dated
 from noonbell.store.survey import SurveyStore
 from noonbell.web.rendering import pretty, segment
 from noonbell.web.routing import page_router
@@ -30,8 +31,6 @@ NumberInPath = Annotated[int, Path(alias="number", ge=1, lt=2**63)]
 _CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SHORT: Final = 3
 _LONGEST: Final = 60
-# Numbers between these are instants of the years 2001 to 2255.
-_EARLIEST, _LATEST = 10**15, 9 * 10**15
 # What is offered while one types; anything else can be typed.
 EVENTS: Final = (
     "schedule.created", "schedule.updated", "schedule.paused", "schedule.resumed", "schedule.deleted",
@@ -114,14 +113,8 @@ async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
 
 
 def _dated(value: Any) -> Any:
-    """Instants, which are stored as microseconds, as people write them."""
-    if isinstance(value, dict):
-        return {name: _dated(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_dated(one) for one in value]
-    if isinstance(value, int) and _EARLIEST < value < _LATEST:
-        return f"{moment(value):%Y-%m-%d %H:%M:%S} UTC"
-    return value
+    """Instants as people write them."""
+    return dated(value, lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _gist(detail: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ def _shown(visitor: Visiting, one: EngineRecord) -> dict[str, object]:
         "joined_at": moment(one.joined_at),
         "up_since": moment(one.up_since),
         "seen_seconds": one.seen_ago_us / 1_000_000,
+        "polled_seconds": one.poll_seconds_ago(visitor.service.clock.now()),
         "version": one.version,
         "zone_data": one.zone_data,
         "load": one.load,

@@ -74,6 +74,8 @@ async def overview(visitor: Visiting) -> Response:
         failed_today=sum(1 for run in failures if run.ended_at is not None and run.ended_at >= day_ago),
         failures_full=len(failures) >= _MOST_FAILURES,
         instances=await _instances(visitor),
+        stalled_for=timedelta(seconds=visitor.service.poll_age or 0) if visitor.service.stalled else None,
+        lane=visitor.service.settings.lane,
         monitors=monitors,
         more_monitors=more_monitors,
         undelivered=f"{len(letters.items)}{'+' if letters.next_cursor else ''}" if letters.items else "",

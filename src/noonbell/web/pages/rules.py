@@ -28,6 +28,7 @@ _ABOUT: Final = {
     "missed": "occurrences were missed",
     "slow": "a run takes too long",
     "undelivered": "a message, or a notice to another channel, is a dead letter",
+    "no_engine": "no engine polls, as seen by a process without one (serve --no-engine)",
 }
 _FIELDS: Final = (
     "name", "on", "channels", "schedule_id", "monitor_id", "tag", "late_seconds", "slow_seconds", "window_minutes",

@@ -22,7 +22,7 @@ from noonbell.web.times import instant, moment
 router = page_router()
 
 _CAUSES: Final = {
-    "cron": "by its schedule", "retry": "a retry", "orphan": "again, after its engine died",
+    "cron": "by its schedule", "one_shot": "at its time", "retry": "a retry", "orphan": "again, after its engine died",
     "manual": "asked for by hand", "api": "asked for over the API",
 }  # fmt: skip
 _ALIVE: Final = ("queued", "running", "waiting")

@@ -34,7 +34,10 @@ async def schedules(visitor: Visiting, declared: Declared) -> Response:
     wanted = _wanted(visitor)
     after = asked.get("cursor", "")
     number = int(after) if after.isascii() and after.isdigit() and len(after) <= _LONGEST_CURSOR else 0
-    found = await schedule_page(visitor.service.store, await declared.of_team(visitor.team), wanted, number, PAGE)
+    service = visitor.service
+    found = await schedule_page(
+        service.store, await declared.of_team(visitor.team), wanted, number, PAGE, now=service.clock.now()
+    )
     quiet = await visitor.schedules.list_quiet_hours()
     return visitor.page(
         "schedules.html",
