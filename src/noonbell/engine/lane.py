@@ -117,7 +117,7 @@ class LaneWork:
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
         strangers.begin(now)
-        parts = (threads, strangers, lineup)
+        parts = (poll, threads, strangers, lineup)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         spans: dict[tuple[int, int], tuple[str, Span]] = {}
@@ -126,7 +126,7 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if poll.too_late or any(part.leaves(stored) for part in parts):
+            if any(part.leaves(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
@@ -145,7 +145,7 @@ class LaneWork:
             return turn
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
-        if poll.is_decided and poll.too_late:
+        if poll.kept:
             return await self.claim(self._now(), last_poll_at, room)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
         for name, span in spans.values():
@@ -160,8 +160,7 @@ class LaneWork:
             self._watch(lineup.chosen, claimed.starts, now)
         self._fit_batch(told, full=claimed.full)
         claimed = _with_pause(claimed, sum(part.kept for part in parts), now)
-        for sid, error in claimed.quarantined:
-            logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
+        _log_quarantined(claimed)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
 
     async def _begin_poll(self, now: int, last_poll_at: int | None) -> _Poll:
@@ -293,16 +292,17 @@ class _Poll:
         self.last_poll_at = last_poll_at
         self.gaps = polls.at(now, last_poll_at)
         self.ends_gap = len(self.gaps) > len(polls.gaps)
-        self.is_decided = False
+        self.kept = 0
         self._latest = now + polls.grace_us
         self._clock = clock
-        self._is_late = False
+        self._is_late: bool | None = None
 
-    @property
-    def too_late(self) -> bool:
+    def leaves(self, stored: StoredSchedule) -> bool:
         """The same for all schedules, as it was when the first of them was locked."""
-        if not self.is_decided:
-            self.is_decided, self._is_late = True, self._clock() >= self._latest
+        del stored
+        if self._is_late is None:
+            self._is_late = self._clock() >= self._latest
+        self.kept += self._is_late
         return self._is_late
 
 
@@ -332,6 +332,11 @@ class _Threads:
         if starts and self._needed_by(stored):
             self.met = True
             self._left -= len(starts)
+
+
+def _log_quarantined(claimed: Claimed) -> None:
+    for sid, error in claimed.quarantined:
+        logger.error("The schedule with sid %d could not be decided and is put off for a minute: %r", sid, error)
 
 
 def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:
