@@ -112,7 +112,7 @@ def test_a_database_with_schedules_and_no_engine(local: At) -> None:
 def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, level: str) -> None:
     now = datetime(2026, 3, 4, tzinfo=UTC)
     engines = [
-        EngineUp("default", "up", now, now, 0.0, "1", "2026a", {}, "one", "host", 7)
+        EngineUp("default", "up", now, now, 0.0, "1", "2026a", {}, "one", "host", 7, seconds_ago)
         for seconds_ago in (seconds, seconds + 100)
     ]
     place = Place("memory://", None, as_json=False, now=now)
