@@ -304,7 +304,7 @@ def _write(
     turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
     backlog, start = verdicts.backlog, verdicts.start
     turn.backlog_left = None if backlog is None else backlog.left
-    turn.backlog_until = _told_quiet_until(stored, verdicts) if backlog is None else backlog.until
+    turn.backlog_until = _quiet_mark_after(stored, verdicts) if backlog is None else backlog.until
     turn.spans.extend(verdicts.spans)
     if verdicts.spans or verdicts.caught_up:
         turn.audits.extend(_told(stored, verdicts, now))
@@ -333,7 +333,7 @@ def _marked(stored: StoredSchedule) -> int | None:
     return stored.backlog_until if stored.backlog_left is None else None
 
 
-def _told_quiet_until(stored: StoredSchedule, verdicts: Verdicts) -> int | None:
+def _quiet_mark_after(stored: StoredSchedule, verdicts: Verdicts) -> int | None:
     """The same after a decision; the mark stays until the stretch has its verdict."""
     if verdicts.quiet is not None:
         return min(verdicts.quiet[1], FOR_GOOD)
