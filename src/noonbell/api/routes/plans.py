@@ -49,7 +49,9 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
         service.store, made, now=now, actor=caller.actor, allow_delete=given.allow_delete, lane=service.settings.lane
     )
     service.events.nudge()
-    return AppliedTold(created=done.created, changed=done.changed, deleted=done.deleted, plan=_told(made))
+    return AppliedTold(
+        created=done.created, changed=done.changed, deleted=done.deleted, plan=_told(made), warnings=list(done.warnings)
+    )
 
 
 async def _file(request: Request, caller: Caller, given: FileGiven) -> ScheduleFile:
