@@ -634,12 +634,11 @@ class ScheduleBusyError(ScheduleError):
     queued: int | None
 
     def __init__(self, schedule_id: str, queued: int | None = None) -> None:
-        what = f'A run of the schedule "{schedule_id}" is under way; trigger it again when that has ended, or queue it'
+        what = f'A run of the schedule "{schedule_id}" is under way'
+        remedy = "trigger it again when that has ended, or queue it (queue: true)"
         if queued is not None:
-            what = (
-                f'{queued} triggered runs of the schedule "{schedule_id}" are queued, which is the limit; wait for them'
-            )
-        super().__init__(what, scheduleId=schedule_id, queued=queued)
+            what, remedy = f'{queued} triggered runs of the schedule "{schedule_id}" are live', "wait for one to end"
+        super().__init__(f"{what}; {remedy}", scheduleId=schedule_id, queued=queued)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.schedule_id, self.queued)

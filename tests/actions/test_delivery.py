@@ -540,6 +540,8 @@ class Counting:
             await asyncio.Event().wait()
         self.counted.append(letter)
 
+    async def undelivered(self, message: OutboxMessage, attempts: int, error: str, at: int) -> None: ...
+
     async def turn_over(self) -> None:
         await asyncio.sleep(0)
         self.written = [*self.counted]

@@ -243,3 +243,18 @@ def test_a_one_shot_inside_quiet_hours_is_warned_of(place: str, request: pytest.
     at.said("schedules", "edit", "later", "--when", "2099-01-01 at 12:00")
     edited = at.said("quiet", "edit", "nights", "--window", "daily 11:00-13:00 UTC")
     assert '! "later" is for 2099-01-01T12:00:00+00:00' in " ".join(edited.split())
+
+
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_file_that_is_applied_brings_the_same_warnings(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    at: At = request.getfixturevalue(place)
+    at.said("quiet", "add", "nights", "--window", "daily 22:00-06:00 UTC")
+    file = tmp_path / "schedules.toml"
+    action = 'action = { kind = "callback", name = "nobody" }'
+    file.write_text(
+        f'name = "f"\n[schedules.once]\nat = "2099-01-01T23:00"\nquiet_hours_policy_id = "nights"\n{action}\n'
+    )
+    applied = " ".join(at.said("apply", str(file), "--yes").split())
+    assert 'is for 2099-01-01T23:00:00+00:00, inside its quiet hours "nights"' in applied

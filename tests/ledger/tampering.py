@@ -114,7 +114,7 @@ TAMPERINGS: Final = [
         "a run is doubled under another schedule",
         (
             "INSERT INTO runs SELECT run_for, 77, kind, outcome, attempts, started_at, ended_at, "
-            "owner, epoch, prev_for, prev_manual FROM runs WHERE sid = 1 AND run_for = :at"
+            "owner, epoch, prev_for, prev_manual, waited_us FROM runs WHERE sid = 1 AND run_for = :at"
         ),
         None,
         "A row of runs (2026-11-15T00:10:00Z) belongs to schedule 77, which does not exist.",

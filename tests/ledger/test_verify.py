@@ -260,7 +260,7 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
         file_store,
         "WITH RECURSIVE i(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < :n), at(t) AS "
         "(SELECT :first + k * 60000000 FROM i) "
-        "INSERT INTO runs SELECT t, 1, 'scheduled', 'succeeded', 1, t, t, 'one', 1, t - 60000000, 0 FROM at",
+        "INSERT INTO runs SELECT t, 1, 'scheduled', 'succeeded', 1, t, t, 'one', 1, t - 60000000, 0, 0 FROM at",
         {"first": us("2026-01-01T00:00:00"), "n": n},
     )
     last = us("2026-01-01T00:00:00") + n * MINUTE

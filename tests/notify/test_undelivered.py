@@ -32,7 +32,7 @@ async def test_a_notice_that_is_a_dead_letter_is_notified_on_other_channels(worl
         name="gone", kind="webhook", config={"url": "http://127.0.0.1:9/none", "sign": False}, channel_id="gone"
     )
     await world.schedule()
-    rule = {"name": "r", "on": ["failed", "undelivered"], "window_seconds": 0}
+    rule: dict[str, Any] = {"name": "r", "on": ["failed", "undelivered"], "window_seconds": 0}
     await world.schedules.rules.create(**rule, channels=["gone"])
     await world.schedules.rules.create(**{**rule, "on": ["undelivered"]}, channels=["ops"])
     world.plan = ["no"]

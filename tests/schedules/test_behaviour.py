@@ -14,7 +14,7 @@ from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
 from noonbell.schedules.arguments import Order
 from noonbell.timing import jitter_us
-from tests.schedules.conftest import ACTION, World
+from tests.schedules.conftest import ACTION, NOON, World
 
 EVERY_DAY = list(range(7))
 POLICIES = ("skip", "run_once", "run_all_capped")
@@ -268,15 +268,18 @@ async def calm(world: World, begin: str, end: str) -> str:
     return (await world.schedules.create_quiet_hours("calm", [window])).policy_id
 
 
-async def test_quiet_hours_skip_and_are_told_when_they_are_over(world: World) -> None:
+async def test_quiet_hours_skip_and_are_told_when_they_begin_and_are_over(world: World) -> None:
     policy = await calm(world, "12:03", "12:06")
     key = await world.create(quiet_hours_policy_id=policy)
     await world.schedules.start()
     await world.minutes(4)
-    assert await world.audits(key, "schedule.skipped") == []
+    (begun,) = await world.audits(key, "schedule.skipped")
+    assert (begun["expected"], begun["until"] - begun["from"], begun["reason"]) == (3, 180_000_000, "quiet hours")
+    assert [verdict for _, verdict in await world.told(key)] == ["fired"] * 2 + ["skipped"] * 2
+    assert (await world.schedules.get(key)).next_run_at == NOON.replace(minute=6, second=0)
     await world.minutes(3)
     assert [verdict for _, verdict in await world.told(key)] == ["fired"] * 2 + ["skipped"] * 3 + ["fired"] * 2
-    (skipped,) = await world.audits(key, "schedule.skipped")
+    _, skipped = await world.audits(key, "schedule.skipped")
     assert (skipped["count"], skipped["reason"]) == (3, "quiet hours")
 
 

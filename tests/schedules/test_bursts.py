@@ -95,7 +95,9 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Pat
     due = T0 + MINUTE - T0 % MINUTE
     other = apsw.Connection(str(store.path))
     # sid 2 sends messages; its run of that minute is on record already, which no right course of things brings about
-    other.execute("INSERT INTO runs VALUES (?, 2, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0)", (due, T0, T0))
+    other.execute(
+        "INSERT INTO runs VALUES (?, 2, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0, 0)", (due, T0, T0)
+    )
     other.close()
     claimed = (await claim(store, due)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]

@@ -26,13 +26,13 @@ async def test_it_can_be_read_and_has_no_wake_up(world: World) -> None:
     assert (await world.schedules.get(schedule_id)).next_run_at is None
     assert [one.next_run_at for one in (await world.schedules.list()).items] == [None]
     assert [one.quiet for one in await world.schedules.preview(schedule_id, 2)] == [True, True]
-    assert [told for _, told in await world.told(schedule_id)] == ["pending"] * 3
+    assert [told for _, told in await world.told(schedule_id)] == ["skipped"] * 3
     report = await verify_store(world.store)
     assert (report.problems, report.schedules) == ([], 1)
     answer = await why(world.store, "hush", NOON + timedelta(minutes=1), now=world.clock.now())
     assert answer.text == (
-        "hush has no verdict for 2026-03-04 12:01 UTC yet: it lies in the quiet hours of the policy "
-        '"forever", which have no end. It will be skipped when they are changed.'
+        "hush did not run for 2026-03-04 12:01 UTC: it is skipped, since it lies in the quiet hours of the policy "
+        '"forever", which have no end. The ledger records it when they are changed.'
     )
     latest = await why(world.store, "hush", now=world.clock.now())
     assert latest.text.endswith(

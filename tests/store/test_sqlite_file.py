@@ -347,7 +347,7 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     store = await opened(path, "a", "b")
     claimed = await claim(store, T0 + MINUTE)
     run = claimed.starts[0].run_for
-    sql = "INSERT INTO runs VALUES (?, 1, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0)"
+    sql = "INSERT INTO runs VALUES (?, 1, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0, 0)"
     inside(store).execute(sql, (run, run, run))
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
     assert [stale.start.sid for stale in (await store.settle(ends)).stale] == [1]

@@ -68,7 +68,7 @@ async def test_a_page_costs_what_it_gives(tmp_path: Path) -> None:
         db.execute(
             "WITH RECURSIVE i (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < ?2) "
             "INSERT INTO runs SELECT ?1 + k * ?3, sid, 'scheduled', iif(sid = 7 AND k = 3, 'failed', 'succeeded'), 1, "
-            "?1 + k * ?3, ?1 + k * ?3, 'x', 1, iif(k = 1, NULL, ?1 + (k - 1) * ?3), 0 FROM i CROSS JOIN schedules",
+            "?1 + k * ?3, ?1 + k * ?3, 'x', 1, iif(k = 1, NULL, ?1 + (k - 1) * ?3), 0, 0 FROM i CROSS JOIN schedules",
             (T0, n, DAY),
         )
     steps = itertools.count()

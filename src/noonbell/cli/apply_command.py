@@ -24,6 +24,7 @@ from noonbell.cli.declared_files import (
 )
 from noonbell.cli.place import Place
 from noonbell.cli.progress import working
+from noonbell.cli.schedule_views import print_warnings
 from noonbell.planning import Format
 
 _EXAMPLES: Final = """\b
@@ -71,10 +72,11 @@ def command(
     # whoever was asked may have taken his time; what is new counts from now
     later = replace(place, now=place.now + timedelta(seconds=time.monotonic() - begun))
     with working(f"Applying {len(made.schedules) + len(made.quiet_hours)} changes", as_json=as_json):
-        later.ask(lambda backend: backend.files.apply(made, actor))
+        warnings = later.ask(lambda backend: backend.files.apply(made, actor))
     if as_json:
-        click.echo(json.dumps({**made.data, "applied": True}, ensure_ascii=False))
+        click.echo(json.dumps({**made.data, "applied": True, "warnings": list(warnings)}, ensure_ascii=False))
     else:
+        print_warnings(warnings)
         click.echo("Applied.")
 
 

@@ -9,7 +9,7 @@ fixed. The occurrences that are due and undecided fall into two parts:
   coalesced into it, and under overlap `skip` those that came while the schedule's own run was executing are skipped.
 
 Quiet hours are judged at the occurrence, and once more when a catch-up or a retry would start. A quiet stretch is one
-span, written when it is over; until then its occurrences stay undecided and the schedule sleeps.
+span, written when it is over; until then its occurrences stay undecided and the schedule sleeps (`Verdicts.quiet`).
 
 Every part is counted, never walked: a year of missed minutes costs as much as an hour of them.
 """
@@ -88,7 +88,8 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     `live_wake_at` puts a waiting retry off. `next_run_at` is None where nothing is left to come, and from when an
     occurrence has come while a run executes or waits: its end brings the wake-up back. `caught_up`: the start stands
-    for everything that was missed, be it a single occurrence.
+    for everything that was missed, be it a single occurrence. `quiet`: the first occurrence of a quiet stretch that has
+    begun and is not over, and when it ends.
     """
 
     cursor_at: int
@@ -98,6 +99,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     backlog: Backlog | None = None
     live_wake_at: int | None = None
     caught_up: bool = False
+    quiet: tuple[int, int] | None = None
 
 
 def decide_by_policy(position: Position, terms: Terms, now: int, gaps: Sequence[Gap] = ()) -> Verdicts:
@@ -260,14 +262,17 @@ class _Decision:
         return Verdicts(self._cursor, following, tuple(self._spans), start)
 
     def _idle(self, wake_at: int | None = None) -> Verdicts:
+        quiet: tuple[int, int] | None = None
         if wake_at is None:
             wake_at = _wake(self._terms, self._cursor)
             following = self._terms.timing.following(self._cursor)
             if following is not None and following <= self._now:
-                wake_at = self._ongoing_quiet(following) or wake_at
+                until = self._ongoing_quiet(following)
+                if until is not None:
+                    wake_at, quiet = until, (following, until)
         if wake_at is not None and wake_at > LATEST:  # quiet for good: only a change of the quiet hours wakes it
             wake_at = None
-        return Verdicts(self._cursor, wake_at, tuple(self._spans))
+        return Verdicts(self._cursor, wake_at, tuple(self._spans), quiet=quiet)
 
     # --- pieces ---------------------------------------------------------------------------------------------------
 
@@ -324,7 +329,13 @@ class _Decision:
         sid, epoch = self._position.sid, self._position.epoch
         for first, last, n, given, why in (piece.given(verdict, reason) for piece in pieces):
             assert given is not None  # noqa: S101 - that is what was just done
-            self._spans.append(Span(sid, first, last, n, given, why, epoch))
+            span = Span(sid, first, last, n, given, why, epoch)
+            before = self._spans[-1] if self._spans else None
+            if before is not None and _joins(before, span) and before.to_at == self._cursor:
+                # a quiet stretch is one span, though a part of it came while nothing was up
+                span = msgspec.structs.replace(span, from_at=before.from_at, n=before.n + n)
+                self._spans.pop()
+            self._spans.append(span)
             self._cursor = last
 
     def _before(self, occurrence: int) -> int:
@@ -336,6 +347,10 @@ class _Decision:
         found = self._terms.timing.following(occurrence)
         assert found is not None  # noqa: S101 - asked only inside a piece of two or more
         return found
+
+
+def _joins(before: Span, span: Span) -> bool:
+    return span.verdict == "skipped" and (before.verdict, before.reason) == (span.verdict, span.reason)
 
 
 def without_jitter(terms: Terms, gaps: Sequence[Gap]) -> list[Gap]:

@@ -454,7 +454,7 @@ class StoredSchedule(msgspec.Struct, gc=False):
     cursor_at: int
     anchor_at: int | None  # what an interval counts from
     backlog_left: int | None
-    backlog_until: int | None
+    backlog_until: int | None  # without backlog_left: the end of a quiet stretch whose beginning the audit has
     last_run_for: int | None  # of the latest scheduled run that was fired; of a one-shot that is over, its instant
     quiet: str | None  # the document of its quiet hours
     ran: tuple[int, int] | None  # when the run for last_run_for began and ended, if it has; under overlap skip alone

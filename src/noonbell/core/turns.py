@@ -312,10 +312,12 @@ def _write(
     turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
     backlog, start = verdicts.backlog, verdicts.start
     turn.backlog_left = None if backlog is None else backlog.left
-    turn.backlog_until = None if backlog is None else backlog.until
+    turn.backlog_until = _quiet_mark_after(stored, verdicts) if backlog is None else backlog.until
     turn.spans.extend(verdicts.spans)
     if verdicts.spans or verdicts.caught_up:
         turn.audits.extend(_told(stored, verdicts, now))
+    if verdicts.quiet is not None and turn.backlog_until != _marked(stored):
+        turn.audits.append(_entered_quiet(stored, terms, *verdicts.quiet, at=now))
     if live is not None and verdicts.live_wake_at is not None:
         turn.put_off.append(replace(live, wake_at=verdicts.live_wake_at))
     if start is not None:
@@ -332,6 +334,26 @@ def _write(
                 turn.anchor_at = start.started_at
     if stored.columns.type == "one_shot" and terms.timing.following(turn.cursor_at) is None:
         turn.enabled, turn.next_run_at = False, None
+
+
+def _marked(stored: StoredSchedule) -> int | None:
+    """The end of the quiet stretch whose beginning is in the audit: a row without a backlog keeps it in its place."""
+    return stored.backlog_until if stored.backlog_left is None else None
+
+
+def _quiet_mark_after(stored: StoredSchedule, verdicts: Verdicts) -> int | None:
+    """The same after a decision; the mark stays until the stretch has its verdict."""
+    if verdicts.quiet is not None:
+        return min(verdicts.quiet[1], FOR_GOOD)
+    return _marked(stored) if verdicts.cursor_at == stored.cursor_at else None
+
+
+def _entered_quiet(stored: StoredSchedule, terms: Terms, first: int, until: int, *, at: int) -> AuditEvent:
+    """The beginning of a quiet stretch; its end is told with the span, and the exact count."""
+    ends = until <= LATEST
+    expected = terms.timing.count(first - 1, until - 1) if ends else None
+    detail = {"from": first, "until": until if ends else None, "expected": expected, "reason": "quiet hours"}
+    return _event(stored, at, "skipped", detail)
 
 
 def _counting_anew(stored: StoredSchedule, terms: Terms, verdicts: Verdicts) -> Verdicts:

@@ -220,12 +220,17 @@ class DurableExplainer(Explainer):
             return Story(text, {"verdict": "due later", "quiet": until is not None})
         head = f"{self._name} has no verdict for {self._times.full(at)} yet"
         facts = {"verdict": "not decided", "scheduler_down": gone is not None, "quiet": until is not None}
-        if until is not None and until > self._now:
+        if until is not None:
+            text = (
+                f"{self._name} did not run for {self._times.full(at)}: it is skipped, since it lies in the quiet hours"
+            )
+            text += f"{self._quiet_name()}, which "
             if until > LATEST:
-                text = f"{head}: it lies in the quiet hours{self._quiet_name()}, which have no end"
-                return Story(f"{text}. It will be skipped when they are changed.", facts)
-            text = f"{head}: it lies in the quiet hours{self._quiet_name()}, which last until "
-            return Story(f"{text}{self._times.near(until, at)}. It will be skipped when they are over.", facts)
+                text += "have no end. The ledger records it when they are changed."
+            else:
+                text += f"{'last' if until > self._now else 'lasted'} until {self._times.near(until, at)}. "
+                text += "The ledger records it when they are over."
+            return Story(text, {**facts, "verdict": "skipped", "reason": "quiet hours"})
         if gone is not None:
             text = f"{head}: the scheduler is down{self._since(gone, at)}."
             return Story(f"{text} {self._forecast(at)}.", facts)

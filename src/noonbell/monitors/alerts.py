@@ -54,8 +54,8 @@ class LoggedAlerts:
         )  # fmt: skip
 
 
-def alert_event(flip: Flip, told: AlertEvent | None) -> AlertEvent | None:
-    """The event that a flip is outside, where `told` is the one before it; None where there is none.
+def alert_event(flip: Flip, notified: AlertEvent | None) -> AlertEvent | None:
+    """The event that a flip is outside, where `notified` is the one before it; None where there is none.
 
     What was notified as down or late is notified as up again, be it after a pause.
     """
@@ -63,18 +63,20 @@ def alert_event(flip: Flip, told: AlertEvent | None) -> AlertEvent | None:
         return "failed"
     if flip.status == "late":
         return "late"
-    return "recovered" if flip.status == "up" and (told in ("failed", "late") or flip.was == "down") else None
+    return "recovered" if flip.status == "up" and (notified in ("failed", "late") or flip.was == "down") else None
 
 
-def worth_telling(flips: Sequence[Flip], told: AlertEvent | None) -> list[tuple[int, AlertEvent, AlertEvent | None]]:
+def worth_telling(
+    flips: Sequence[Flip], notified: AlertEvent | None
+) -> list[tuple[int, AlertEvent, AlertEvent | None]]:
     """The flips of one change that others are notified of: place, event, and the event before it.
 
     A lateness that is over already is none of them.
     """
     found: list[tuple[int, AlertEvent, AlertEvent | None]] = []
     for place, flip in enumerate(flips):
-        event = alert_event(flip, told)
+        event = alert_event(flip, notified)
         if event is not None and (event != "late" or place == len(flips) - 1):
-            found.append((place, event, told))
-            told = event
+            found.append((place, event, notified))
+            notified = event
     return found

@@ -66,7 +66,7 @@ class Body(msgspec.Struct, frozen=True):
     flips: int = 0
     unsent: tuple[Unsent, ...] = ()
     claimed_until: int | None = None  # until then somebody is telling what is unsent
-    told: AlertEvent | None = None  # the last event of it that others are notified of
+    notified: AlertEvent | None = None  # the last event of it that others are notified of
 
     @property
     def wake_at(self) -> int | None:
@@ -163,15 +163,15 @@ def with_change(before: Stored, change: Change, *, noticed_at: int, actor: str) 
         text = _encode(KeptFlip(number, flip)).decode()
         beside.append(DocumentWrite(FLIP, _slot(FLIP, body.key, number), document.team, text))
         audits.append(_flip_audit(document, flip, noticed_at, actor))
-    told = worth_telling(change.flips, body.told)
+    events = worth_telling(change.flips, body.notified)
     unsent = list(body.unsent)
-    unsent += [Unsent(body.flips + place, event, change.flips[place], last) for place, event, last in told]
+    unsent += [Unsent(body.flips + place, event, change.flips[place], last) for place, event, last in events]
     after = msgspec.structs.replace(
         body,
         state=change.state,
         flips=body.flips + len(change.flips),
         unsent=tuple(unsent[-MOST_UNSENT:]),
-        told=told[-1][1] if told else body.told,
+        notified=events[-1][1] if events else body.notified,
     )
     return Edit(after, tuple(beside), tuple(audits))
 

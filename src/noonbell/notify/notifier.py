@@ -133,7 +133,7 @@ class Notifier:
             if span.verdict == "missed":
                 told += self._send(rules, self._missed(stored, span, now))
         for live in turn.preempted:
-            _, was_failing = self._before.pop((live.sid, live.kind, live.run_for), (0, False))
+            _, was_failing = self._before.get((live.sid, live.kind, live.run_for), (0, False))
             error = "a new occurrence came before it was tried again"
             told += self._failed(rules, stored, live, now, error, was_failing=was_failing)
         for start in starts:

@@ -19,17 +19,21 @@ from noonbell.notify.desk import read_book
 from noonbell.notify.notifier import Notifier
 from noonbell.planning.plans import Plan, owned
 from noonbell.ports import DocumentStore, QuietChanges, ScheduleStore
-from noonbell.schedules import changes
+from noonbell.schedules import changes, warnings
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done. `wake_at` is the earliest wake-up that it left: an engine may be told."""
+    """What was done. `wake_at` is the earliest wake-up that it left: an engine may be told.
+
+    `warnings` are about schedules that were created or changed: see `noonbell.schedules.warnings`.
+    """
 
     created: int
     changed: int
     deleted: int
     wake_at: int | None
+    warnings: tuple[str, ...] = ()
 
 
 async def apply(
@@ -64,7 +68,11 @@ async def apply(
         raise PlanOutdatedError(error.sought, "was deleted") from error
     wakes = [new.next_run_at for new in created] + edits.wakes
     wake_at = min((wake for wake in wakes if wake is not None), default=None)
-    return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at)
+    columns = {key: plan.file.schedules[key].columns for key in (*plan.ids("create"), *plan.ids("change"))}
+    some = [key for key, one in columns.items() if one.type == "one_shot" or '"message"' in one.definition]
+    found = await store.find_schedules(some) if some else []
+    told = await warnings.of_schedules(store, found, (), now, delivers=False)
+    return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at, told)
 
 
 class _Edits:

@@ -1,7 +1,8 @@
 """What became of each occurrence, read from the ledger: runs, live runs and spans, spans taken apart again.
 
-Nothing is decided here. An occurrence that has come and is not decided yet is `pending`; one whose day was pruned is
-left out.
+Nothing is decided here. An occurrence that has come and is not decided yet is `pending`, or `skipped` if it lies in
+quiet hours: those of a quiet stretch are written together when it is over, and nothing else can become of them. One
+whose day was pruned is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from noonbell.actions.callback import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
-from noonbell.core.turns import definition_of, terms_of, timing_of
+from noonbell.core.turns import definition_of, quiet_hours_of, terms_of, timing_of
 from noonbell.ports import ScheduleStore
 from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import Timing, parse_interval, rules_hash
@@ -191,7 +192,7 @@ def _when(told: _Told) -> int:
 
 def _of_run(run: Run) -> _Told:
     return run.run_for, Occurrence(
-        moment(run.run_for), "fired", state=run.outcome, attempts=run.attempts, started_at=moment(run.started_at),
+        moment(run.run_for), "fired", state=run.outcome, attempts=run.attempts, started_at=moment(run.began_at),
         ended_at=moment(run.ended_at),
     )  # fmt: skip
 
@@ -231,9 +232,10 @@ def _fires(timing: Timing, after: int, upto: int) -> Iterator[int]:
 def _pending(stored: StoredSchedule, after: int, upto: int) -> Iterator[_Told]:
     if not stored.enabled:
         return
-    timing = timing_of(stored.columns, stored.anchor_at)
+    timing, quiet = timing_of(stored.columns, stored.anchor_at), quiet_hours_of(stored.quiet)
     for at in _fires(timing, max(after, stored.cursor_at), upto):
-        yield at, Occurrence(moment(at), "pending")
+        skipped = Occurrence(moment(at), "skipped", "quiet hours") if quiet.is_quiet(at) else None
+        yield at, skipped or Occurrence(moment(at), "pending")
 
 
 def upcoming(stored: StoredSchedule, now: int, count: int) -> list[Upcoming]:

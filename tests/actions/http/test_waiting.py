@@ -16,7 +16,7 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import why
 from noonbell.notify.records import Notice
-from tests.actions.http.site import serving
+from tests.actions.http.site import Site, serving
 from tests.actions.http.test_with_schedules import AT_12_01, World, world
 from tests.patience import until
 
@@ -67,6 +67,20 @@ async def check(world: World, schedules: Schedules, ids: list[str], sent: list[N
     assert second.facts["late_seconds"] == second.facts["waited_seconds"] == 5
 
 
+async def five_seconds_each(
+    world: World, schedules: Schedules, site: Site, gate: asyncio.Event, ids: list[str]
+) -> None:
+    """Run them when they are due: the first takes five seconds, and the second waits for its slot."""
+    await schedules.start()
+    await world.seconds(30)
+    await site.until(1)
+    await world.seconds(5)
+    gate.set()
+    await site.until(2)
+    for one in ids:
+        await world.recorded(schedules, one)
+
+
 async def test_the_wait_for_an_http_slot_is_lateness(world: World) -> None:
     gate = asyncio.Event()
 
@@ -79,14 +93,7 @@ async def test_the_wait_for_an_http_slot_is_lateness(world: World) -> None:
         sent = notices(schedules)
         action = {"kind": "http", "url": site.url("/")}
         ids = [(await schedules.create(action=action, **AT_12_01)).schedule_id for _ in range(2)]
-        await schedules.start()
-        await world.seconds(30)
-        await site.until(1)
-        await world.seconds(5)
-        gate.set()
-        await site.until(2)
-        for one in ids:
-            await world.recorded(schedules, one)
+        await five_seconds_each(world, schedules, site, gate, ids)
         await check(world, schedules, ids, sent)
         (tried,) = (await schedules.run((await schedules.runs(ids[1])).items[0].run_id)).tried
         assert tried.detail is not None
@@ -130,14 +137,7 @@ async def test_a_retried_run_keeps_the_wait_of_its_first_attempt(world: World) -
         action = {"kind": "http", "url": site.url("/")}
         retry = {"attempts": 2, "delay_seconds": 10}
         ids = [(await schedules.create(action=action, retry=retry, **AT_12_01)).schedule_id for _ in range(2)]
-        await schedules.start()
-        await world.seconds(30)
-        await site.until(1)
-        await world.seconds(5)
-        gate.set()
-        await site.until(2)
-        for one in ids:
-            await world.recorded(schedules, one)
+        await five_seconds_each(world, schedules, site, gate, ids)
         await world.seconds(20)
         await site.until(3)
         await world.recorded(schedules, ids[1])

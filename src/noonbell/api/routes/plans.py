@@ -53,7 +53,8 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
     )  # fmt: skip
     service.events.nudge()
     counts = {"created": done.created, "changed": done.changed, "deleted": done.deleted}
-    return await asyncio.to_thread(lambda: _answer(AppliedTold(**counts, plan=_told(made))))
+    warnings = list(done.warnings)
+    return await asyncio.to_thread(lambda: _answer(AppliedTold(**counts, plan=_told(made), warnings=warnings)))
 
 
 async def _planned(request: Request, caller: Caller, given: FileGiven) -> Plan:

@@ -222,9 +222,9 @@ class LocalFiles:
         del text, form  # a server reads it again
         return shown_plan(await plan(self._store, file, now=self._clock.now(), team=team or DEFAULT_TEAM))
 
-    async def apply(self, shown: ShownPlan, actor: str | None) -> None:
+    async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         assert isinstance(shown.made, Plan)  # noqa: S101 - it was made above
-        await apply(self._store, shown.made, now=self._clock.now(), actor=actor, allow_delete=True)
+        return (await apply(self._store, shown.made, now=self._clock.now(), actor=actor, allow_delete=True)).warnings
 
 
 def shown_plan(made: Plan) -> ShownPlan:

@@ -145,7 +145,9 @@ class FileFace(Protocol):
     """A file of schedules against the store. `apply` does what a plan of the same place has shown, or nothing."""
 
     async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan: ...
-    async def apply(self, shown: ShownPlan, actor: str | None) -> None: ...
+    async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
+        """Do it; returns warnings."""
+        ...
 
 
 class EngineUp(NamedTuple):

@@ -5,7 +5,7 @@ A service proves at most 31 days in one request, of some schedules at a time: a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -124,14 +124,15 @@ class RemoteFiles:
         items, quiet = (msgspec.convert(told[part], list[Item]) for part in ("schedules", "quiet_hours"))
         return ShownPlan(file.document.source, told["managed_by"], told["unchanged"], items, quiet, told, given)
 
-    async def apply(self, shown: ShownPlan, actor: str | None) -> None:
+    async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         if actor is not None:
             told = "The audit of a server names the key that was used; leave --actor out"
             raise self._place.complaint(told, {"option": "--actor", "value": actor})
         given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
         try:
-            await self._client.call("POST", "/apply", given)
+            done = await self._client.call("POST", "/apply", given)
         except NoonbellError as error:
             if isinstance(error, PlanOutdatedError) or error.details.get("field") == "fingerprint":
                 raise self._place.complaint(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
             raise
+        return [str(warning) for warning in done.get("warnings", ())]

@@ -28,6 +28,7 @@ from noonbell.web.week import in_words
 router = page_router()
 
 _MOST_SHOWN: Final = 200
+_MOST_WARNINGS: Final = 3
 _AROUND: Final = 1
 _LONGEST_LINE: Final = 200
 _LONGEST_VALUE: Final = 500
@@ -107,6 +108,7 @@ async def apply_plan(visitor: Changing) -> Response:
         return await _shown(visitor, typed, made, 422, refused=(await visitor.masking())(str(error)))
     service.events.nudge()
     told = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
+    told += "".join(f". Warning: {warning}" for warning in done.warnings[:_MOST_WARNINGS])
     return visitor.go(f"/schedules?owner={made.file.owner}", told)
 
 
