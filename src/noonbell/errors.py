@@ -26,6 +26,7 @@
     ├── StopFromTaskError
     ├── SchedulerInUseError                 another live scheduler holds the name
     ├── ScheduleDriftError
+    ├── HostTimeZoneError                   the host's zone has no IANA name
     ├── InitializationError                 anything unexpected during initialize
     ├── TaskNotFoundError
     ├── ScheduleError
@@ -99,6 +100,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Final, Self
 
 _LONGEST_MESSAGE: Final = 2000
@@ -401,6 +403,8 @@ class RegistrationsNotArrayError(RegistrationError):
 
 
 class RegistrationShapeError(RegistrationError):
+    """A registration that is not a tuple of its four parts; a note names the part that is wrong, and the remedy."""
+
     registration_index: int
     received: object
 
@@ -410,6 +414,27 @@ class RegistrationShapeError(RegistrationError):
             registrationIndex=registration_index,
             received=received,
         )
+        self.add_note(f"Registration {registration_index}: {_wrong_part(received)}")
+
+
+_PARTS: Final[tuple[tuple[str, str, Callable[[object], bool]], ...]] = (
+    ("name", "a string", lambda value: isinstance(value, str)),
+    ("cron expression", "a string", lambda value: isinstance(value, str)),
+    ("callback", "a function or another callable", callable),
+    ("retry delay", "a datetime.timedelta, such as timedelta(minutes=5)", lambda value: isinstance(value, timedelta)),
+)
+
+
+def _wrong_part(received: object) -> str:
+    right = "(name, cron expression, callback, retry delay)"
+    if not isinstance(received, list | tuple):
+        return f"it must be a tuple {right}, but is {received!r:.200} ({type(received).__name__})"
+    if len(received) != len(_PARTS):
+        return f"it must have 4 parts, {right}, but has {len(received)}: {received!r:.200}"
+    for place, ((field, wanted, fits), value) in enumerate(zip(_PARTS, received, strict=True)):
+        if not fits(value):
+            return f"part {place}, its {field}, must be {wanted}, but is {value!r:.200} ({type(value).__name__})"
+    return f"it must be a tuple {right}"
 
 
 class InvalidRegistrationError(RegistrationError):
@@ -470,12 +495,14 @@ class SchedulerAlreadyActiveError(NoonbellError):
 
 
 class StopFromTaskError(NoonbellError, RuntimeError):
-    """A task called `stop` on the scheduler that runs it, and would wait for itself."""
+    """A task called `stop` or `close` on the scheduler that runs it, and would wait for itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, method: str = "stop", *, thread: bool = False) -> None:
+        call = f"asyncio.create_task(scheduler.{method}())"
+        remedy = f"loop.call_soon_threadsafe(lambda: {call})" if thread else call
         super().__init__(
-            "stop() was called by a task of this scheduler and would wait for itself; "
-            "let somebody else call it, such as asyncio.create_task(scheduler.stop())"
+            f"{method}() was called by a task of this scheduler and would wait for itself; "
+            f"let another task of the event loop call it, and do not wait for it: {remedy}"
         )
 
 
@@ -501,13 +528,40 @@ class SchedulerInUseError(NoonbellError):
 
 
 class ScheduleDriftError(NoonbellError):
-    """Declared and stored tasks differ, and the caller asked to be refused then. `difference` is the whole of it."""
+    """Declared and stored tasks differ, and the caller asked to be refused then. `difference` is the whole of it.
 
-    difference: dict[str, Any]
+    It maps `new`, `changed` and `removed` to tasks by name. Of each it has `cron` and `retry_delay`: the value, or in
+    `changed` those that differ, as (stored, declared).
+    """
 
-    def __init__(self, difference: dict[str, Any]) -> None:
-        parts = [f"{kind}: {', '.join(sorted(names))}" for kind, names in difference.items() if names]
-        super().__init__("Declared and stored tasks differ; " + "; ".join(parts), difference=difference)
+    difference: dict[str, dict[str, dict[str, Any]]]
+
+    def __init__(self, difference: dict[str, dict[str, dict[str, Any]]]) -> None:
+        parts = [
+            f"{kind}: {', '.join(f'{name} ({_values(tasks[name])})' for name in sorted(tasks))}"
+            for kind, tasks in difference.items()
+            if tasks
+        ]
+        remedy = 'Nothing was changed; on_drift="override" stores what is declared'
+        super().__init__(f"Declared and stored tasks differ; {'; '.join(parts)}. {remedy}", difference=difference)
+
+
+def _values(facts: dict[str, Any]) -> str:
+    pairs = {key: value if isinstance(value, tuple) else (value,) for key, value in facts.items()}
+    return ", ".join(f"{key.replace('_', ' ')} {' -> '.join(map(_value, pair))}" for key, pair in pairs.items())
+
+
+def _value(value: object) -> str:
+    return str(value) if isinstance(value, timedelta) else repr(value)
+
+
+class HostTimeZoneError(NoonbellError, ValueError):
+    """The time zone of the host is none that occurrences can be computed in."""
+
+    def __init__(self, tz: str | None, reason: str) -> None:
+        found = "it has no IANA name" if tz is None else f"TZ is {tz!r}, which is no IANA name"
+        remedy = 'Pass time_zone="America/New_York" or another IANA name, or set TZ to one'
+        super().__init__(f"The time zone of this host cannot be used: {found}. {remedy}", tz=tz, reason=reason)
 
 
 class InitializationError(NoonbellError):

@@ -170,7 +170,11 @@ class Store(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        """Record the ends of attempts."""
+        """Record the ends of attempts.
+
+        Of many attempts of a run the first and the last stay on record (`core.attempts`). A run that an end clears
+        (`Settlement.cleared`) ends before it, as failed.
+        """
         ...
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:

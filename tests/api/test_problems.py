@@ -27,7 +27,7 @@ def test_an_error_that_a_request_can_cause_is_no_error_of_the_server() -> None:
     """A new class of error that nobody has given a status would be a 500: those that stay so are named here."""
     ours = {kind for kind in kinds(NoonbellError) if kind.__module__ == errors.__name__ and status_for(kind) == 500}
     expected = {
-        "NoonbellError", "SchedulerAlreadyActiveError", "StopFromTaskError", "ScheduleDriftError",
+        "NoonbellError", "SchedulerAlreadyActiveError", "StopFromTaskError", "ScheduleDriftError", "HostTimeZoneError",
         "InitializationError", "DailyTasksUnavailable", "SettingsInvalidError", "ActionError", "CommandFailedError",
         "HttpJobFailedError", "NotStartedError", "ReceiveError", "WebhookMalformedError", "WebhookRefusedError",
         "WebhookTooLargeError", "WebhookInProgressError", "WebhookRepeatedError", "WebhookUnavailableError",

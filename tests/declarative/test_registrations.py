@@ -371,6 +371,10 @@ def test_a_fine_poll_interval_refuses_nothing() -> None:
     assert len(read([item(cron="* * * * *")], timedelta(seconds=1))) == 1
 
 
+TAKES_NOTHING: Callable[..., None] = lambda: None  # noqa: E731 - as the type checker is to see it
+PARTS = "(name, cron expression, callback, retry delay)"
+
+
 class Handyman:
     async def work(self) -> None: ...
 
@@ -380,6 +384,51 @@ class Handyman:
 
 
 def named_only(*, what: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("callback", "says"),
+    [
+        (partial(Handyman().work_on), "missing a required argument: 'what'"),
+        (partial(named_only), "missing a required"),
+        (partial(lambda one, two: (one, two), 1), "missing a required argument: 'two'"),
+        (partial(partial(lambda one, two: (one, two)), two=2), "missing a required argument: 'one'"),
+        (partial(TAKES_NOTHING, 1), "incorrect arguments"),
+        (partial(TAKES_NOTHING, unknown=1), "incorrect arguments"),
+    ],
+)
+def test_a_partial_that_cannot_be_called_without_arguments(callback: object, says: str) -> None:
+    with pytest.raises(InvalidRegistrationError, match=f"cannot be called without further arguments .*{says}"):
+        read([item(callback=callback)])
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [partial(Handyman().work_on, "roof"), partial(named_only, what="roof"), partial(print, "done"), partial(dict)],
+)
+def test_a_partial_that_has_its_arguments(callback: object) -> None:
+    assert len(read([item(callback=callback)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "note"),
+    [
+        ("a string", f"it must be a tuple {PARTS}, but is 'a string' (str)"),
+        (("a", "* * * * *"), f"it must have 4 parts, {PARTS}, but has 2: "),
+        (item(5), "part 0, its name, must be a string, but is 5 (int)"),
+        (item(cron=None), "part 1, its cron expression, must be a string, but is None (NoneType)"),
+        (item(callback="x"), "part 2, its callback, must be a function or another callable, but is 'x' (str)"),
+        (
+            item(delay=60),
+            "part 3, its retry delay, must be a datetime.timedelta, such as timedelta(minutes=5), but is 60 (int)",
+        ),
+    ],
+)
+def test_a_wrong_shape_names_registration_part_and_remedy(bad: object, note: str) -> None:
+    with pytest.raises(RegistrationShapeError) as caught:
+        read([item("first"), bad])
+    (found,) = caught.value.__notes__
+    assert found.startswith(f"Registration 1: {note}")
 
 
 @pytest.mark.parametrize("callback", [Handyman().work_on, Handyman.work, named_only, lambda what: what])

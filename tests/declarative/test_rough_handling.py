@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import signal
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,18 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from noonbell import errors
+from noonbell import errors, periodic
 from noonbell.cron import parse
 from noonbell.declarative import Scheduler, host_zone
+from noonbell.declarative.events import SchedulerEvent
 from noonbell.engine import Engine
-from noonbell.errors import NoonbellError, SchedulerInUseError, StopFromTaskError, StoreUnavailableError
+from noonbell.errors import (
+    HostTimeZoneError,
+    NoonbellError,
+    SchedulerInUseError,
+    StopFromTaskError,
+    StoreUnavailableError,
+)
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore, hold
 from noonbell.testing.faults import Faults, FaultyStore
@@ -104,6 +112,87 @@ async def test_a_task_that_stops_its_own_scheduler_is_told(stage: Stage) -> None
     await stage.clock.advance(SECOND)
     assert len(raised) == 1
     await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
+
+
+async def called_by_a_task(
+    start: Callable[[Callable[..., Any]], Awaitable[None]], stop: Callable[[], Any], kind: str
+) -> BaseException:
+    """Run a task of this kind that stops its own scheduler and waits for that; what it gets for it."""
+    loop, raised = asyncio.get_running_loop(), asyncio.Queue[BaseException]()
+
+    async def coroutine() -> None:
+        try:
+            await stop()
+        except BaseException as error:
+            raised.put_nowait(error)
+            raise
+
+    def function() -> None:
+        try:
+            asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        except BaseException as error:
+            loop.call_soon_threadsafe(raised.put_nowait, error)
+            raise
+
+    def wrapped() -> Awaitable[None]:
+        return coroutine()
+
+    await start({"coroutine": coroutine, "plain": function, "wrapped": wrapped}[kind])
+    return await asyncio.wait_for(raised.get(), PATIENCE_SECONDS)
+
+
+kinds = pytest.mark.parametrize("kind", ["coroutine", "plain", "wrapped"])
+
+
+@kinds
+async def test_a_task_of_any_kind_that_stops_its_own_scheduler_is_told(stage: Stage, kind: str) -> None:
+    scheduler = stage.scheduler()
+
+    async def start(callback: Callable[..., Any]) -> None:
+        await scheduler.initialize([task(callback=callback)])
+
+    error = await called_by_a_task(start, scheduler.stop, kind)
+    assert isinstance(error, StopFromTaskError)
+    assert "asyncio.create_task(scheduler.stop())" in str(error)
+    assert ("call_soon_threadsafe" in str(error)) is (kind == "plain")
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
+
+
+async def test_a_task_that_joins_a_stop_that_has_begun_is_told(stage: Stage) -> None:
+    """The stop waits for the task: it must not wait for the stop."""
+    raised: list[BaseException] = []
+    begun, stopping = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await stopping.wait()
+        try:
+            await scheduler.stop()
+        except StopFromTaskError as error:
+            raised.append(error)
+
+    def on_event(event: SchedulerEvent) -> None:
+        if event.name == "PollingStopRequested":
+            stopping.set()
+
+    scheduler = stage.scheduler(on_event=on_event)
+    await scheduler.initialize([task(callback=work)])
+    await begun.wait()
+    await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
+    assert len(raised) == 1
+
+
+@kinds
+async def test_a_task_of_any_kind_that_closes_its_periodic_scheduler_is_told(stage: Stage, kind: str) -> None:
+    cron = periodic.make(periodic.Capabilities(clock=stage.clock, store=stage.new_store()), time_zone="UTC")
+
+    async def start(callback: Callable[..., Any]) -> None:
+        await cron.schedule("a", "5 * * * *", callback, timedelta(minutes=5))
+
+    error = await called_by_a_task(start, cron.close, kind)
+    assert isinstance(error, StopFromTaskError)
+    assert "asyncio.create_task(scheduler.close())" in str(error)
+    await asyncio.wait_for(cron.close(), PATIENCE_SECONDS)
 
 
 async def test_everything_cancelled_then_stopped(stage: Stage) -> None:
@@ -307,3 +396,13 @@ def test_lateness_does_not_count_what_could_not_start_earlier(caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         asyncio.run(life())
     assert "is late by" not in caplog.text
+
+
+@pytest.mark.parametrize("tz", ["EST5EDT,M3.2.0,M11.1.0", "<+03>-3", "Mars/Olympus"])
+def test_a_host_zone_without_an_iana_name_is_an_error_with_a_remedy(tz: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", tz)
+    for make in (lambda: Scheduler(MemoryStore()), periodic.make):
+        with pytest.raises(HostTimeZoneError, match='time_zone="America/New_York"') as caught:
+            make()
+        assert f"TZ is {tz!r}" in str(caught.value)
+        assert isinstance(caught.value, ValueError), "as it was"

@@ -255,8 +255,31 @@ async def test_drift_is_refused_on_request_with_the_whole_difference(stage: Stag
     second = stage.scheduler(on_drift="refuse")
     with pytest.raises(ScheduleDriftError) as caught:
         await second.initialize([task("kept"), task("changed", "0 * * * *"), task("came")])
-    assert caught.value.difference == {"new": ["came"], "changed": ["changed"], "removed": ["left"]}
+    delay = task("came")[3]
+    stored = task("changed")[1]
+    assert caught.value.difference == {
+        "new": {"came": {"cron": stored, "retry_delay": delay}},
+        "changed": {"changed": {"cron": (stored, "0 * * * *")}},
+        "removed": {"left": {"cron": stored, "retry_delay": delay}},
+    }
+    assert str(caught.value) == (
+        f"Declared and stored tasks differ; new: came (cron {stored!r}, retry delay {delay}); "
+        f"changed: changed (cron {stored!r} -> '0 * * * *'); removed: left (cron {stored!r}, retry delay {delay}). "
+        'Nothing was changed; on_drift="override" stores what is declared'
+    )
+    with pytest.raises(ScheduleDriftError, match=r"changed: left \(retry delay .* -> 0:00:07\)"):
+        await second.initialize([task("kept"), task("changed"), task("left", delay=timedelta(seconds=7))])
     await second.initialize([task("kept"), task("changed"), task("left")])
+
+
+async def test_drift_from_a_stored_empty_set_is_refused(stage: Stage) -> None:
+    first = stage.scheduler(on_drift="refuse")
+    await first.initialize([])
+    await first.stop()
+    second = stage.scheduler(on_drift="refuse")
+    with pytest.raises(ScheduleDriftError, match=r"new: came \(cron "):
+        await second.initialize([task("came")])
+    await second.initialize([])
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from noonbell.cron import parse
 from noonbell.errors import NoonbellError
 from noonbell.language import describe, describe_instant, describe_interval
 from noonbell.ledger.reading import moment
+from noonbell.ledger.wording import counted
 from noonbell.schedules.history import Run
 from noonbell.schedules.records import Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
@@ -241,7 +242,7 @@ def print_run(run: Run, now: datetime) -> None:
     )
     for one in run.tried:
         if one is run.first_after_omitted:
-            out.print(Text(f"  … {run.attempts_omitted} attempts omitted", "dim"))
+            out.print(Text(f"  … {counted(run.attempts_omitted, 'attempt')} omitted", "dim"))
         took = None if one.started_at is None else (one.ended_at - one.started_at).total_seconds()
         out.print(Text.assemble(f"  {one.attempt}. ", state_cell(one.outcome), (f"  {seconds_text(took)}", "dim")))
         print_facts([("   error", one.error), *_detail(one.detail or {})])

@@ -7,6 +7,8 @@ from datetime import tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from noonbell.errors import HostTimeZoneError
+
 _LOCALTIME = Path("/etc/localtime")
 
 
@@ -53,5 +55,5 @@ class HostZone:
         try:
             zone = reload_localzone()
         except Exception as error:
-            raise ValueError(f"The host's time zone cannot be told ({error}); pass time_zone") from error
+            raise HostTimeZoneError(os.environ.get("TZ"), str(error)) from error
         return zone, str(getattr(zone, "key", None) or zone)

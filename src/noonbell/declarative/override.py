@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
-from datetime import tzinfo
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import timedelta, tzinfo
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -53,15 +53,19 @@ class Plan(msgspec.Struct):
     timings: list[CronTiming]  # of each registration, in order
     sids: list[int | None]  # of each registration; None: to be created
     schedule_ids: list[str]
-    overridden: list[str]
+    overridden: dict[str, dict[str, Any]]  # by name: what differs, as (stored, declared)
     orphaned: list[str]
 
-    def difference(self, removed: Sequence[str]) -> dict[str, list[str]]:
-        """Declared against stored, for those who want to be refused when they differ."""
+    def difference(self, removed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+        """Declared against stored; `removed` are the rows of tasks that are not declared any more."""
+        created = self.declaration.created
         return {
-            "new": [new.name for new in self.declaration.created],
-            "changed": list(self.overridden),
-            "removed": list(removed),
+            "new": {new.name: {"cron": new.spec, "retry_delay": _delay(new.retry_delay_us)} for new in created},
+            "changed": dict(self.overridden),
+            "removed": {
+                row["name"]: {"cron": row.get("spec"), "retry_delay": _delay(row.get("retry_delay_us"))}
+                for row in removed
+            },
         }
 
 
@@ -92,7 +96,7 @@ def plan(
     """Compare, and say what is to be written. `orphans=False` leaves running runs alone: they are our own."""
     policies = _policies(retry_vs_new)
     declaration = Declaration(managed_by, now, [], [], list(removed), [], [], events)
-    made = Plan(declaration, [], [], [], [], [])
+    made = Plan(declaration, [], [], [], {}, [])
     named = _Zone(zone_name, rules_hash(zone))
     for registration in registrations:
         timing = cron_timing(registration.cron, zone)
@@ -106,8 +110,13 @@ def plan(
             continue
         made.sids.append(task.sid)
         made.schedule_ids.append(task.schedule_id)
-        if task.spec != registration.cron or task.retry_delay_us != registration.retry_delay_us:
-            made.overridden.append(registration.name)
+        differs: dict[str, Any] = {}
+        if task.spec != registration.cron:
+            differs["cron"] = (task.spec, registration.cron)
+        if task.retry_delay_us != registration.retry_delay_us:
+            differs["retry_delay"] = (_delay(task.retry_delay_us), registration.retry_delay)
+        if differs:
+            made.overridden[registration.name] = differs
         live, executing = task.live, task.manual is not None
         if orphans:
             live, executing = _revived(task), False
@@ -123,6 +132,11 @@ def plan(
         if changed is not None:
             declaration.changed.append(changed)
     return made
+
+
+def _delay(microseconds: object) -> object:
+    """A stored delay for people; what is damaged is shown as it is."""
+    return timedelta(microseconds=microseconds) if type(microseconds) is int else microseconds
 
 
 def first_cursor(timing: CronTiming, now: int) -> int:

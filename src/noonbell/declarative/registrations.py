@@ -81,6 +81,8 @@ def validate(registrations: object, *, poll_interval: timedelta) -> list[Registr
             is_async = kinds[id(plain)] = _asynchronous(plain)
         if _needs_arguments(callback):
             raise InvalidRegistrationError("callback", callback, "needs arguments; a task is called without any")
+        if isinstance(callback, partial):
+            _check_partial(callback)
         if not _NOTHING <= delay <= LONGEST_RETRY_DELAY:
             raise _delay_error(delay)
         if name in names:
@@ -149,6 +151,19 @@ def _needs_arguments(callback: Any) -> bool:
     positional = code.co_argcount - len(plain.__defaults__ or ()) - given
     named = code.co_kwonlyargcount - len(plain.__kwdefaults__ or ())
     return bool(positional > 0 or named > 0)
+
+
+def _check_partial(callback: partial[Any]) -> None:
+    """Refuse a partial whose function lacks arguments, or does not take those that it is given."""
+    try:
+        inspect.signature(callback.func)
+    except (ValueError, TypeError):
+        return  # of some built-in functions it is not known what they take
+    try:
+        inspect.signature(callback).bind()
+    except (ValueError, TypeError) as error:
+        reason = f"cannot be called without further arguments ({error}); a task is called without any"
+        raise InvalidRegistrationError("callback", callback, reason) from None
 
 
 def _delay_error(delay: timedelta) -> Exception:

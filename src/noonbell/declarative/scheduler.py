@@ -20,7 +20,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -94,6 +94,7 @@ class Scheduler:
         self._instance = ""
         self._registrations: list[Registration] = []
         self._engine: Engine[DeclaredWork] | None = None
+        self._ending: Engine[DeclaredWork] | None = None  # while it is being stopped
         self._hold: Hold | None = None
         self._initializing: asyncio.Task[None] | None = None
         self._abandoning: asyncio.Task[None] | None = None
@@ -204,8 +205,10 @@ class Scheduler:
             now=now,
             events=events,
         )
-        difference = made.difference([row["name"] for row in stored.gone])
-        if self._on_drift == "refuse" and declared.rows and any(difference.values()):
+        difference = made.difference(stored.gone)
+        # an empty set that was initialized is stored as well: only a first initialization has nothing to drift from
+        initialized = bool(declared.rows) or last is not None
+        if self._on_drift == "refuse" and initialized and any(difference.values()):
             raise ScheduleDriftError(difference)
         created = iter(await self._store.declare(made.declaration))
         if logger.isEnabledFor(logging.INFO):
@@ -253,9 +256,20 @@ class Scheduler:
 
     # --- stop -----------------------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Begin nothing new, wait for what runs, and let go of the store. May be called at any time, by many."""
-        if self._engine is not None and self._engine.is_own_task(asyncio.current_task()):
+    def stop(self) -> Coroutine[Any, Any, None]:
+        """Begin nothing new, wait for what runs, and let go of the store. May be called at any time, by many.
+
+        Raises:
+            StopFromTaskError: a task of this scheduler called it; a plain function gets it from the call itself.
+        """
+        engine = self._engine or self._ending
+        if engine is not None and engine.in_own_thread():
+            raise StopFromTaskError(thread=True)
+        return self._stopped()
+
+    async def _stopped(self) -> None:
+        engine = self._engine or self._ending
+        if engine is not None and engine.is_own_task(asyncio.current_task()):
             raise StopFromTaskError
         if self._state == "initializing" and self._initializing is not None:
             self._stop_asked = True
@@ -269,6 +283,7 @@ class Scheduler:
 
     async def _stop(self) -> None:
         engine, self._engine = self._engine, None
+        self._ending = engine
         try:
             if engine is not None:
                 engine.request_stop()
@@ -283,6 +298,7 @@ class Scheduler:
                     self._emit(told.PollingStopped)
             await self._record("stop-end", json.dumps(engine.metrics.summary()) if engine is not None else "")
         finally:
+            self._ending = None
             try:
                 await self._release()
             finally:

@@ -232,7 +232,11 @@ class Engine(Generic[W]):
 
     def is_own_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether this asyncio task executes one of our runs."""
-        return task in self._coroutines
+        return task in self._coroutines or task in self._threads.tasks
+
+    def in_own_thread(self) -> bool:
+        """Whether the calling thread executes one of our runs."""
+        return self._threads.is_own()
 
     def running(self, sid: int) -> bool:
         """Whether a run of the schedule has begun whose end is not recorded yet."""

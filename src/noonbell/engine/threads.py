@@ -18,20 +18,13 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST_THREADS: Final = 10_000
+_here = threading.local()  # `slots`: whose thread this is
 
 
 def check_threads(given: object) -> None:
     """Raise ValueError unless this is None, for the default, or a number of threads."""
     if given is not None and (type(given) is not int or not 1 <= given <= MOST_THREADS):
         raise ValueError(f"threads is {given!r}; it must be a whole number from 1 to {MOST_THREADS}")
-
-
-async def _awaited(coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
-    """Return a coroutine's result and error; a SystemExit that left its task would end the event loop."""
-    try:
-        return await coroutine, None
-    except BaseException as raised:  # noqa: BLE001 - it is the failure of the run
-        return None, raised
 
 
 class ThreadSlots(Generic[T]):
@@ -45,6 +38,11 @@ class ThreadSlots(Generic[T]):
         self._threads = 0
         self._busy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.tasks: set[asyncio.Task[Any] | None] = set()  # of coroutines that plain functions have returned
+
+    def is_own(self) -> bool:
+        """Whether the calling thread is one of these."""
+        return getattr(_here, "slots", None) is self
 
     def submit(self, tag: T, function: Callable[[], object], started: Callable[[T], None]) -> None:
         """Run `function` when a slot is free; `started` is called on the loop just before."""
@@ -87,6 +85,7 @@ class ThreadSlots(Generic[T]):
                 self._handoff.put((tag, function))
 
     def _work(self) -> None:
+        _here.slots = self
         while (job := self._handoff.get()) is not None:
             tag, function = job
             result: object = None
@@ -95,7 +94,7 @@ class ThreadSlots(Generic[T]):
             try:
                 result = function()
                 if inspect.iscoroutine(result):  # a plain callable that wraps an async one
-                    result, error = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
+                    result, error = asyncio.run_coroutine_threadsafe(self._awaited(result), self._loop).result()
             except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the end belongs to the run
                 error = raised
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
@@ -105,3 +104,14 @@ class ThreadSlots(Generic[T]):
         self._busy -= 1
         self._finished(tag, result, error)
         self._fill()
+
+    async def _awaited(self, coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
+        """Return a coroutine's result and error; a SystemExit that left its task would end the event loop."""
+        task = asyncio.current_task()
+        self.tasks.add(task)
+        try:
+            return await coroutine, None
+        except BaseException as raised:  # noqa: BLE001 - it is the failure of the run
+            return None, raised
+        finally:
+            self.tasks.discard(task)

@@ -40,6 +40,7 @@ from noonbell.errors import (
     NoonbellError,
     ScheduleDuplicateTaskError,
     ScheduleInvalidNameError,
+    StopFromTaskError,
     StoreError,
     TaskNotFoundError,
     describe_error,
@@ -323,8 +324,19 @@ class PeriodicScheduler:
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """Begin nothing new, wait for what runs, let go of the store. What is stored stays. Not from inside a task."""
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Begin nothing new, wait for what runs, let go of the store. What is stored stays.
+
+        Raises:
+            StopFromTaskError: a task of this scheduler called it; a plain function gets it from the call itself.
+        """
+        if self._engine is not None and self._engine.in_own_thread():
+            raise StopFromTaskError("close", thread=True)
+        return self._closed()
+
+    async def _closed(self) -> None:
+        if self._engine is not None and self._engine.is_own_task(asyncio.current_task()):
+            raise StopFromTaskError("close")
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name="noonbell-periodic-close")
         # shielded: one caller that gives up must not leave the others with half a stop
