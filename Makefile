@@ -179,6 +179,7 @@ faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pause
 	$(BIN)/python -m tests.faults.cluster.burst
 	$(BIN)/python -m tests.faults.cluster.kills
 	$(BIN)/python -m tests.faults.cluster.pauses
+	$(BIN)/python -m tests.faults.cluster.gaps
 	$(BIN)/python -m tests.faults.cluster.long_jobs
 	$(BIN)/python -m tests.faults.cluster.connections
 	$(BIN)/python -m tests.faults.cluster.restarts

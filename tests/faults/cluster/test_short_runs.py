@@ -20,6 +20,7 @@ from tests.faults.cluster import (
     burst,
     clock_steps,
     connections,
+    gaps,
     kills,
     long_jobs,
     pauses,
@@ -59,6 +60,12 @@ async def restarted(folder: Path) -> Outcome:
         return await cluster.judged()
 
 
+async def unpolled(place: Grounds) -> Outcome:
+    cluster = await place.cluster("sqlite", speed=40, workers=1)
+    await gaps.leave_gaps(cluster, None, ["freeze", "kill", "unreachable"])
+    return await cluster.judged()
+
+
 async def upgraded(place: Grounds) -> Outcome:
     async with upgrades.next_crew() as nursery:
         return await upgrades.rolled(place, nursery, "postgres", "new dies", 3.0, workers=CREW)
@@ -72,6 +79,7 @@ async def outcomes_of(folder: Path, *names: str) -> dict[str, Outcome]:
             "kills, sqlite": lambda: driven(place, "sqlite", partial(kills.kill_at_random, kills=3)),
             "kills, redis": lambda: driven(place, "redis", partial(kills.kill_at_random, kills=3)),
             "pauses": lambda: driven(place, "postgres", partial(pauses.pause_at_random, pauses=1)),
+            "gaps": lambda: unpolled(place),
             "long jobs": lambda: driven(place, "postgres", partial(long_jobs.work_long, jobs=4, leases=3)),
             "terms": lambda: driven(place, "postgres", partial(terms.dismiss_at_random, terms=2)),
             "clock steps": lambda: driven(place, "postgres", leap, speed=clock_steps.SPEED),
