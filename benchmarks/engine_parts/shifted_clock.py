@@ -26,9 +26,6 @@ class ShiftedClock:
     def elapsed(self) -> float:
         return self._system.elapsed() + self._shift / 1_000_000
 
-    def slept(self) -> float:
-        return self._system.slept()
-
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         if until <= self.now():
             await asyncio.sleep(0)

@@ -89,10 +89,6 @@ class Clock(Protocol):
         """Seconds on a clock that is never set and runs through suspend."""
         ...
 
-    def slept(self) -> float:
-        """For how many seconds the machine has been suspended, counted from any moment; 0 where nobody can tell."""
-        ...
-
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         """Return when the wall time has come or `wakeup` is set, whichever is first."""
         ...

@@ -60,9 +60,6 @@ class FastClock:
     def elapsed(self) -> float:
         return self._system.elapsed() * SPEED
 
-    def slept(self) -> float:
-        return self._system.slept() * SPEED
-
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         system = self._system
         await system.wait(system.now() + (until - self.now()) // SPEED, wakeup)

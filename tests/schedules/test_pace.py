@@ -21,9 +21,6 @@ class Ticking:
     def elapsed(self) -> float:
         return self.seconds
 
-    def slept(self) -> float:
-        return 0.0
-
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         await wakeup.wait()
 

@@ -1,7 +1,7 @@
 """The clock of the machine, and a watch over it.
 
 `elapsed` runs on through suspend where the system has such a clock, so that a machine that slept is not mistaken for
-one whose clock was set. `slept` is what it runs ahead of the clock that stands still meanwhile.
+one whose clock was set.
 
 Where several machines share a database, they go by its clock: each corrects its own by the difference that the store
 has measured last. So a machine whose clock is an hour ahead does not run the next hour of everybody.
@@ -20,8 +20,6 @@ from noonbell.ports import Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
 
-# Two clocks are read one after the other: when more than this lies between, they are read again.
-_AT_ONCE_SECONDS: Final = 0.01
 _LEAP_SECONDS: Final = 3600.0
 _BACK_SECONDS: Final = 1.0
 _CONFIRMATIONS: Final = 3
@@ -35,14 +33,6 @@ class SystemClock:
 
     def elapsed(self) -> float:
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-    def slept(self) -> float:
-        if not hasattr(time, "CLOCK_BOOTTIME"):
-            return 0.0
-        while True:
-            awake, elapsed = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-            if time.monotonic() - awake < _AT_ONCE_SECONDS:
-                return elapsed - awake
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         remaining = (until - self.now()) / 1_000_000
@@ -66,9 +56,6 @@ class SharedClock:
 
     def elapsed(self) -> float:
         return self._clock.elapsed()
-
-    def slept(self) -> float:
-        return self._clock.slept()
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         await self._clock.wait(until - self._offset_us(), wakeup)

@@ -57,7 +57,6 @@ class ManualClock:
     def __init__(self, start: datetime | int) -> None:
         self._wall = microseconds(start)
         self._elapsed = 0
-        self._slept = 0
         self._order = 0
         self._timers: list[tuple[int, int, asyncio.AbstractEventLoop, Callable[[], object]]] = []
 
@@ -78,10 +77,6 @@ class ManualClock:
     def elapsed(self) -> float:
         """Seconds since the clock was made; steps do not count."""
         return self._elapsed / _SECOND
-
-    def slept(self) -> float:
-        """Seconds of all jumps."""
-        return self._slept / _SECOND
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         """Return when the time that is left until then has elapsed or `wakeup` is set, whichever is first."""
@@ -121,7 +116,6 @@ class ManualClock:
         if delta < timedelta(0):
             raise ValueError(f"a machine does not sleep for {delta}")
         await self.settle()
-        self._slept += delta // _MICROSECOND
         self._move(delta // _MICROSECOND)
         await self.settle()
 

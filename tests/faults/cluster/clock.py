@@ -67,9 +67,6 @@ class FileClock:
     def elapsed(self) -> float:
         return self._system.elapsed() * self._setting.speed
 
-    def slept(self) -> float:
-        return self._system.slept() * self._setting.speed
-
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         system = self._system
         await system.wait(system.now() + (until - self.now()) // self._setting.speed, wakeup)
