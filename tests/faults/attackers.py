@@ -43,7 +43,6 @@ class Sender:
         self.until = time.monotonic() + plan.seconds
         self.counts: Counter[str] = Counter()
 
-    @property
     def goes_on(self) -> bool:
         return self.counts["sent"] < self.plan.least or time.monotonic() < self.until
 
@@ -52,11 +51,11 @@ class Sender:
 
     async def each(self, requests: Iterator[bytes]) -> None:
         """One after the other over one connection, which is opened again where the service closes it."""
-        while self.goes_on:
+        while self.goes_on():
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await self.open()
                 with contextlib.closing(writer):
-                    while self.goes_on:
+                    while self.goes_on():
                         self.counts["sent"] += 1
                         writer.write(next(requests))
                         self.counts[await answer(reader)] += 1
@@ -112,7 +111,7 @@ def posted(path: str, value: Any, key: str, method: str = "POST") -> bytes:
 async def heads(sender: Sender) -> None:
     """Headers and targets without an end, without a key."""
     begin = b"GET / HTTP/1.1\r\nHost: x\r\n"
-    while sender.goes_on:
+    while sender.goes_on():
         await asyncio.gather(
             sender.pour(begin, b"X-A: " + b"a" * 60_000 + b"\r\n", 800 * _MEGABYTE),
             sender.pour(begin, b"a:\r\n" * 16_000, 50 * _MEGABYTE),
