@@ -173,6 +173,7 @@ faults: $(STAMP) ## The long runs: exhaustive tests, every zone, fuzzing, simula
 	$(BIN)/python -m tests.faults.schedules_crashes
 	$(BIN)/python -m tests.faults.api_schema
 	$(BIN)/python -m tests.faults.hostile_targets
+	$(BIN)/python -m tests.faults.attacks
 	$(MAKE) --no-print-directory faults-cluster
 
 faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pauses, cut connections, restarts, clocks

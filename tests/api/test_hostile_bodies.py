@@ -182,6 +182,18 @@ def test_values_are_counted_as_they_are(value: Any) -> None:
         assert keys_and_values(value) <= bodies.count_values(written) <= 2 * keys_and_values(value)
 
 
+async def test_large_bodies_are_decoded_one_at_a_time(inside: Client) -> None:
+    """And each in its turn, also after one that is refused."""
+    large = {"text": "daily", "timezone": "x" * 40_000}
+    wrong = '{"text": "' + "x" * 40_000
+    json_ = {"Content-Type": "application/json"}
+    answers = await asyncio.gather(
+        *(inside.read.post("/api/v1/preview", json=large) for _ in range(5)),
+        *(inside.read.post("/api/v1/preview", content=wrong, headers=json_) for _ in range(5)),
+    )
+    assert [answer.json()["field"] for answer in answers] == ["timezone"] * 5 + ["body"] * 5
+
+
 async def test_the_first_unknown_field_is_enough(inside: Client) -> None:
     body = {"text": "daily", "count": 0, **{f"k{number}": 1 for number in range(1_000)}}
     told = (await inside.read.post("/api/v1/preview", json=body)).json()

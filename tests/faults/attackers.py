@@ -32,6 +32,7 @@ class Plan(NamedTuple):
     read: str
     write: str
     ping: str
+    least: int = 1  # so many requests are sent, however long it takes
 
 
 class Sender:
@@ -42,16 +43,19 @@ class Sender:
         self.until = time.monotonic() + plan.seconds
         self.counts: Counter[str] = Counter()
 
+    def goes_on(self) -> bool:
+        return self.counts["sent"] < self.plan.least or time.monotonic() < self.until
+
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.plan.port)
 
     async def each(self, requests: Iterator[bytes]) -> None:
         """One after the other over one connection, which is opened again where the service closes it."""
-        while time.monotonic() < self.until:
+        while self.goes_on():
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await self.open()
                 with contextlib.closing(writer):
-                    while time.monotonic() < self.until:
+                    while self.goes_on():
                         self.counts["sent"] += 1
                         writer.write(next(requests))
                         self.counts[await answer(reader)] += 1
@@ -69,7 +73,7 @@ class Sender:
         with contextlib.closing(writer):
             try:
                 writer.write(begin)
-                while sent < most and time.monotonic() < self.until:
+                while sent < most:
                     writer.write(piece)
                     sent += len(piece)
                     await writer.drain()
@@ -107,7 +111,7 @@ def posted(path: str, value: Any, key: str, method: str = "POST") -> bytes:
 async def heads(sender: Sender) -> None:
     """Headers and targets without an end, without a key."""
     begin = b"GET / HTTP/1.1\r\nHost: x\r\n"
-    while time.monotonic() < sender.until:
+    while sender.goes_on():
         await asyncio.gather(
             sender.pour(begin, b"X-A: " + b"a" * 60_000 + b"\r\n", 800 * _MEGABYTE),
             sender.pour(begin, b"a:\r\n" * 16_000, 50 * _MEGABYTE),
@@ -153,6 +157,22 @@ async def plans(sender: Sender) -> None:
     in_yaml = "name: a\nschedules:\n" + "".join(f" s{number}: 1\n" for number in range(10_000))
     bodies.append(posted("/plan", {"text": in_yaml, "format": "yaml"}, sender.plan.read))
     await sender.side_by_side(itertools.cycle(bodies), 2)
+
+
+async def right_plans(sender: Sender) -> None:
+    """No attack: the largest files that somebody may send, once each, which the service has to have memory for."""
+    toml = "name = 'a'\n" + "".join(
+        f"[schedules.s{number}]\ncron = '* * * * *'\naction = {{ kind = 'callback', name = 'x' }}\n"
+        for number in range(3_000)
+    )
+    yaml = "name: a\nschedules:\n" + "".join(
+        f"  s{number}:\n    cron: '* * * * *'\n    action: {{kind: callback, name: x}}\n" for number in range(3_000)
+    )
+    for form, text in (("toml", toml), ("yaml", yaml)):
+        reader, writer = await sender.open()
+        with contextlib.closing(writer):
+            writer.write(posted("/plan", {"text": text, "format": form}, sender.plan.read))
+            sender.counts[await answer(reader)] += 1
 
 
 async def wrong_keys(sender: Sender) -> None:
@@ -201,12 +221,13 @@ async def slow(sender: Sender) -> None:
 ATTACKS: dict[str, Callable[[Sender], Awaitable[None]]] = {
     one.__name__: one for one in (heads, keys, plans, wrong_keys, pings, slow)
 }
+USES = {right_plans.__name__: right_plans}
 
 
 def main() -> None:
     os.nice(10)  # in truth it would be another machine's processor
     sender = Sender(Plan(**json.loads(sys.argv[2])))
-    asyncio.run(_attack(ATTACKS[sys.argv[1]], sender))
+    asyncio.run(_attack((ATTACKS | USES)[sys.argv[1]], sender))
     print(json.dumps(dict(sorted(sender.counts.items()))))
 
 

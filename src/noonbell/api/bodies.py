@@ -1,19 +1,21 @@
 """JSON bodies whose cost is known before they are decoded.
 
 A body is decoded only if its sender may use the route, and if it holds few enough keys and values: FEW_VALUES, or
-MOST_VALUES where schedules and calendars are sent. They are counted from its bytes, at the speed of a copy. The models
-(`api/models/base.py`) see to it that a body with wrong fields yields few errors, whatever it holds.
+MOST_VALUES where schedules and calendars are sent. They are counted from its bytes, at the speed of a copy. Bodies that
+are large are decoded one at a time, with a pause as long as the work after each. The models (`api/models/base.py`) see
+to it that a body with wrong fields yields few errors, whatever it holds.
 
 Every module of routes of the API has an `api_router()`; a test goes through the table of routes and holds that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -23,6 +25,7 @@ from noonbell.api.callers import REQUIRES, require_scope
 
 MOST_VALUES: Final = 50_000
 FEW_VALUES: Final = 5_000
+_LARGE: Final = 32 * 1024
 
 
 class ApiRoute(APIRoute):
@@ -59,7 +62,25 @@ class _CountedRequest(Request):
         self._most = most
 
     async def json(self) -> Any:
-        return decode(await self.body(), self._most)
+        body = await self.body()
+        if len(body) <= _LARGE:
+            return decode(body, self._most)
+        turn = _turn_of(self.app)
+        await turn.acquire()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return decode(body, self._most)
+        finally:
+            # large bodies have half of the event loop at most, however many are sent at once
+            loop.call_later(loop.time() - began, turn.release)
+
+
+def _turn_of(app: FastAPI) -> asyncio.Lock:
+    if not hasattr(app.state, "large_bodies"):
+        app.state.large_bodies = asyncio.Lock()
+    found: asyncio.Lock = app.state.large_bodies
+    return found
 
 
 def decode(body: bytes, most: int) -> Any:
