@@ -113,6 +113,11 @@ class Oracle:
             assert t not in self.verdicts
             self.verdicts[t] = verdict
 
+    def skipped_already(self) -> dict[int, str]:
+        """What has come in quiet hours and has no verdict yet: it reads as skipped all the same."""
+        came = self.comings() if self.enabled else []
+        return {t: "skipped quiet hours" for t in came if self.is_quiet(t) and t not in self.verdicts}
+
     # --- when it comes ------------------------------------------------------------------------------------------------
 
     def comings(self) -> list[int]:

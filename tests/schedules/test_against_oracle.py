@@ -168,11 +168,11 @@ async def judge(world: World, oracle: Oracle, key: str) -> None:
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert found == oracle.verdicts
+    assert found == oracle.verdicts | oracle.skipped_already()
     report = await verify_store(world.store)
     assert report.problems == []
     assert report.remarks == []
-    assert report.occurrences == len(found)
+    assert report.occurrences == len(oracle.verdicts), "a quiet stretch is written when it is over"
     called = [int(call.scheduled_for.timestamp()) for call in world.calls]
     assert len(called) == len(set(called))
     fired = {at for at, verdict in found.items() if verdict == "fired"}
