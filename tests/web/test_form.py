@@ -255,3 +255,10 @@ def test_a_form_that_says_nothing_is_no_schedule() -> None:
     }
     with pytest.raises(ScheduleInvalidError):
         action_of(Form({"kind": ["http"], "headers": ["nonsense"]}))
+
+
+async def test_the_forms_state_the_limits_that_hold(browser: Browser) -> None:
+    schedule = await browser.read("/schedules/new")
+    assert "empty: an hour, or the delay if that is longer" in schedule
+    monitor = await browser.read("/monitors/new")
+    assert "empty: as long as the grace, and at least 60 seconds" in monitor
