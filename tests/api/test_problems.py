@@ -242,3 +242,32 @@ def test_the_module_of_problems_has_a_title_for_each_status_it_answers_with() ->
     used = {status for _, status in problems._STATUS}
     assert used <= problems.TITLES.keys()
     assert inspect.getdoc(problems)
+
+
+async def test_a_body_that_is_no_json_and_one_that_is_not_sent_as_json(inside: Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    broken = await inside.write.post(f"{PREFIX}/schedules", content=b'{"name": ', headers=headers)
+    assert broken.status_code == 400
+    assert broken.json()["type"] == "urn:noonbell:problem:body-not-json"
+    assert broken.json()["detail"].startswith("body is not JSON: ")
+    for content_type in (None, "text/plain"):
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        untyped = await inside.write.post(f"{PREFIX}/schedules", content=b'{"name": "x"}', headers=headers)
+        assert untyped.status_code == 422
+        assert untyped.json()["detail"] == "body is not sent as JSON: add the header Content-Type: application/json"
+        assert "base64" not in untyped.text
+        assert "eyJ" not in untyped.text, "nor what it would be in base64"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/runs/none:scheduled:1", "run-not-found"),
+        ("/runs/nonsense", "run-not-found"),
+        ("/schedules/none", "schedule-not-found"),
+        ("/quiet-hours/none", "quiet-hours-policy-not-found"),
+    ],
+)
+async def test_what_was_not_found_is_named(inside: Client, path: str, kind: str) -> None:
+    missing = await inside.read.get(f"{PREFIX}{path}")
+    assert (missing.status_code, missing.json()["type"]) == (404, f"urn:noonbell:problem:{kind}")

@@ -118,7 +118,9 @@ async def test_occurrences_and_bounds(inside: Client, triggered: str) -> None:
     query = {"start": (now - timedelta(hours=1)).isoformat(), "end": now.isoformat()}
     answer = await inside.read.get(f"{URL}/one/occurrences", params=query)
     assert (answer.status_code, answer.json()) == (200, {"items": [], "next_cursor": None})
-    for bad in ({"start": "yesterday"}, {"start": "2026-11-01T09:00"}, {"end": "1800-01-01T00:00:00Z"}):
+    for good in ("yesterday", "2 hours ago", "yesterday at 9am"):
+        assert (await inside.read.get(f"{URL}/one/occurrences", params={"start": good})).status_code == 200
+    for bad in ({"start": "some day"}, {"start": "2026-11-01T09:00"}, {"end": "1800-01-01T00:00:00Z"}):
         refused = await inside.read.get(f"{URL}/one/occurrences", params=bad)
         assert refused.status_code == 422
         assert refused.json()["field"] in bad
@@ -132,7 +134,9 @@ async def test_why_at_a_moment(inside: Client, triggered: str) -> None:
     assert latest["facts"]["schedule_id"] == "one"
     at = (await inside.read.get(f"{URL}/one/why", params={"at": "2025-03-01T12:00"})).json()
     assert "One" in at["text"]
-    wrong = await inside.read.get(f"{URL}/one/why", params={"at": "noon"})
+    said = (await inside.read.get(f"{URL}/one/why", params={"at": "1 march 2025 at noon"})).json()
+    assert said == at
+    wrong = await inside.read.get(f"{URL}/one/why", params={"at": "some day"})
     assert (wrong.status_code, wrong.json()["field"]) == (422, "at")
 
 

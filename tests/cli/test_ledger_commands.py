@@ -104,7 +104,7 @@ def test_a_part_of_it(db: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "yesterday"], '--from "yesterday" is not a time'),
+        (["--from", "some day"], '--from "some day" is not a time'),
         (["--to", "2026-13-01"], '--to "2026-13-01" is not a time'),
         (["--from", "2026-11-02", "--to", "2026-11-01"], "--to 2026-11-01 lies before --from 2026-11-02"),
     ],
@@ -165,7 +165,7 @@ def test_the_answer_as_data(db: str) -> None:
     ("arguments", "said"),
     [
         (["hourli"], 'No task named "hourli"; known: hourly'),
-        (["hourly", "half past two"], '"half past two" is not a time'),
+        (["hourly", "two past half"], '"two past half" is not a time'),
         (["hourly", "25:00"], '"25:00" is not a time'),
         (["sync"], 'Tasks named "sync" belong to scheduler:default and scheduler:other'),
     ],
@@ -229,7 +229,7 @@ def test_the_address_is_asked_for() -> None:
 @pytest.mark.parametrize("command", ["verify", "why"])
 def test_the_help_shows_examples_line_by_line(command: str) -> None:
     shown = [line.strip() for line in run(command, "--help").stdout.splitlines() if "--db sqlite" in line]
-    assert len(shown) == 2
+    assert len(shown) == {"verify": 2, "why": 3}[command]
     assert all(line.startswith(f"noonbell {command} --db sqlite:///app.db") for line in shown)
 
 

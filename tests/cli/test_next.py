@@ -190,7 +190,13 @@ def test_a_zone_that_is_none(typed: str) -> None:
     assert complaint("* * * * *", "--tz", typed)["value"] == typed
 
 
-@pytest.mark.parametrize("typed", ["", "tomorrow", "2026-13-01", "2026-11-01T25:00", "0001-01-01T00:00+14:00"])
+def test_a_from_in_english() -> None:
+    shown = run("0 9 * * *", "--tz", "UTC", "--from", "1 march 2027 at 8am", "--json")
+    assert shown.exit_code == 0, shown.output
+    assert "2027-03-01T09:00" in shown.stdout
+
+
+@pytest.mark.parametrize("typed", ["", "some day", "2026-13-01", "2026-11-01T25:00", "0001-01-01T00:00+14:00"])
 def test_a_from_that_is_no_time(typed: str) -> None:
     error = complaint("* * * * *", "--tz", "UTC", "--from", typed)
     assert error["option"] == "--from"

@@ -275,3 +275,10 @@ async def test_a_warning_is_shown_with_quiet_hours_that_cover_a_one_shot(browser
     whole = {f"w0_{part}": NIGHT[part] for part in ("from", "to", "timezone", "weekdays")}
     page = Parsed(await browser.done("/quiet-hours/never", name="never", count="1", **whole)).text
     assert 'Warning: "once" is for 2099-01-01T12:00:00+00:00, inside its quiet hours "never"' in page
+
+
+async def test_the_forms_state_the_limits_that_hold(browser: Browser) -> None:
+    schedule = await browser.read("/schedules/new")
+    assert "empty: an hour, or the delay if that is longer" in schedule
+    monitor = await browser.read("/monitors/new")
+    assert "empty: as long as the grace, and at least 60 seconds" in monitor

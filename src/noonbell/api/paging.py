@@ -15,28 +15,46 @@ from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from noonbell.api.models.base import LARGEST_PAGE, PLAIN, Asked, PageOf, Told
+from noonbell.errors import LanguageError
+from noonbell.language.times import read_time
 
 T = TypeVar("T", bound=Told)
 K = TypeVar("K")
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)")
+_WORD: Final = re.compile(r"[A-Za-z]{2}")
+_RIGHT: Final = (
+    'must be an ISO 8601 time with an offset, such as 2026-11-01T09:30:00Z, or English, such as "2 hours ago"'
+)
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9998, 1, 1, tzinfo=UTC)
 
 
 def _instant(value: Any) -> Any:
-    """ISO 8601 with an offset. A plus that nobody escaped has become a space on its way."""
-    text = re.sub(r" (\d\d:\d\d)$", r"+\1", value) if isinstance(value, str) else ""
-    if not _ISO.fullmatch(text):
-        raise ValueError("must be an ISO 8601 time with an offset, such as 2026-11-01T09:30:00Z")
+    """ISO 8601 with an offset, or English. A plus that nobody escaped has become a space on its way."""
+    text = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", value) if isinstance(value, str) else ""
     try:
-        at = datetime.fromisoformat(text)
-        inside = _FIRST <= at < _LAST
+        at = _read(text)
+        inside = at is not None and _FIRST <= at < _LAST
+    except LanguageError as error:
+        raise ValueError(f"is no time: {error.reason}; {_RIGHT}") from error
     except (ValueError, OverflowError) as error:
         raise ValueError(f"is no time: {error}") from error
+    if at is None:
+        raise ValueError(_RIGHT)
     if not inside:
         raise ValueError("must lie between the years 1970 and 9997")
     return at
+
+
+def _read(text: str) -> datetime | None:
+    """The time of a text; one in words is in UTC unless it says otherwise, and goes by the clock of the host."""
+    if _ISO.fullmatch(text):
+        return datetime.fromisoformat(text)
+    if not _WORD.search(text):
+        return None
+    at = read_time(text, datetime.now(UTC))
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_instant)]

@@ -256,7 +256,7 @@ def of_error(error: known.NoonbellError) -> ProblemError:
     if value is None:
         value = getattr(error, "expression", None) or getattr(error, "text", None)
     return ProblemError(
-        status, _sane(str(error)), kind=_kind(type(error)), field=field if isinstance(field, str) else None,
+        status, _sane(str(error)), kind=_kind_of(error), field=field if isinstance(field, str) else None,
         value=value, errors=_several(error), headers=headers, facts=_facts(error),
     )  # fmt: skip
 
@@ -283,6 +283,12 @@ def _several(error: known.NoonbellError) -> list[FieldError] | None:
     return [FieldError(field=str(getattr(one, "path", "") or "text"), reason=_sane(one.text)) for one in found]
 
 
+def _kind_of(error: known.NoonbellError) -> str:
+    if isinstance(error, known.ScheduleNotFoundError):
+        return f"{error.kind.replace(' ', '-')}-not-found"  # of a schedule, a run or quiet hours
+    return _kind(type(error))
+
+
 def _kind(error: type[Exception]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__.removesuffix("Error")).lower()
 
@@ -294,6 +300,8 @@ def of_validation(error: RequestValidationError, request: Request) -> ProblemErr
     if _SECRETIVE & {*(getattr(request.scope.get("route"), "tags", None) or ())}:
         found = [FieldError(field=one.field, reason=one.reason) for one in found]
     first = found[0] if found else FieldError(field="body", reason="cannot be understood")
+    if any(one["type"] == "json_invalid" for one in error.errors()[:_MOST_ERRORS]):
+        return ProblemError(400, f"{first.field} {first.reason}", kind="body-not-json", field=first.field, errors=found)
     return ProblemError(
         422, f"{first.field} {first.reason}", kind="fields-invalid", field=first.field, value=first.value, errors=found,
         facts={"more_errors": len(every) - _MOST_ERRORS} if len(every) > _MOST_ERRORS else None,
@@ -306,6 +314,8 @@ def _field_error(one: Mapping[str, Any]) -> FieldError:
     reason = re.sub(r"^(Input|Value error,) ", "", str(one["msg"]))
     if one["type"] == "json_invalid":
         return FieldError(field="body", reason=f"is not JSON: {one.get('ctx', {}).get('error', reason)}")
+    if isinstance(one.get("input"), bytes):  # a body that was not read as JSON
+        return FieldError(field="body", reason="is not sent as JSON: add the header Content-Type: application/json")
     if one["type"] == "missing":
         return FieldError(field=path, reason="is missing")
     if one["type"] == "extra_forbidden":

@@ -14,9 +14,14 @@ import tzlocal
 
 from noonbell.cli.complaints import Complaint
 from noonbell.cron import zone_of
+from noonbell.errors import LanguageError
+from noonbell.language.times import read_time
 from noonbell.timing.zone_names import near_zones
 
-_FORM = "ISO-8601, such as 2026-11-01T01:30 (in the zone), 2026-11-01T01:30-04:00 or 2026-11-01"
+_FORM = (
+    "ISO-8601, such as 2026-11-01T01:30 (in the zone), 2026-11-01T01:30-04:00 or 2026-11-01, or English, such as "
+    "yesterday at 9, 2 hours ago or 1 march 2027"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,15 @@ def find_start(text: str | None, zone: tzinfo, now: datetime, *, as_json: bool) 
         here = now.astimezone(zone)
         return Start(here, here, given=False)
     try:
-        typed = datetime.fromisoformat(text.strip())
+        typed = read_time(text, now.astimezone(zone))
         if typed.tzinfo is not None:
             there = typed.astimezone(zone)
             return Start(there, there, given=True)
         return _civil_start(typed, zone)
-    except (ValueError, OverflowError) as error:
+    except (LanguageError, ValueError, OverflowError) as error:
         facts = {"option": "--from", "value": text, "right": _FORM}
-        message = f'--from "{text}" is not a time: {error}'
+        reason = error.reason if isinstance(error, LanguageError) else error
+        message = f'--from "{text}" is not a time: {reason}'
         raise Complaint(message, facts, (f"Right is {_FORM}",), as_json=as_json) from error
 
 

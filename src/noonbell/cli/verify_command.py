@@ -13,6 +13,8 @@ from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
 from noonbell.cli.ledger import owner_named, owner_options, tell
 from noonbell.cli.place import Place, placed
 from noonbell.cli.progress import working
+from noonbell.errors import LanguageError
+from noonbell.language.times import read_time
 from noonbell.ledger import Report
 from noonbell.ledger.reading import moment
 from noonbell.ledger.wording import counted
@@ -24,11 +26,13 @@ _EXAMPLES: Final = """\b
 noonbell verify --db sqlite:///app.db
 noonbell verify --db sqlite:///app.db --from 2026-11-01 --to 2026-11-08
 """
-_RIGHT: Final = "an ISO-8601 time, such as 2026-11-01T01:30 (UTC) or 2026-11-01T01:30-04:00"
+_RIGHT: Final = (
+    "an ISO-8601 time, such as 2026-11-01T01:30 (UTC) or 2026-11-01T01:30-04:00, or English, such as yesterday at 9"
+)
 
 
 @click.command("verify", cls=SpeakingCommand, epilog=_EXAMPLES)
-@click.option("--from", "from_", metavar="TIME", help="Only occurrences from this ISO-8601 time on (no offset: UTC).")
+@click.option("--from", "from_", metavar="TIME", help="Only occurrences from this time on, ISO-8601 or English (UTC).")
 @click.option("--to", metavar="TIME", help="Only occurrences up to this time.")
 @owner_options
 @placed
@@ -49,8 +53,8 @@ def command(
     Exit status: 0 whole, 1 something is wrong (each is told), 2 bad input.
     """
     as_json = place.as_json
-    from_at = None if from_ is None else _instant(from_, "--from", as_json=as_json)
-    to_at = None if to is None else _instant(to, "--to", as_json=as_json)
+    from_at = None if from_ is None else _instant(from_, "--from", place.now, as_json=as_json)
+    to_at = None if to is None else _instant(to, "--to", place.now, as_json=as_json)
     if from_at is not None and to_at is not None and to_at < from_at:
         message = f"--to {to} lies before --from {from_}"
         raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
@@ -121,11 +125,12 @@ def _report_data(report: Report) -> dict[str, Any]:
     }
 
 
-def _instant(text: str, option: str, *, as_json: bool) -> datetime:
+def _instant(text: str, option: str, now: datetime, *, as_json: bool) -> datetime:
     try:
-        typed = datetime.fromisoformat(text.strip())
+        typed = read_time(text, now.astimezone(UTC))
         return typed.astimezone(UTC) if typed.tzinfo is not None else typed.replace(tzinfo=UTC)
-    except (ValueError, OverflowError) as error:
+    except (LanguageError, OverflowError) as error:
         facts = {"option": option, "value": text, "right": _RIGHT}
-        message = f'{option} "{text}" is not a time: {error}'
+        reason = error.reason if isinstance(error, LanguageError) else error
+        message = f'{option} "{text}" is not a time: {reason}'
         raise Complaint(message, facts, (f"Right is {_RIGHT}",), as_json=as_json) from error

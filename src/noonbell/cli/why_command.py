@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from datetime import datetime, time
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -15,6 +14,8 @@ from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
 from noonbell.cli.completing import schedule_names
 from noonbell.cli.ledger import owner_named, owner_options, tell
 from noonbell.cli.place import Place, placed
+from noonbell.errors import LanguageError
+from noonbell.language.times import ACCEPTED, read_time
 from noonbell.ledger import Answer
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """\b
 noonbell why --db sqlite:///app.db sync-logs 02:30
 noonbell why --db sqlite:///app.db sync-logs 2026-11-01T01:30
+noonbell why --db sqlite:///app.db report yesterday at 9
 noonbell why report 09:00 --server https://bell.example.org
 """
-_CLOCK: Final = re.compile(r"\s*(\d\d?):(\d\d)(?::(\d\d))?\s*")
-_RIGHT: Final = "HH:MM or HH:MM:SS (today), or an ISO-8601 time such as 2026-11-01T01:30 or 2026-11-01T01:30-04:00"
 
 
 @click.command("why", cls=SpeakingCommand, epilog=_EXAMPLES)
@@ -38,7 +38,8 @@ def command(*, task: str, words: tuple[str, ...], scheduler: str | None, owner: 
     """Say why a task or schedule did, or did not, run at TIME; without TIME, at its latest occurrence, and what comes
     next. NAME is its name or its id.
 
-    TIME is HH:MM or HH:MM:SS (today), or ISO-8601, in the zone of the schedule unless it has an offset.
+    TIME is HH:MM (today), English such as "yesterday at 9" or "2 hours ago", or ISO-8601, in the zone of the schedule
+    unless it has an offset.
     """
     owned_by = owner_named(scheduler, owner, as_json=place.as_json)
 
@@ -57,14 +58,10 @@ def command(*, task: str, words: tuple[str, ...], scheduler: str | None, owner: 
 
 
 def _moment(text: str, here: datetime, *, as_json: bool) -> datetime:
-    """HH:MM of today, or an ISO-8601 time; without an offset it stays a civil time, which may come twice or never."""
+    """A time of today, a date, English or ISO 8601; without an offset it stays civil, and may come twice or never."""
     try:
-        clock = _CLOCK.fullmatch(text)
-        if clock is not None:
-            hour, minute, second = (int(part or 0) for part in clock.groups())
-            return datetime.combine(here.date(), time(hour, minute, second))
-        return datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        message = f'"{text}" is not a time: {error}'
-        facts = {"argument": "TIME", "value": text, "right": _RIGHT}
-        raise Complaint(message, facts, (f"Right is {_RIGHT}",), as_json=as_json) from error
+        return read_time(text, here)
+    except LanguageError as error:
+        message = f'"{text}" is not a time: {error.reason}'
+        facts = {"argument": "TIME", "value": text, "accepted": list(ACCEPTED)}
+        raise Complaint(message, facts, (f"Accepted are {', '.join(ACCEPTED)}",), as_json=as_json) from error

@@ -189,3 +189,12 @@ def test_what_the_path_does_not_lead_to_takes_no_memory() -> None:
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"must|cannot"):
         parse_path(path)
+
+
+@pytest.mark.parametrize("url", ["not-a-url", "example.com/hook", "/hook"])
+def test_what_is_no_url_is_named_and_called_none(url: str) -> None:
+    with pytest.raises(ScheduleInvalidError) as caught:
+        check_http({"kind": "http", "url": url})
+    assert (caught.value.field, caught.value.value) == ("action.url", url)
+    assert "must be a URL such as https://example.com/hook" in str(caught.value)
+    assert "egress" not in str(caught.value)

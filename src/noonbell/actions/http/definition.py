@@ -131,6 +131,10 @@ def _url(value: object) -> str:
         try:
             read_url(_ANY_REFERENCE.sub("x", url.replace("$${", "${")))
         except EgressRefusedError as error:
+            if "://" not in url:
+                raise ScheduleInvalidError(
+                    field, _shortened(url), "must be a URL such as https://example.com/hook"
+                ) from None
             raise ScheduleInvalidError(field, _place(url).rpartition("@")[2], str(error)) from None
     return url
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo
 
 from fastapi import Query
 from pydantic import Field
@@ -22,7 +23,8 @@ from noonbell.api.models.planned import ProblemFound, VerifyTold, WhyTold
 from noonbell.api.paging import Instant, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
-from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.errors import LanguageError, ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.language.times import read_time
 from noonbell.ledger import Report, verify_schedules, why_schedule
 from noonbell.ledger.reading import instant, moment
 from noonbell.ports import ScheduleFilter
@@ -36,8 +38,8 @@ _CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-
 class Moment(Asked):
     at: Annotated[str, Field(max_length=40)] | None = Field(
         default=None,
-        description="ISO 8601; without an offset in the zone of the schedule.",
-        examples=["2026-11-01T09:30"],
+        description='ISO 8601 or English, such as "yesterday at 9"; without an offset in the zone of the schedule.',
+        examples=["2026-11-01T09:30", "yesterday at 9"],
     )
 
 
@@ -60,7 +62,7 @@ async def why_it_ran(
 ) -> WhyTold:  # fmt: skip
     """At a moment; without one, at its latest occurrence, and what comes next."""
     sid = await _sid(service, declared, caller.team, schedule_id)
-    at = None if asked.at is None else _moment(asked.at)
+    at = None if asked.at is None else _moment(asked.at, await _here(service, declared, caller.team, schedule_id))
     answer = await why_schedule(service.store, sid, at, now=service.clock.now())
     return WhyTold(text=answer.text, facts=answer.facts)
 
@@ -109,15 +111,26 @@ def _stretch(asked: Stretch, now: int) -> tuple[datetime, datetime]:
     return start, end
 
 
-def _moment(text: str) -> datetime:
-    written = re.sub(r" (\d\d:\d\d)$", r"+\1", text)  # a plus that nobody escaped
-    right = "must be an ISO 8601 time between 1970 and 9997, such as 2026-11-01T09:30 or 2026-11-01T09:30:00Z"
-    if not _CIVIL.fullmatch(written):
+async def _here(service: Serving, declared: Declared, team: str, schedule_id: str) -> datetime:
+    """Now, in the zone of a schedule; in UTC where it was deleted."""
+    row = await declared.find(team, schedule_id)
+    found = [] if row is not None else await service.store.find_schedules([schedule_id])
+    zone = str(row["timezone"]) if row is not None else found[0].columns.timezone if found else "UTC"
+    return moment(service.clock.now()).astimezone(ZoneInfo(zone))
+
+
+def _moment(text: str, here: datetime) -> datetime:
+    written = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", text)  # a plus that nobody escaped
+    right = (
+        "must be an ISO 8601 time between 1970 and 9997, such as 2026-11-01T09:30 or 2026-11-01T09:30:00Z, or English, "
+        'such as "yesterday at 9"'
+    )
+    if re.match(r"\d{4}-\d\d-\d\dT", written) and not _CIVIL.fullmatch(written):
         raise ScheduleInvalidError("at", text, right)
     try:
-        at = datetime.fromisoformat(written)
-    except ValueError as error:
-        raise ScheduleInvalidError("at", text, f"is no time: {error}") from error
+        at = read_time(written, here)
+    except LanguageError as error:
+        raise ScheduleInvalidError("at", text, f"{error.reason}; it {right}") from error
     if not 1970 < at.year < 9998:
         raise ScheduleInvalidError("at", text, right)
     return at
