@@ -173,6 +173,7 @@ class ScheduleTold(Told):
     last_success_at: datetime | None
     last_failure_at: datetime | None
     understood: str | None = None
+    warnings: list[str] = Field(default=[], description="Of a new schedule: why its runs may not start")
 
 
 class CreatedSchedules(Told):
@@ -187,6 +188,7 @@ class Triggered(Told):
     """The run that was asked for; GET /runs/{run_id} tells how it goes."""
 
     run_id: str
+    warnings: list[str] = Field(default=[], description="Why it may not start: no engine is up, for example")
 
 
 class AttemptTold(Told):

@@ -134,6 +134,7 @@ async def create_schedule(
             made = earlier
         service.events.nudge()
         answer = schedule_told(made, understood)
+        answer.warnings = await schedules.warnings(made)
         return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
 
     return await once(request, service, caller, key, create)
@@ -231,7 +232,8 @@ async def trigger_schedule(
         if run_id is None:
             run_id = await schedules.trigger(schedule_id, via="api", asked_at=attempt.begun_at)
         service.events.nudge()
-        return told(202, Triggered(run_id=run_id))
+        warnings = await schedules.warnings(await schedules.get(schedule_id))
+        return told(202, Triggered(run_id=run_id, warnings=warnings))
 
     return await once(request, service, caller, key, trigger)
 

@@ -70,7 +70,9 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
-    return visitor.go(f"/schedules/{segment(made.schedule_id)}", f"Made. {meant.description}.")
+    warnings = await visitor.schedules.warnings(made)
+    told = " ".join([f"Made. {meant.description}.", *warnings])
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", told, "plain" if warnings else "good")
 
 
 @router.get("/schedules/{schedule_id}/edit")
