@@ -96,7 +96,7 @@ async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
         await schedules.create(**wanted)
         return
     # the port of the service may be another one today
-    if found.action.get("url") != wanted["action"]["url"] and "/demo/" in str(found.action.get("url")):
+    if found.action.get("url") != wanted["action"].get("url") and "/demo/" in str(found.action.get("url")):
         await schedules.update(wanted["schedule_id"], action=wanted["action"])
 
 
