@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,8 +69,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed_commands(self) -> bool | tuple[str, ...]:
-        """What `Schedules` takes: all programs, some, or none."""
-        return True if ANY_COMMAND in self.commands else self.commands
+        """What `Schedules` takes: all programs, some, or none; the demo on loopback allows `echo`."""
+        if ANY_COMMAND in self.commands:
+            return True
+        echo = self.demo_command
+        return (*self.commands, echo) if echo is not None else self.commands
+
+    @property
+    def demo_command(self) -> str | None:
+        """The one harmless program that the demo allows, if this host has it."""
+        return shutil.which("echo", path="/usr/bin:/bin") if self.demo and is_loopback(self.host) else None
 
     @property
     def is_https(self) -> bool:

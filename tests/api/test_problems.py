@@ -265,7 +265,6 @@ async def test_a_body_that_is_no_json_and_one_that_is_not_sent_as_json(inside: C
         ("/runs/none:scheduled:1", "run-not-found"),
         ("/runs/nonsense", "run-not-found"),
         ("/schedules/none", "schedule-not-found"),
-        ("/quiet-hours/none", "quiet-hours-policy-not-found"),
     ],
 )
 async def test_what_was_not_found_is_named(inside: Client, path: str, kind: str) -> None:

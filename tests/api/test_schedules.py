@@ -41,7 +41,8 @@ async def test_a_schedule_is_created_and_found(inside: Client) -> None:
     assert told["tags"] == ["a", "b"]
     found = await inside.read.get(f"{URL}/report")
     assert found.status_code == 200
-    assert found.json() == told
+    assert len(told.pop("warnings")) == 1, "its callback; of a new schedule alone"
+    assert found.json() == told | {"warnings": []}
     assert found.headers["etag"] == answer.headers["etag"]
 
 
@@ -368,3 +369,17 @@ async def test_declared_tasks_are_seen_and_not_changed(inside: Client) -> None:
             assert answer.json()["field"] == "managed_by"
     finally:
         await scheduler.stop()
+
+
+async def test_creation_and_trigger_warn_of_what_stands_in_the_way(inside: Client) -> None:
+    http = {**DAILY, "action": {"kind": "http", "url": "https://example.com/"}}
+    answer = await inside.write.post(URL, json={**http, "schedule_id": "one"})
+    assert answer.json()["warnings"] == []
+    callback = {**DAILY, "schedule_id": "two", "action": {"kind": "callback", "name": "report"}}
+    (told,) = (await inside.write.post(URL, json=callback)).json()["warnings"]
+    assert told.startswith('No callback "report" is registered here')
+    await inside.service.schedules.stop()
+    (told,) = (await inside.write.post(URL, json={**http, "schedule_id": "three"})).json()["warnings"]
+    assert told.startswith('No engine of the lane "default" is up')
+    (told,) = (await inside.write.post(f"{URL}/one/trigger")).json()["warnings"]
+    assert told.startswith('No engine of the lane "default" is up')

@@ -23,7 +23,7 @@ import pytest
 from noonbell import Scheduler
 from noonbell.cli.program import program
 from noonbell.cli.quiet_windows import read_window, window_text
-from tests.cli.conftest import At
+from tests.cli.conftest import At, Served
 from tests.patience import PATIENCE_SECONDS
 
 HOOK = ("--http", "https://example.com/hook")
@@ -357,3 +357,28 @@ def test_declared_tasks_are_seen_and_left_to_their_program(local: At) -> None:
         ("trigger", "hourly"),
     ):
         assert 'is declared by the scheduler "app"' in local.refused("schedules", *change)
+
+
+def test_what_stands_in_the_way_of_runs_is_said(local: At) -> None:
+    http = ("schedules", "add", "every hour", "--name", "web", "--http", "https://example.com/")
+    result = local.run(*http)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        'Warning: No engine of the lane "default" is up: runs start when one is started (noonbell serve, or noonbell '
+        "worker).\n"
+    )
+    result = local.run("schedules", "add", "every hour", "--name", "c", "--command", "/usr/bin/backup --full")
+    assert result.exit_code == 0, result.output
+    assert "Warning: Commands run only in an engine that allows them: noonbell serve --command " in result.stderr
+    result = local.run("schedules", "add", "every hour", "--name", "p", "--callback", "report", "--json")
+    told = json.loads(result.stdout)["warnings"]
+    assert [one.split(" is ")[0] for one in told] == ['No engine of the lane "default"', 'No callback "report"']
+    assert result.stderr == ""
+    result = local.run("schedules", "trigger", "web")
+    assert "Warning: No engine" in result.stderr
+    assert "is queued" in result.stdout
+
+
+def test_a_service_with_an_engine_gives_no_warning(served: Served) -> None:
+    result = served.run("schedules", "add", "every hour", "--name", "web", "--http", "https://example.com/")
+    assert (result.exit_code, result.stderr) == (0, "")

@@ -11,6 +11,7 @@ from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
+from tests.schedules.conftest import ACTION, World
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 WORK = {"kind": "callback", "name": "work"}
@@ -102,3 +103,32 @@ async def test_an_engine_that_is_alone_does_not_wait_for_others() -> None:
     (one,) = (await alone.occurrences(made.schedule_id)).items
     assert one.state == "failed"
     await lane.stop()
+
+
+async def test_a_callback_that_is_unknown_here_is_logged_at_creation(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = await world.schedules.create(name="known", type="interval", spec="60", action=ACTION)
+    assert "No callback" not in caplog.text
+    unknown = {"kind": "callback", "name": "reprot"}
+    made = await world.schedules.create(name="slip", type="interval", spec="60", action=unknown)
+    assert f'schedule={made.schedule_id} No callback "reprot" is registered here' in caplog.text
+    no_engine = 'No engine of the lane "default" is up'
+    assert [one.split(":")[0] for one in await world.schedules.warnings(known)] == [no_engine]
+    assert len(await world.schedules.warnings(made)) == 2
+    await world.schedules.start()
+    assert await world.schedules.warnings(known) == []
+    (left,) = await world.schedules.warnings(made)
+    assert left.startswith('No callback "reprot"')
+
+
+async def test_a_trigger_without_an_engine_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    key = await world.create()
+    await world.schedules.trigger(key)
+    assert f"schedule={key} no engine is up" in caplog.text
+    caplog.clear()
+    await world.schedules.start()
+    await world.clock.settle()
+    await world.minutes(1)
+    await world.schedules.trigger(await world.create(name="second"))
+    assert "no engine is up" not in caplog.text

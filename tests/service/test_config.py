@@ -190,3 +190,13 @@ def test_the_example_in_the_document_is_accepted(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "noonbell.toml").write_text(example)
     assert load(environ={}, file=tmp_path / "noonbell.toml").log_format == "json"
+
+
+def test_the_demo_allows_one_harmless_command_on_loopback() -> None:
+    echo = Settings(demo=True).demo_command
+    assert echo is not None
+    assert echo.endswith("/echo")
+    assert Settings(demo=True).allowed_commands == (echo,)
+    assert Settings(demo=True, commands=("/bin/ls",)).allowed_commands == ("/bin/ls", echo)
+    assert Settings().allowed_commands == ()
+    assert Settings(demo=True, host="0.0.0.0").allowed_commands == ()  # noqa: S104 - not bound

@@ -40,7 +40,10 @@ def test_the_demo_from_its_start_to_ctrl_c(tmp_path: Path) -> None:
     with served(tmp_path, "--demo") as service, service.client() as client:
         assert service.told["version"] == __version__
         names = {one["schedule_id"] for one in client.get(f"{API}/schedules").json()["items"]}
-        assert {"demo-every-minute", "demo-moody"} <= names
+        assert {"demo-every-minute", "demo-moody", "demo-command"} <= names
+        assert client.post(f"{API}/schedules/demo-command/trigger").json()["warnings"] == []
+        (echoed,) = eventually(lambda: runs_of(client, "demo-command", "succeeded"))
+        assert "dong" in client.get(f"{API}/runs/{echoed['run_id']}").text
         # its target is the service itself, and egress lets it be reached
         assert client.post(f"{API}/schedules/demo-every-minute/trigger").status_code in (200, 202)
         (run,) = eventually(lambda: runs_of(client, "demo-every-minute", "succeeded"))[-1:]

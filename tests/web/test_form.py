@@ -282,3 +282,18 @@ async def test_the_forms_state_the_limits_that_hold(browser: Browser) -> None:
     assert "empty: an hour, or the delay if that is longer" in schedule
     monitor = await browser.read("/monitors/new")
     assert "empty: as long as the grace, and at least 60 seconds" in monitor
+
+
+async def test_commands_that_are_off_cannot_be_chosen_and_the_form_says_how_to_allow_them(browser: Browser) -> None:
+    page = await browser.read("/schedules/new")
+    assert '<option value="command" disabled>Command (off)</option>' in page
+    assert "noonbell serve --command /usr/bin/PROGRAM" in page
+    assert "commands = [&#34;/usr/bin/PROGRAM&#34;]" in page or 'commands = ["/usr/bin/PROGRAM"]' in page
+
+
+async def test_a_new_schedule_without_an_engine_is_warned_of(browser: Browser) -> None:
+    await browser.service.schedules.stop()
+    page = await browser.done(
+        "/schedules/new", when="every hour", kind="http", method="GET", url="https://example.com/"
+    )
+    assert "No engine of the lane" in page

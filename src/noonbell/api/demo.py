@@ -69,10 +69,20 @@ def demo_schedules(port: int, now: datetime) -> list[dict[str, Any]]:
     return made
 
 
+def _demo_command(echo: str, now: datetime) -> dict[str, Any]:
+    """A schedule that starts a program, which the demo allows."""
+    text = "every 30 minutes"
+    made = {"schedule_id": "demo-command", "name": f"Demo: {text}, a command", "tags": [_TAG]}
+    return made | {"action": {"kind": "command", "argv": [echo, "dong"]}} | dict(schedule_fields(text, now=now))
+
+
 async def ensure_demo(service: Service) -> None:
     """Make the schedules that are not there; one that was deleted stays deleted, and changes are kept."""
     schedules = service.schedules.acting("demo", TEAM)
-    for wanted in demo_schedules(service.settings.port, _now(service)):
+    wanted_schedules = demo_schedules(service.settings.port, _now(service))
+    if (echo := service.settings.demo_command) is not None:
+        wanted_schedules.append(_demo_command(echo, _now(service)))
+    for wanted in wanted_schedules:
         try:
             await _ensure(schedules, wanted)
         except ScheduleExistsError:
@@ -86,7 +96,7 @@ async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
         await schedules.create(**wanted)
         return
     # the port of the service may be another one today
-    if found.action.get("url") != wanted["action"]["url"] and "/demo/" in str(found.action.get("url")):
+    if found.action.get("url") != wanted["action"].get("url") and "/demo/" in str(found.action.get("url")):
         await schedules.update(wanted["schedule_id"], action=wanted["action"])
 
 

@@ -284,8 +284,8 @@ def _several(error: known.NoonbellError) -> list[FieldError] | None:
 
 
 def _kind_of(error: known.NoonbellError) -> str:
-    if isinstance(error, known.ScheduleNotFoundError):
-        return f"{error.kind.replace(' ', '-')}-not-found"  # of a schedule, a run or quiet hours
+    if isinstance(error, known.ScheduleNotFoundError) and error.kind == "run":
+        return "run-not-found"
     return _kind(type(error))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,6 +32,7 @@ from noonbell.cli.tables import clock
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.language.preview import coming
 from noonbell.schedules.records import Page, Schedule, Upcoming
+from noonbell.schedules.run_warnings import no_engine, unknown_callback
 from noonbell.schedules.statistics import Statistics
 
 _ADD_EXAMPLES: Final = """\b
@@ -178,13 +180,17 @@ def add(
         fields["enabled"] = False
     made: Schedule | None = None
     fires: Sequence[Upcoming] = ()
+    warnings: list[str] = []
     if not dry_run:
 
-        async def make(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
+        async def make(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], list[str]]:
             new = await backend.schedules.create(team=backend.team_for(team), fields=fields)
-            return new, await backend.schedules.preview(new.schedule_id, count) if new.enabled else ()
+            comes = await backend.schedules.preview(new.schedule_id, count) if new.enabled else ()
+            found = await _warnings(backend, new, place)
+            return new, comes, [one for one in found if one not in new.warnings]
 
-        made, fires = place.ask(make, create=create)
+        made, fires, warnings = place.ask(make, create=create)
+        _warn(warnings, place)
     else:
         at = coming(reading.understood, place.now.astimezone(reading.zone), count, given["dst"] or "literal")
         fires = [Upcoming(one, one, quiet=False) for one in at]
@@ -192,7 +198,9 @@ def add(
     if place.as_json:
         told = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
         told["surprises"] = [readings.surprise_data(one) for one in surprises]
-        click.echo(dumped({**({} if made is None else schedule_data(made)), **told}))
+        if made is not None:
+            told = {**schedule_data(made), **told, "warnings": [*made.warnings, *warnings]}
+        click.echo(dumped(told))
         return
     out = readings.terminal()
     readings.print_head(out, reading)
@@ -307,14 +315,17 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Pl
     A run that fails is retried by the retry policy of the schedule.
     """
 
-    async def ask(backend: Backend) -> str:
+    async def ask(backend: Backend) -> tuple[str, list[str]]:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
-        return await backend.schedules.trigger(found.schedule_id, queue=queue, retry=not no_retry)
+        run_id = await backend.schedules.trigger(found.schedule_id, queue=queue, retry=not no_retry)
+        return run_id, await _warnings(backend, found, place)
 
-    run_id = place.ask(ask)
+    run_id, warnings = place.ask(ask)
+    if not wait or not place.as_json:
+        _warn(warnings, place)
     if not wait:
         told = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
-        click.echo(dumped({"run_id": run_id}) if place.as_json else printable(told))
+        click.echo(dumped({"run_id": run_id, "warnings": warnings}) if place.as_json else printable(told))
         return
     run = until_ended(place, run_id)
     if place.as_json:
@@ -322,6 +333,28 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Pl
     else:
         print_run(run, run.ended_at or place.now)
     click.get_current_context().exit(0 if run.state == "succeeded" else WRONG)
+
+
+async def _warnings(backend: Backend, schedule: Schedule, place: Place) -> list[str]:
+    """Why runs of a schedule may not start, as far as can be seen from here."""
+    found = []
+    if not any(one.lane == schedule.lane for one in await backend.engines()):
+        found.append(no_engine(schedule.lane))
+    kind = schedule.action.get("kind")
+    if kind == "callback":
+        found.append(unknown_callback(str(schedule.action.get("name"))))
+    if kind == "command" and place.server is None:
+        argv = schedule.action.get("argv") or ["PROGRAM"]
+        allow = "any" if "argv" not in schedule.action else argv[0]
+        told = "Commands run only in an engine that allows them: noonbell serve --command"
+        found.append(f"{told} {shlex.quote(str(allow))} (or noonbell worker).")
+    return found
+
+
+def _warn(warnings: Sequence[str], place: Place) -> None:
+    if not place.as_json:
+        for one in warnings:
+            click.echo(f"Warning: {printable(one)}", err=True)
 
 
 def _editable(found: Schedule, place: Place) -> Schedule:

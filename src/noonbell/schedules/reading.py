@@ -14,12 +14,13 @@ from noonbell.schedules.arguments import Order
 from noonbell.schedules.history import RunHistory
 from noonbell.schedules.occurrences import decided, decided_newest, upcoming
 from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
+from noonbell.schedules.run_warnings import RunWarnings
 from noonbell.store.survey import SurveyStore
 
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 
 
-class Reading(RunHistory):
+class Reading(RunHistory, RunWarnings):
     """The part of `Schedules` that shows what there is."""
 
     _clock: Clock

@@ -232,11 +232,6 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         return None if engine is None else engine.metrics.summary() | {"deliveries": self._actions.deliveries}
 
     @property
-    def poll_age(self) -> float | None:
-        """Seconds since the engine here completed a poll, or since it began; None where none runs."""
-        return None if self._lane.engine is None else self._lane.engine.poll_age
-
-    @property
     def timeline(self) -> dict[str, int] | None:
         """What the timeline in front of the store has counted; None where there is none."""
         counters = getattr(self._store, "counters", None)
@@ -285,7 +280,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
-        return schedule_record(stored, understood, await self._warnings([stored]))
+        return self._with_callback_logged(schedule_record(stored, understood, await self._warnings([stored])))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
         """Create schedules in batches, each whole or not at all; returns their ids, in order.
@@ -437,6 +432,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if run_for is None:
             raise ScheduleBusyError(schedule_id, queued=MOST_ASKED if queue else None)
         self._wake(AT_ONCE)
+        await self._log_no_engine(schedule_id)
         return f"{schedule_id}:manual:{run_for}"
 
     # --- messages -------------------------------------------------------------------------------------------------

@@ -177,7 +177,9 @@ class ScheduleTold(Told):
     last_failure_at: datetime | None
     understood: str | None = None
     warnings: list[str] = Field(
-        default=[], description="Of what was just created or changed: an unknown target, a one-shot in quiet hours."
+        default=[],
+        description="Of what was just created or changed: reasons why runs may not start, an unknown target, a "
+        "one-shot in quiet hours.",
     )
 
 
@@ -200,6 +202,7 @@ class Triggered(Told):
     """The run that was asked for; GET /runs/{run_id} tells how it goes."""
 
     run_id: str
+    warnings: list[str] = Field(default=[], description="Why it may not start: no engine is up, for example")
 
 
 class AttemptTold(Told):

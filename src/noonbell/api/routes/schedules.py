@@ -144,6 +144,7 @@ async def create_schedule(
             made = earlier
         service.events.nudge()
         answer = schedule_told(made, understood)
+        answer.warnings = [*made.warnings, *await schedules.warnings(made)]
         return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
 
     return await once(request, service, caller, key, create)
@@ -257,7 +258,8 @@ async def trigger_schedule(
                 schedule_id, via="api", asked_at=attempt.begun_at, queue=how.queue, retry=how.retry
             )
         service.events.nudge()
-        return told(202, Triggered(run_id=run_id))
+        warnings = await schedules.warnings(await schedules.get(schedule_id))
+        return told(202, Triggered(run_id=run_id, warnings=warnings))
 
     return await once(request, service, caller, key, trigger)
 

@@ -100,7 +100,8 @@ class LocalBackend:
         faces = Schedules(
             store, clock=clock, secrets=self._secrets, egress=egress, actor=who, apprise=apprise, commands=True
         )
-        self.schedules = LocalSchedules(store, faces)
+        # a view: what the library would log, the command line says
+        self.schedules = LocalSchedules(store, faces.acting(who, None))
         self.channels: Channels = faces.channels
         self.rules: Rules = faces.rules
         # a ping may say what is secret: without the keys nothing is known of that, as for whoever has no secrets

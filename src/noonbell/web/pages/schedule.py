@@ -231,7 +231,8 @@ async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleIn
         told = "It is running already; a run that is asked for has to wait for its end"
         return visitor.go(f"/schedules/{segment(schedule_id)}", told, "bad")
     visitor.service.events.nudge()
-    return visitor.go(f"/runs/{segment(run_id)}")
+    warnings = await visitor.schedules.warnings(await visitor.schedules.get(schedule_id))
+    return visitor.go(f"/runs/{segment(run_id)}", " ".join(warnings) or None, "plain")
 
 
 async def _run_task(visitor: Visitor, schedule_id: str, task: str) -> Response:

@@ -71,7 +71,9 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
-    return visitor.go(f"/schedules/{segment(made.schedule_id)}", _with_warnings(f"Made. {meant.description}.", made))
+    warnings = [*(f"Warning: {warning}." for warning in made.warnings), *await visitor.schedules.warnings(made)]
+    told = " ".join([f"Made. {meant.description}.", *warnings])
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", told, "plain" if warnings else "good")
 
 
 @router.get("/schedules/{schedule_id}/edit")
