@@ -19,19 +19,11 @@ FORMS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-class Echo:
-    """A target on loopback: /plain answers shortly, and each form of FORMS repeats the body in that form."""
+class _Listening:
+    """A server on loopback, in a thread, while the block lasts."""
 
-    def __init__(self) -> None:
-        class Handler(_Quiet):
-            def do_GET(self) -> None:
-                self.answer(b"ok")
-
-            def do_POST(self) -> None:
-                said = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
-                self.answer(FORMS[self.path.strip("/")](said).encode())
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = _Server(("127.0.0.1", 0), handler)
         self.place = f"127.0.0.1:{self._server.server_address[1]}"
         self.address = f"http://{self.place}"
 
@@ -44,7 +36,22 @@ class Echo:
         self._server.server_close()
 
 
-class HostileProxy:
+class Echo(_Listening):
+    """A target on loopback: /plain answers shortly, and each form of FORMS repeats the body in that form."""
+
+    def __init__(self) -> None:
+        class Handler(_Quiet):
+            def do_GET(self) -> None:
+                self.answer(b"ok")
+
+            def do_POST(self) -> None:
+                said = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+                self.answer(FORMS[self.path.strip("/")](said).encode())
+
+        super().__init__(Handler)
+
+
+class HostileProxy(_Listening):
     """A proxy that answers as the host of the URL says, and notes for which hosts it was asked."""
 
     def __init__(self) -> None:
@@ -78,16 +85,7 @@ class HostileProxy:
                 except OSError:
                     self.close_connection = True
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
 
 class _Server(ThreadingHTTPServer):
