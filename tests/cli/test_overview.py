@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def engine(pid: int, host: str | None = "ada") -> EngineUp:
     load = {"running": 3, "started_per_minute": 60, "late_p99_seconds": 0.05}
     since = NOW - timedelta(minutes=5)
-    return EngineUp("default", "up", since, since, 2.0, "0.1.0", "2026a", load, f"{host}-{pid}", host, pid)
+    return EngineUp("default", "up", since, since, 2.0, "0.1.0", "2026a", load, f"{host}-{pid}", host, pid, 2.0)
 
 
 def lines(engines: list[EngineUp], width: int, height: int = 40) -> list[str]:
@@ -58,4 +58,4 @@ def test_the_doctor_names_the_processes_of_each_host() -> None:
 def test_the_doctor_says_that_not_all_schedules_were_looked_at() -> None:
     place = Place("sqlite:///x.db", None, as_json=False, now=NOW)
     _, found = told_lanes(Lanes([engine(1)], {"default": 2_000, "reports": 1_000}, more=True), place)
-    assert (found.level, found.told.rpartition("; ")[2]) == ("warning", "schedules of it: at least 1000")
+    assert (found.level, found.told.rpartition("; ")[2]) == ("wrong", "schedules of it: at least 1000")

@@ -385,14 +385,14 @@ async def prepare(schedules: Schedules) -> None:
 
 
 class GapTeller(logging.Handler):
-    """A machine that stood still is told of in the journal: what came meanwhile may be missed."""
+    """Writes gaps between polls into the journal: what came meanwhile may be missed."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("Nothing was looked at"):
+        if record.getMessage().startswith("poll gap lane"):
             self._journal.write("gap")
 
 

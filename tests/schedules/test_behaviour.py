@@ -123,7 +123,8 @@ async def test_a_loop_that_was_blocked_catches_up(world: World, policy: str) -> 
     assert await world.told(once) == [("12:05", "missed" if policy == "skip" else "fired")]
     metrics = world.schedules.metrics
     assert metrics is not None
-    assert (metrics["poll_gaps"], metrics["poll_gap_seconds"]) == (1, 630.0)
+    assert metrics["poll_gaps"] == 1
+    assert 600.0 <= metrics["poll_gap_seconds"] <= 630.0
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class TimelineWorld(World):
             store,
             clock=self.clock,
             callbacks={"work": self.work},
-            longest_wait=timedelta(minutes=1),
+            longest_wait=timedelta(seconds=50),
         )
 
     def another(self) -> FrontedStore:

@@ -27,7 +27,7 @@ LiveState = Literal["queued", "running", "waiting"]
 Asked = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
 # `…_once`: asked for without retries; `api_retry`: the retry of a run that was asked for over the API. Readers of the
 # history are shown these as `manual`, `api` and `retry` (`shown_cause`).
-Cause = Literal["cron", "one_shot", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry"]
+Cause = Literal["cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry", "one_shot"]
 Outcome = Literal["succeeded", "failed", "abandoned", "unknown"]
 Verdict = Literal["skipped", "missed", "coalesced"]
 

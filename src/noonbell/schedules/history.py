@@ -196,7 +196,7 @@ def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAt
     return Run(
         _id(schedule_id, run), schedule_id, name, run.kind, moment(run.run_for), run.outcome, run.attempts,
         moment(run.began_at), moment(run.ended_at), attempt_records(tried := list(tried)), run.waited_us / 1_000_000,
-        omitted(tried),
+        attempts_omitted=omitted(tried),
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _live(schedule_id: str, name: str, live: LiveRun, tried: Iterable[StoredAtte
     started = None if live.started_at is None else moment(live.started_at)
     return Run(
         _id(schedule_id, live), schedule_id, name, live.kind, moment(live.run_for), live.state, live.attempt, started,
-        None, attempt_records(tried := list(tried)), omitted(tried),
+        None, attempt_records(tried := list(tried)), attempts_omitted=omitted(tried),
     )  # fmt: skip
 
 

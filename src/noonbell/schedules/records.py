@@ -186,7 +186,9 @@ def _next_run(stored: StoredSchedule, now: int | None) -> int | None:
     skipped = terms.policies.overlap == "skip" and any(live.state == "running" for live in stored.lives)
     decided = stored.cursor_at if now is None or not skipped else max(stored.cursor_at, now)
     at = terms.timing.following(decided)
-    return None if at is None else at + terms.jitter(at)
+    if at is None or terms.quiet.quiet_until(at) is not None:
+        return None
+    return at + terms.jitter(at)
 
 
 def schedule_record(
