@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from noonbell.core.history import RunKey
-from noonbell.core.presence import EngineRecord, EngineSign, Polls
+from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls
 from noonbell.core.records import (
     Asked,
     Attempt,
@@ -467,10 +467,10 @@ class ScheduleStore(Store, Protocol):
         """When each lane was last polled, as recorded by `beat` and `record_gap`, and its latest gaps."""
         ...
 
-    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
-        """Record a poll of the lane at `at`, and the gap that it ended, if it did; returns what `polls` returns now.
+    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
+        """Record a gap and the poll that ended it, unless another poll has ended it before.
 
-        `last_poll_at` is the last poll of this engine, which may not be recorded yet.
+        Returns the polls of the lane.
         """
         ...
 

@@ -58,6 +58,8 @@ class Work:
         jobs = [Job(start, None, "run", self.end.wait, is_async=True) for start in starts]
         return Batch(jobs, Claimed(starts, len(starts), full=False, next_wake_at=now + DAY, quarantined=[]))
 
+    async def poll(self, now: int, last_poll_at: int | None) -> None: ...
+
     def due_at(self, job: Job[Any]) -> int:
         return job.start.due_at
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from noonbell.engine import engine as engine_loop
+from noonbell.engine import lane as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
 from noonbell.store.memory import MemoryStore
@@ -126,7 +128,7 @@ async def test_what_is_recorded_as_missed_though_it_was_polled_for_is_a_problem(
     assert (await verify_store(world.store)).problems == []
     assert isinstance(world.store, MemoryStore)
     polls = world.store.data.lanes["default"]
-    shorter = polls.gaps[-1]._replace(until=polls.gaps[-1].until - 60_000_000)
+    shorter = polls.gaps[-1]._replace(until=polls.gaps[-1].until - 300_000_000)
     world.store.data.lanes["default"] = replace(polls, gaps=(*polls.gaps[:-1], shorter))
     (problem,) = (await verify_store(world.store)).problems
     assert (problem.kind, problem.schedule) == ("missed", key)
@@ -173,5 +175,69 @@ async def test_a_poll_that_waits_for_a_lock_beyond_the_grace_comes_too_late() ->
     world.store.wait = None
     await world.minutes(3)
     assert await world.told(key) == [("12:01", "missed"), *((at, "fired") for at in MINUTES[2:5])]
+    assert (await verify_store(world.store)).problems == []
+    await world.schedules.stop()
+
+
+async def test_a_clock_that_was_ahead_leaves_nothing_missed_behind() -> None:
+    world = World(MemoryStore)
+    await world.schedules.open()
+    await world.schedules.start()
+    await world.minutes(1)
+    world.clock.step(timedelta(minutes=50))
+    await world.minutes(1)  # a poll by the wrong clock records a gap
+    world.clock.step(timedelta(minutes=-50))
+    key = await world.create(catch_up_policy="skip")
+    await world.minutes(10)
+    assert {verdict for _, verdict in await world.told(key)} == {"fired"}
+    await world.schedules.stop()
+
+
+class Forgetful(MemoryStore):
+    """A store that fails to record a gap."""
+
+    fails = 0
+
+    async def record_gap(self, *args: Any) -> Any:
+        if self.fails:
+            self.fails -= 1
+            raise StoreUnavailableError("not now")
+        return await super().record_gap(*args)
+
+
+async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_lane, "FIRST_BATCH", 1)
+    world = World(Forgetful)
+    await world.schedules.open()
+    keys = [await world.create(catch_up_policy="skip") for _ in range(3)]
+    await world.schedules.start()
+    await world.minutes(1)
+    assert isinstance(world.store, Forgetful)
+    world.store.fails = 2
+    await world.clock.jump(timedelta(minutes=5))
+    await world.minutes(1)
+    for key in keys:
+        found = dict(await world.told(key))
+        assert {found[at] for at in MINUTES[2:6]} == {"missed"}
+    assert (await verify_store(world.store)).problems == []
+    assert len((await world.store.polls())["default"].gaps) == 2
+    await world.schedules.stop()
+
+
+async def test_a_poll_without_room_ends_a_gap_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_loop, "MOST_IN_HAND", 1)
+    world = World(MemoryStore)
+    await world.schedules.open()
+    world.duration = timedelta(minutes=20)
+    await world.create(spec="1 12 * * *")
+    await world.schedules.start()
+    await world.minutes(1)
+    key = await world.create(catch_up_policy="skip")
+    await world.clock.jump(timedelta(minutes=10))
+    world.duration = timedelta(0)
+    await world.minutes(15)
+    found = dict(await world.told(key))
+    assert {found[at] for at in MINUTES[2:11]} == {"missed"}
+    assert {found[at] for at in MINUTES[12:20]} == {"coalesced"}, "there was no room, and the lane was polled"
     assert (await verify_store(world.store)).problems == []
     await world.schedules.stop()

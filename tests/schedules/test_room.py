@@ -46,7 +46,7 @@ async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: Wo
     work, now = work_of(world, plain), world.clock.now()
 
     async def claim(room: Room) -> list[str]:
-        jobs, claimed = await work.claim(now, now, room)
+        jobs, claimed, _ = await work.claim(now, now, room)
         assert not claimed.full
         assert claimed.next_wake_at is not None
         assert claimed.next_wake_at > now, "what is left due is no reason to look at once"
@@ -58,7 +58,7 @@ async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: Wo
     left_due = [work.left_due]
     assert (await verify_store(world.store)).problems == []
     assert await claim(Room(100, 0)) == []
-    jobs, _ = await work.claim(now, now, Room(100, 6))
+    jobs, _, _ = await work.claim(now, now, Room(100, 6))
     assert sorted([*first[2:], *(job.name for job in jobs)]) == plain, "each once"
     assert [*left_due, work.left_due] == [True, False], "while some wait, any end has to bring a look"
     assert (await verify_store(world.store)).problems == []
@@ -70,8 +70,8 @@ async def test_no_more_runs_are_claimed_than_there_is_room_for(world: World) -> 
     await world.minutes(1)
     work, now = work_of(world, ()), world.clock.now()
     batches = [await work.claim(now, now, Room(2, 0)) for _ in range(3)]
-    assert [len(jobs) for jobs, _ in batches] == [2, 2, 1]
-    assert [claimed.full for _, claimed in batches] == [True, True, False]
+    assert [len(jobs) for jobs, _, _ in batches] == [2, 2, 1]
+    assert [claimed.full for _, claimed, _ in batches] == [True, True, False]
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------

@@ -91,28 +91,52 @@ class Gap(NamedTuple):
 
 
 class Polls(msgspec.Struct, frozen=True):
-    """When a lane was polled: its last poll, 0 if there was none, and the latest gaps between polls, oldest first."""
+    """The polls of a lane: its last one, 0 if there was none, and the latest gaps between them, oldest first."""
 
     last_poll_at: int = 0
     grace_us: int = GRACE_US
     gaps: tuple[Gap, ...] = ()
 
     def at(self, now: int, last_poll_at: int | None = None) -> tuple[Gap, ...]:
-        """The gaps, with the one that a poll at `now` ends, if it does.
+        """The gaps up to `now`, with the one that a poll at `now` ends, if it does.
 
-        `last_poll_at` is a poll that may not be recorded yet.
+        `last_poll_at` is a poll that may not be recorded yet. Gaps that end later are those of a clock that was ahead.
         """
+        gaps = self.gaps if not self.gaps or self.gaps[-1].until <= now else self._upto(now)
         last = max(self.last_poll_at, last_poll_at or 0)
-        return (*self.gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else self.gaps
+        return (*gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else gaps
 
     def polled(self, at: int, grace_us: int) -> Polls:
-        """After a poll; one that is older than the last changes nothing."""
+        """After a poll. One that is older than the last changes nothing, unless the clock was set back."""
+        if self._set_back(at):
+            return Polls(at, grace_us, self._upto(at))
         return replace(self, last_poll_at=max(self.last_poll_at, at), grace_us=grace_us)
 
-    def resumed(self, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
-        """After a poll that may have ended a gap, by an engine whose poll before was at `last_poll_at`."""
-        gaps = replace(self, grace_us=grace_us).at(at, last_poll_at)
-        return Polls(max(self.last_poll_at, at), grace_us, gaps[-MOST_GAPS:])
+    def ended(self, gap: Gap) -> Polls:
+        """After a poll that has ended a gap, unless another poll has ended it before."""
+        before = Polls(gap.until, gap.grace_us, self._upto(gap.until)) if self._set_back(gap.until) else self
+        known = bool(before.gaps) and before.gaps[-1].until > gap.since
+        if known or gap.since < before.last_poll_at < gap.until:
+            return before.polled(gap.until, gap.grace_us)
+        gaps = (*before.gaps, gap)[-MOST_GAPS:]
+        return Polls(max(before.last_poll_at, gap.until), gap.grace_us, gaps)
+
+    def _set_back(self, at: int) -> bool:
+        return at < self.last_poll_at - self.grace_us
+
+    def _upto(self, at: int) -> tuple[Gap, ...]:
+        return tuple(gap for gap in self.gaps if gap.until <= at)
+
+
+_decode_gaps = msgspec.json.Decoder(tuple[Gap, ...]).decode
+
+
+def read_gaps(text: str) -> tuple[Gap, ...]:
+    """Gaps as they are stored. A text that cannot be read counts as none: nothing is missed by it."""
+    try:
+        return _decode_gaps(text)
+    except msgspec.MsgspecError:
+        return ()
 
 
 def lanes_up(engines: Iterable[EngineRecord]) -> dict[str, int]:

@@ -186,7 +186,7 @@ def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) ->
             turn.next_run_at = due_at
             return turn
         ran = stored.ran
-        if gaps and any(gap.misses(due_at) for gap in gaps):
+        if gaps and gaps[-1].until > due_at and any(gap.misses(due_at) for gap in gaps):
             return None
         if ran is not None and definition.overlap == "skip" and ran[0] < due_at <= ran[1]:
             return None
@@ -441,7 +441,7 @@ def close(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
     last = replace(
         terms, timing=Bounded(terms.timing, None, at), quiet=_ended(terms.quiet, at + 1), jitter=lambda _occurrence: 0
     )
-    gaps = without_jitter(terms, gaps)
+    gaps = without_jitter(terms, [gap for gap in gaps if gap.until > stored.cursor_at])
     position = replace(_position(stored, None), ran=ran)
     start: Start | None = None
     while True:

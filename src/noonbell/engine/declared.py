@@ -87,6 +87,9 @@ class DeclaredWork:
         self._tell(claimed, spans)
         return Batch([self._job(start) for start in claimed.starts], spacing.with_held(claimed))
 
+    async def poll(self, now: int, last_poll_at: int | None) -> None:
+        """Nothing: declared tasks are never missed."""
+
     async def claim_manual(self, sid: int, now: int) -> Job[Task] | None:
         """Claim a run that a person asked for; None where a run of the task is under way."""
         start = await self._store.trigger(sid, self.owner, now)

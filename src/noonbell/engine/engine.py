@@ -381,10 +381,11 @@ class Engine(Generic[W]):
         room = self._room()
         if not room.runs:
             self._crowded = True
+            await self.work.poll(now, self.last_poll_at)
             self.last_poll_at = now
             return now + _FULL_PAUSE
-        jobs, claimed = await self.work.claim(now, self.last_poll_at, room)
-        self.last_poll_at = now
+        jobs, claimed, polled_at = await self.work.claim(now, self.last_poll_at, room)
+        self.last_poll_at = polled_at or now
         self._tell(claimed)
         if self._stopping:
             await self._hand_back(claimed.starts)

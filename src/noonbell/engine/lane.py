@@ -108,7 +108,7 @@ class LaneWork:
         self.grace_us = grace_us
         self._polls = Polls()  # of the lane, as last read
         self._now = now
-        self._gap_ended: tuple[int, int | None] | None = None  # a poll, and the one before it, still to be recorded
+        self._unrecorded: Gap | None = None
         self._batch = FIRST_BATCH
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
@@ -161,7 +161,11 @@ class LaneWork:
         self._fit_batch(told, full=claimed.full)
         claimed = _with_pause(claimed, sum(part.kept for part in parts), now)
         _log_quarantined(claimed)
-        return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed)
+        return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed, now)
+
+    async def poll(self, now: int, last_poll_at: int | None) -> None:
+        await self._store.polls()  # a poll has not completed where the store is away
+        await self._end_poll(await self._begin_poll(now, last_poll_at))
 
     async def _begin_poll(self, now: int, last_poll_at: int | None) -> _Poll:
         """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
@@ -173,28 +177,27 @@ class LaneWork:
 
     async def _end_poll(self, poll: _Poll) -> None:
         """Record the gap that a poll has ended; if that fails, the next poll tries again."""
-        if poll.ends_gap or self._gap_ended is None:
-            self._gap_ended = (poll.at, poll.last_poll_at) if poll.ends_gap else None
-        if self._gap_ended is None:
+        if poll.ended is not None:
+            self._unrecorded = poll.ended
+            self._polls = self._polls.ended(
+                poll.ended
+            )  # what is still due is decided by it, whether that succeeds or not
+        gap = self._unrecorded
+        if gap is None:
             return
-        at, last_poll_at = self._gap_ended
         try:
-            polls = await self._store.record_gap(self._lane, self.owner, at, last_poll_at, self.grace_us)
+            self._polls = await self._store.record_gap(self._lane, self.owner, gap)
         except StoreError as error:  # what was claimed starts all the same
-            logger.error("poll gap not recorded lane=%s: %s", self._lane, error)  # noqa: TRY400 - the cause is in the message
+            logger.error("poll gap not recorded lane=%s reason=%s", self._lane, error)  # noqa: TRY400 - the cause is in the message
             return
-        self._gap_ended, self._polls = None, polls
-        gap = polls.gaps[-1] if polls.gaps else None
-        if gap is None or gap.until != at or not gap.since:
-            return
-        self.up_since = at
-        seconds = (gap.until - gap.since) / 1_000_000
-        self.metrics.poll_gaps += 1
-        self.metrics.poll_gap_seconds += seconds
-        logger.warning(
-            "poll gap lane=%s seconds=%.1f since=%s: no poll completed meanwhile; catch-up policies apply",
-            self._lane, seconds, moment(gap.since).isoformat(timespec="seconds"),
-        )  # fmt: skip
+        self._unrecorded = None
+        if gap in self._polls.gaps and gap.since:
+            self.up_since = gap.until
+            seconds = (gap.until - gap.since) / 1_000_000
+            self.metrics.poll_gaps += 1
+            self.metrics.poll_gap_seconds += seconds
+            since = moment(gap.since).isoformat(timespec="seconds")
+            logger.warning("poll gap lane=%s seconds=%.1f since=%s", self._lane, seconds, since)
 
     def _limit(self, room: Room) -> int:
         limit = min(self._batch, room.runs)
@@ -288,10 +291,8 @@ class _Poll:
     """
 
     def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
-        self.at = now
-        self.last_poll_at = last_poll_at
         self.gaps = polls.at(now, last_poll_at)
-        self.ends_gap = len(self.gaps) > len(polls.gaps)
+        self.ended = self.gaps[-1] if self.gaps and self.gaps[-1] not in polls.gaps else None
         self.kept = 0
         self._latest = now + polls.grace_us
         self._clock = clock

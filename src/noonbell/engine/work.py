@@ -53,6 +53,7 @@ class Batch(NamedTuple):
 
     jobs: Sequence[Job[Any]]
     claimed: Claimed
+    polled_at: int | None = None  # when it was decided, where that was not when the claim began
 
 
 class Work(Protocol):
@@ -64,6 +65,10 @@ class Work(Protocol):
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
         """Claim what is due by `now` and finds room. `last_poll_at`: when this engine completed its last poll."""
+        ...
+
+    async def poll(self, now: int, last_poll_at: int | None) -> None:
+        """Do what belongs to a poll besides claiming: there is no room for a run."""
         ...
 
     def due_at(self, job: Job[Any]) -> int:

@@ -17,6 +17,8 @@ from noonbell.ports import ScheduleStore, Store
 
 _NOT_POLLED: Final = "not polled in time"
 _AT_ONCE: Final = 1_000
+# Engines that poll again together may each have read that the gap lasts; the first one's end is recorded.
+_TOGETHER_US: Final = 30_000_000
 
 
 class PollCheck:
@@ -54,4 +56,4 @@ def _unpolled(polls: Polls, from_at: int, to_at: int, jitter: int) -> bool:
     gaps = polls.at(LATEST)
     if len(polls.gaps) == MOST_GAPS and from_at <= gaps[0].since:
         return True
-    return any(gap.since < from_at + jitter and to_at <= gap.missed_upto for gap in gaps)
+    return any(gap.since < from_at + jitter and to_at <= gap.missed_upto + _TOGETHER_US for gap in gaps)

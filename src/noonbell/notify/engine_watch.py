@@ -59,6 +59,7 @@ class EngineWatch:
         self._lane = lane
         self._link = None if public_url is None else f"{public_url.rstrip('/')}/instances"
         self._polled = clock.elapsed()  # the newest poll that is known; before the first, when the watch began
+        self._grace_seconds = GRACE_SECONDS
         self._seen = False  # a poll has been seen since the watch began
         self._targets: list[tuple[str, RuleBody, OpenChannel]] = []  # team, rule, channel
         self._recorded = False  # the store has a report of this lane, as last seen
@@ -73,7 +74,7 @@ class EngineWatch:
     @property
     def stalled(self) -> bool:
         """Whether no poll completed within the grace."""
-        return self.poll_age > GRACE_SECONDS
+        return self.poll_age > self._grace_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look again and again, until `stop` is set."""
@@ -116,6 +117,7 @@ class EngineWatch:
         now = self._clock.now()
         polls = (await self._store.polls()).get(self._lane)
         if polls is not None:
+            self._grace_seconds = polls.grace_us / 1_000_000
             polled = self._clock.elapsed() - max(now - polls.last_poll_at, 0) / 1_000_000
             self._seen = self._seen or polled > self._polled
             self._polled = max(self._polled, polled)

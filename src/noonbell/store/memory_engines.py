@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
-from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name, lane_name, lanes_up
+from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.ports import Rescue, TellCut
@@ -67,10 +67,10 @@ class EnginesInMemory:
     async def polls(self) -> dict[str, Polls]:
         return dict(self._tables().lanes)
 
-    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
         del instance
         with self._transaction() as tx:
-            polls = self.data.lanes.get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+            polls = self.data.lanes.get(lane, Polls()).ended(gap)
             tx.put(self.data.lanes, lane, polls)
         return polls
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name
+from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name
 from noonbell.core.records import (
     Asked,
     AuditEvent,
@@ -166,10 +166,10 @@ class DurableOnPostgres:
         async with self._connections.reading() as db:
             return await engines.polls(db)
 
-    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
         async with self._connections.writing() as db:
             await self._still_held(db, engine_name(instance))
-            return await engines.record_gap(db, lane, at, last_poll_at, grace_us)
+            return await engines.record_gap(db, lane, gap)
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False

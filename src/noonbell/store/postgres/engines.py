@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.core.presence import ENGINE, EngineRecord, EngineSign, Gap, Polls, lane_name
+from noonbell.core.presence import ENGINE, GRACE_US, EngineRecord, EngineSign, Gap, Polls, lane_name, read_gaps
 from noonbell.core.records import AT_ONCE, LifecycleEvent
 from noonbell.ports import Rescue, TellCut
 from noonbell.store.postgres import by_policy, hints
@@ -30,7 +30,6 @@ from noonbell.store.postgres.connection import Connection, storable
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_gaps = msgspec.json.Decoder(tuple[Gap, ...]).decode
 
 # Spaces of advisory locks; the second number is the lane.
 _JOINING: Final = 1_313_820_751
@@ -64,11 +63,6 @@ _DEAD: Final = f"""
     WHERE e.lane = $1 AND (i.name IS NULL OR {_TRUSTED.format(seconds="$2")} AND (
         NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
     )) ORDER BY e.instance
-"""
-_POLLED: Final = """
-    INSERT INTO lanes AS l (lane, last_poll_at, grace_us, gaps)
-    SELECT lane, $2, $3, '[]' FROM engines WHERE instance = $1
-    ON CONFLICT (lane) DO UPDATE SET last_poll_at = greatest(l.last_poll_at, $2), grace_us = $3
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
 # older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
@@ -117,22 +111,31 @@ async def beat(db: Connection, sign: EngineSign) -> None:
         sign.instance, sign.up_since, sign.state, sign.zone_data, _load(sign.load), sign.last_poll_at,
     )  # fmt: skip
     if sign.last_poll_at is not None:
-        await db.execute(_POLLED, sign.instance, sign.last_poll_at, sign.grace_us)
+        lane = await db.fetchval("SELECT lane FROM engines WHERE instance = $1", sign.instance)
+        if lane is not None:
+            await _put_polls(db, lane, (await _locked(db, lane)).polled(sign.last_poll_at, sign.grace_us))
 
 
-async def polls(db: Connection, lane: str | None = None) -> dict[str, Polls]:
-    sql = "SELECT lane, last_poll_at, grace_us, gaps FROM lanes WHERE $1::text IS NULL OR lane = $1"
-    return {row[0]: Polls(row[1], row[2], _gaps(row[3])) for row in await db.fetch(sql, lane)}
+async def polls(db: Connection) -> dict[str, Polls]:
+    rows = await db.fetch("SELECT lane, last_poll_at, grace_us, gaps FROM lanes")
+    return {row[0]: Polls(row[1], row[2], read_gaps(row[3])) for row in rows}
 
 
-async def record_gap(db: Connection, lane: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
-    # one after the other: the second engine that polls again finds the gap ended
-    await db.execute(f"SELECT pg_advisory_xact_lock({_JOINING}, hashtext($1))", lane)
-    found = (await polls(db, lane)).get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+async def record_gap(db: Connection, lane: str, gap: Gap) -> Polls:
+    return await _put_polls(db, lane, (await _locked(db, lane)).ended(gap))
+
+
+async def _locked(db: Connection, lane: str) -> Polls:
+    """The polls of a lane; others that record some wait until the transaction has ended."""
+    await db.execute("INSERT INTO lanes VALUES ($1, 0, $2, '[]') ON CONFLICT (lane) DO NOTHING", lane, GRACE_US)
+    row = await db.fetchrow("SELECT last_poll_at, grace_us, gaps FROM lanes WHERE lane = $1 FOR UPDATE", lane)
+    return Polls() if row is None else Polls(row[0], row[1], read_gaps(row[2]))
+
+
+async def _put_polls(db: Connection, lane: str, found: Polls) -> Polls:
     await db.execute(
-        "INSERT INTO lanes (lane, last_poll_at, grace_us, gaps) VALUES ($1, $2, $3, $4) ON CONFLICT (lane) DO UPDATE "
-        "SET last_poll_at = excluded.last_poll_at, grace_us = excluded.grace_us, gaps = excluded.gaps",
-        lane, found.last_poll_at, found.grace_us, _encode(found.gaps).decode(),
+        "UPDATE lanes SET last_poll_at = $2, grace_us = $3, gaps = $4 WHERE lane = $1", lane, found.last_poll_at,
+        found.grace_us, _encode(found.gaps).decode(),
     )  # fmt: skip
     return found
 

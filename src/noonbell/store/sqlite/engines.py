@@ -13,7 +13,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
+from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up, read_gaps
 from noonbell.core.records import LifecycleEvent
 from noonbell.ports import Rescue, TellCut
 from noonbell.store.sqlite import by_policy, declaring
@@ -22,15 +22,9 @@ from noonbell.store.sqlite.hold import forget, holder_of
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_gaps = msgspec.json.Decoder(tuple[Gap, ...]).decode
 
 _COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, last_poll_at, load"
 _POLLS: Final = "SELECT lane, last_poll_at, grace_us, gaps FROM lanes WHERE ?1 IS NULL OR lane = ?1"
-_POLLED: Final = """
-    INSERT INTO lanes (lane, last_poll_at, grace_us, gaps)
-    SELECT lane, ?2, ?3, '[]' FROM engines WHERE instance = ?1
-    ON CONFLICT (lane) DO UPDATE SET last_poll_at = max(last_poll_at, ?2), grace_us = ?3
-"""
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OWNERS: Final = """
     SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedules s ON s.sid = l.sid
@@ -81,9 +75,11 @@ class EnginesOnSqlite:
     async def polls(self) -> dict[str, Polls]:
         return await self._connection.run(_polls, write=False)
 
-    async def record_gap(self, lane: str, instance: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
+    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
         del instance
-        return await self._connection.run(lambda db: _resumed(db, lane, at, last_poll_at, grace_us))
+        return await self._connection.run(
+            lambda db: _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).ended(gap))
+        )
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
@@ -131,16 +127,17 @@ def _beat(db: apsw.Connection, sign: EngineSign) -> None:
         ),
     )  # fmt: skip
     if sign.last_poll_at is not None:
-        db.execute(_POLLED, (sign.instance, sign.last_poll_at, sign.grace_us))
+        lane: Any = db.execute("SELECT lane FROM engines WHERE instance = ?", (sign.instance,)).get
+        if lane is not None:
+            _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).polled(sign.last_poll_at, sign.grace_us))
 
 
 def _polls(db: apsw.Connection, lane: str | None = None) -> dict[str, Polls]:
     rows: list[Any] = db.execute(_POLLS, (lane,)).fetchall()
-    return {name: Polls(last_poll_at, grace_us, _gaps(gaps)) for name, last_poll_at, grace_us, gaps in rows}
+    return {name: Polls(last_poll_at, grace_us, read_gaps(gaps)) for name, last_poll_at, grace_us, gaps in rows}
 
 
-def _resumed(db: apsw.Connection, lane: str, at: int, last_poll_at: int | None, grace_us: int) -> Polls:
-    polls = _polls(db, lane).get(lane, Polls()).resumed(at, last_poll_at, grace_us)
+def _put_polls(db: apsw.Connection, lane: str, polls: Polls) -> Polls:
     row = (lane, polls.last_poll_at, polls.grace_us, _encode(polls.gaps).decode())
     db.execute("INSERT OR REPLACE INTO lanes (lane, last_poll_at, grace_us, gaps) VALUES (?, ?, ?, ?)", row)
     return polls

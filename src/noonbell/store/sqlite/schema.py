@@ -289,8 +289,10 @@ MIGRATIONS: Final = (
     -- When each lane was last polled, and the latest stretches without a poll, as a JSON list.
     ALTER TABLE engines ADD COLUMN last_poll_at;
     CREATE TABLE lanes (lane TEXT PRIMARY KEY, last_poll_at NOT NULL, grace_us NOT NULL, gaps NOT NULL) WITHOUT ROWID;
-    INSERT INTO lanes SELECT substr(managed_by, 6), max(at), 60000000, '[]' FROM lifecycle
-        WHERE managed_by LIKE 'lane:%' GROUP BY managed_by;
+    INSERT INTO lanes SELECT lane, max(at), 60000000, '[]' FROM (
+        SELECT substr(managed_by, 6) AS lane, at FROM lifecycle WHERE managed_by LIKE 'lane:%'
+        UNION ALL SELECT lane, seen_at FROM engines
+    ) GROUP BY lane;
     """,
     """
     -- how long the first attempt waited for an HTTP slot or a thread, from its claim (started_at) to its start

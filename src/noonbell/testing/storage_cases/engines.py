@@ -155,19 +155,32 @@ class EngineCases(StorageCases):
     async def test_a_gap_between_polls_is_recorded_once(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
-            first = await one.record_gap(LANE, A, T0, None, MINUTE)
+            first = await one.record_gap(LANE, A, Gap(0, T0, MINUTE))
             assert first == Polls(T0, MINUTE, (Gap(0, T0, MINUTE),)), "nothing proves a poll before the first"
             later = T0 + 10 * MINUTE
-            gap = Gap(T0 + SECOND, later, MINUTE)  # the engine itself has polled since it last recorded that
-            found = await one.record_gap(LANE, A, later, T0 + SECOND, MINUTE)
-            assert found == Polls(later, MINUTE, (first.gaps[0], gap))
-            again = await two.record_gap(LANE, B, later + SECOND, T0 + SECOND, MINUTE)
+            gap = Gap(T0 + SECOND, later, MINUTE)
+            found = await one.record_gap(LANE, A, gap)
+            assert found == Polls(later, MINUTE, (*first.gaps, gap))
+            again = await two.record_gap(LANE, B, Gap(T0 + SECOND, later + SECOND, MINUTE))
             assert again.gaps == found.gaps, "the other engine ended it"
+            assert (await one.record_gap(LANE, A, gap)).gaps == found.gaps, "it is tried again after a failure"
             assert await one.polls() == {LANE: again}
             for n in range(1, 2 * MOST_GAPS, 2):
-                again = await one.record_gap(LANE, A, later + n * 5 * MINUTE, None, MINUTE)
+                at = later + n * 5 * MINUTE
+                again = await one.record_gap(LANE, A, Gap(at - 4 * MINUTE, at, MINUTE))
             assert len(again.gaps) == MOST_GAPS
             assert again.gaps[-1].until == again.last_poll_at
+            for hold, _ in held:
+                hold.release()
+
+    async def test_polls_follow_a_clock_that_is_set_back(self) -> None:
+        async with self.shared() as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            await one.record_gap(LANE, A, Gap(0, T0, MINUTE))
+            await one.record_gap(LANE, A, Gap(T0, T0 + 50 * MINUTE, MINUTE))  # the clock was an hour ahead
+            back = T0 + 2 * MINUTE
+            await two.beat(EngineSign(B, back, T0, "up", last_poll_at=back))
+            assert (await one.polls())[LANE] == Polls(back, MINUTE, (Gap(0, T0, MINUTE),))
             for hold, _ in held:
                 hold.release()
 

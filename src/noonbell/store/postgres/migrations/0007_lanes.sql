@@ -9,5 +9,7 @@ CREATE TABLE lanes (
     grace_us int8 NOT NULL,
     gaps text NOT NULL
 );
-INSERT INTO lanes SELECT substr(managed_by, 6), max(at), 60000000, '[]' FROM lifecycle
-    WHERE managed_by LIKE 'lane:%' GROUP BY managed_by;
+INSERT INTO lanes SELECT lane, max(at), 60000000, '[]' FROM (
+    SELECT substr(managed_by, 6) AS lane, at FROM lifecycle WHERE managed_by LIKE 'lane:%'
+    UNION ALL SELECT lane, (extract(epoch FROM seen_at) * 1000000)::int8 FROM engines
+) AS seen GROUP BY lane;
