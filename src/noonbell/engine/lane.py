@@ -43,6 +43,8 @@ _PAST_PLAIN: Final = 512
 # While there is no room: any end brings a look then, so this is only for what came due meanwhile.
 _FULL_PAUSE: Final = 100_000
 _FULL_PAUSE_EACH: Final = 500
+# A poll that has waited longer for its first lock decides nothing: another one does, by the time that it is then.
+_SHORT_WAIT: Final = 5_000_000
 
 
 Prepare = Callable[[StoredSchedule, Start], Prepared]
@@ -112,7 +114,10 @@ class LaneWork:
         self._batch = FIRST_BATCH
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
-        poll = await self._begin_poll(now, last_poll_at)
+        return await self._claim(now, last_poll_at, room, _SHORT_WAIT)
+
+    async def _claim(self, now: int, last_poll_at: int | None, room: Room, longest_wait: int) -> Batch:
+        poll = await self._begin_poll(now, last_poll_at, longest_wait)
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
         told, noticed = 0, False
         lineup, strangers = Lineup(self._suspects, now), self._strangers
@@ -146,7 +151,7 @@ class LaneWork:
 
         claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
         if poll.kept:
-            return await self.claim(self._now(), last_poll_at, room)
+            return await self._claim(self._now(), last_poll_at, room, self.grace_us)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
         for name, span in spans.values():
             log_span(name, span)
@@ -167,13 +172,13 @@ class LaneWork:
         await self._store.polls()  # a poll has not completed where the store is away
         await self._end_poll(await self._begin_poll(now, last_poll_at))
 
-    async def _begin_poll(self, now: int, last_poll_at: int | None) -> _Poll:
+    async def _begin_poll(self, now: int, last_poll_at: int | None, longest_wait: int = 0) -> _Poll:
         """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
         if last_poll_at is None or now - last_poll_at > self.grace_us:
             polls = (await self._store.polls()).get(self._lane, Polls())
             self._polls = replace(polls, grace_us=self.grace_us)
             self._batch = FIRST_BATCH
-        return _Poll(now, self._now, self._polls, last_poll_at)
+        return _Poll(now, self._now, self._polls, last_poll_at, longest_wait)
 
     async def _end_poll(self, poll: _Poll) -> None:
         """Record the gap that a poll has ended; if that fails, the next poll tries again."""
@@ -286,15 +291,18 @@ class LaneWork:
 class _Poll:
     """One poll: the gaps that it decides by, and whether it came too late to decide.
 
-    The store may have kept it waiting for a lock, for longer than the grace. Then it leaves everything as it is, and
-    another poll decides by the time that it is by then.
+    The store may have kept it waiting for a lock. Then it leaves everything as it is, and another poll decides by the
+    time that it is by then. That one may wait for as long as the grace: a store that is always slow is no reason to
+    decide nothing.
     """
 
-    def __init__(self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None) -> None:
+    def __init__(
+        self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None, longest_wait: int
+    ) -> None:
         self.gaps = polls.at(now, last_poll_at)
         self.ended = self.gaps[-1] if self.gaps and self.gaps[-1] not in polls.gaps else None
         self.kept = 0
-        self._latest = now + polls.grace_us
+        self._latest = now + longest_wait
         self._clock = clock
         self._is_late: bool | None = None
 
