@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import httpx2
 import pytest
+from _pytest.mark import ParameterSet
 
 from noonbell.actions.secrets.keys import create_key_file
 from tests.faults import attempts
@@ -20,7 +22,12 @@ from tests.service.conftest import served
 ACCEPTED = {"pings": {"200"}, "plans": {"200"}}
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "slow"])
+def _exhaustive(names: Iterable[str]) -> list[ParameterSet]:
+    """What unit tests of the service check as well, each on a process of its own."""
+    return [pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
+
+
+@pytest.mark.parametrize("name", ["keys", *_exhaustive(name for name in ATTACKS if name not in ("slow", "keys"))])
 def test_what_an_attack_sends_is_refused(tmp_path: Path, name: str) -> None:
     address = f"sqlite:///{tmp_path / 'service.db'}"
     keys = made_keys(tmp_path, address)
@@ -49,7 +56,7 @@ async def _attack(name: str, sender: Sender) -> None:
         await ATTACKS[name](sender)
 
 
-@pytest.mark.parametrize("name", attempts.ATTEMPTS)
+@pytest.mark.parametrize("name", _exhaustive(attempts.ATTEMPTS))
 def test_nothing_gets_through(tmp_path: Path, name: str) -> None:
     address, key_file = f"sqlite:///{tmp_path / 'service.db'}", tmp_path / "master.keys"
     create_key_file(key_file)

@@ -12,7 +12,7 @@ import pytest
 
 from noonbell.ledger import Answer, verify_store, why
 from noonbell.ledger.reading import instant
-from tests.schedules.conftest import World, store_maker
+from tests.schedules.conftest import IN_EARNEST, World, store_maker
 from tests.schedules.patience import calm_duties
 
 
@@ -25,7 +25,7 @@ def _calm() -> Iterator[None]:
 @pytest.fixture(params=["memory", "sqlite"])
 async def noon(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """An hour from 12:00:30 on: a slow run, quiet hours, a pause, a downtime, an edit; stopped at the end."""
-    world = World(store_maker(request.param, tmp_path))
+    world = World(store_maker(request.param, tmp_path), longest_wait=IN_EARNEST)
     schedules = world.schedules
     await schedules.open()
     window = {"weekdays": list(range(7)), "from": "12:10", "to": "12:15", "timezone": "UTC"}

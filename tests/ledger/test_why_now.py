@@ -13,14 +13,14 @@ import pytest
 
 from noonbell.errors import DeliveryError, TargetAwayError
 from noonbell.ledger import Answer, why
-from tests.schedules.conftest import World, store_maker
+from tests.schedules.conftest import IN_EARNEST, World, store_maker
 
 GONE = "(instance I, up since 12:00:30, is gone without a word: nobody holds its place)"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    made = World(store_maker(request.param, tmp_path))
+    made = World(store_maker(request.param, tmp_path), longest_wait=IN_EARNEST)
     await made.schedules.open()
     yield made
     task = asyncio.get_running_loop().create_task(made.schedules.stop())

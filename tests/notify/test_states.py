@@ -113,7 +113,7 @@ class Ward:
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 20 * 60)), min_size=1, max_size=10)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps,
     st.sampled_from([0, 60, 900]),

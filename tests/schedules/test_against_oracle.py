@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from noonbell.ledger import verify_store
-from tests.schedules.conftest import ACTION, World, store_maker
+from tests.schedules.conftest import ACTION, IN_EARNEST, World, store_maker
 from tests.schedules.oracle import Oracle
 from tests.store.postgres_server import PostgresServer
 
@@ -185,7 +185,9 @@ def run(kind: str, case: Case, server: PostgresServer | None = None) -> None:
     async def whole() -> None:
         dsn = "" if server is None else await server.new_ledger()
         with tempfile.TemporaryDirectory() as folder:
-            world = World(store_maker(kind, Path(folder), dsn), datetime.fromtimestamp(T0, UTC))
+            world = World(
+                store_maker(kind, Path(folder), dsn), datetime.fromtimestamp(T0, UTC), longest_wait=IN_EARNEST
+            )
             try:
                 await play(case, world)
             finally:

@@ -14,8 +14,9 @@ from noonbell.ports import LaneClaim, TakeTurn
 from noonbell.schedules import Fields
 from noonbell.schedules.arguments import Order
 from noonbell.timing import jitter_us
-from tests.schedules.conftest import ACTION, NOON, World
+from tests.schedules.conftest import ACTION, IN_EARNEST, NOON, World
 
+LONGEST_WAIT = IN_EARNEST
 EVERY_DAY = list(range(7))
 POLICIES = ("skip", "run_once", "run_all_capped")
 

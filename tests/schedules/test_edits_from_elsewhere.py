@@ -15,7 +15,9 @@ from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
 from noonbell.testing import ManualClock
-from tests.schedules.conftest import ACTION, World
+from tests.schedules.conftest import ACTION, IN_EARNEST, World
+
+LONGEST_WAIT = IN_EARNEST
 
 
 async def stopped(world: World) -> None:

@@ -12,7 +12,7 @@ from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
 from noonbell.timing.cron_timing import CronTiming
-from tests.schedules.conftest import NOON, World
+from tests.schedules.conftest import IN_EARNEST, NOON, World
 
 START = NOON - timedelta(days=1)
 READS = ("runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "live", "past_runs", "read_ledger")
@@ -183,7 +183,7 @@ async def test_a_deleted_schedule_keeps_its_history(world: World) -> None:
 async def test_years_of_minutes_are_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page near the end of ten years does not enumerate what lies before it."""
     store = MemoryStore()
-    world = World(lambda: store, NOON)
+    world = World(lambda: store, NOON, longest_wait=IN_EARNEST)
     await world.schedules.open()
     key = await world.create(catch_up_policy="skip")
     await world.clock.advance(timedelta(days=3650))

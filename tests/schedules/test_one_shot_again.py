@@ -8,7 +8,9 @@ import pytest
 
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
-from tests.schedules.conftest import World
+from tests.schedules.conftest import IN_EARNEST, World
+
+LONGEST_WAIT = IN_EARNEST
 
 SOON, LATER = "2026-03-04T12:05", "2026-03-04T13:00"
 

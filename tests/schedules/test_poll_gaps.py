@@ -14,8 +14,9 @@ from noonbell.engine import lane as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
 from noonbell.store.memory import MemoryStore
-from tests.schedules.conftest import World
+from tests.schedules.conftest import IN_EARNEST, World
 
+LONGEST_WAIT = IN_EARNEST
 MINUTES = [f"12:{minute:02}" for minute in range(60)]
 
 
@@ -37,7 +38,7 @@ class Unreachable(MemoryStore):
 
 @pytest.fixture
 async def away() -> AsyncIterator[World]:
-    world = World(Unreachable)
+    world = World(Unreachable, longest_wait=IN_EARNEST)
     await world.schedules.open()
     yield world
     await world.schedules.stop()
@@ -118,7 +119,7 @@ async def test_a_gap_is_explained(world: World) -> None:
 
 
 async def test_what_is_recorded_as_missed_though_it_was_polled_for_is_a_problem() -> None:
-    world = World(MemoryStore)
+    world = World(MemoryStore, longest_wait=IN_EARNEST)
     await world.schedules.open()
     key = await world.create(catch_up_policy="skip")
     await world.schedules.start()
@@ -165,7 +166,7 @@ class Locked(MemoryStore):
 
 @pytest.mark.parametrize("seconds", [61, 90])
 async def test_a_poll_that_waits_for_a_lock_beyond_the_grace_comes_too_late(seconds: int) -> None:
-    world = World(Locked)
+    world = World(Locked, longest_wait=IN_EARNEST)
     await world.schedules.open()
     key = await world.create(catch_up_policy="skip")
     await world.schedules.start()
@@ -182,7 +183,7 @@ async def test_a_poll_that_waits_for_a_lock_beyond_the_grace_comes_too_late(seco
 
 
 async def test_a_clock_that_was_ahead_leaves_nothing_missed_behind() -> None:
-    world = World(MemoryStore)
+    world = World(MemoryStore, longest_wait=IN_EARNEST)
     await world.schedules.open()
     await world.schedules.start()
     await world.minutes(1)
@@ -209,7 +210,7 @@ class Forgetful(MemoryStore):
 
 async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_lane, "FIRST_BATCH", 1)
-    world = World(Forgetful)
+    world = World(Forgetful, longest_wait=IN_EARNEST)
     await world.schedules.open()
     keys = [await world.create(catch_up_policy="skip") for _ in range(3)]
     await world.schedules.start()
@@ -228,7 +229,7 @@ async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monke
 
 async def test_a_poll_without_room_ends_a_gap_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_loop, "MOST_IN_HAND", 1)
-    world = World(MemoryStore)
+    world = World(MemoryStore, longest_wait=IN_EARNEST)
     await world.schedules.open()
     world.duration = timedelta(minutes=20)
     await world.create(spec="1 12 * * *")

@@ -23,7 +23,9 @@ from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Fields, Retry
 from noonbell.schedules.arguments import Order
 from tests.patience import PATIENCE_SECONDS
-from tests.schedules.conftest import ACTION, World
+from tests.schedules.conftest import ACTION, IN_EARNEST, World
+
+LONGEST_WAIT = IN_EARNEST
 
 # --- creating ---------------------------------------------------------------------------------------------------------
 

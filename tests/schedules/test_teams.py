@@ -14,7 +14,9 @@ from noonbell.errors import (
 )
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
-from tests.schedules.conftest import ACTION, World
+from tests.schedules.conftest import ACTION, IN_EARNEST, World
+
+LONGEST_WAIT = IN_EARNEST
 
 NIGHT = {"from": "22:00", "to": "06:00", "timezone": "UTC", "weekdays": [1, 2]}
 EVERY_MINUTE: dict[str, Any] = {"type": "cron", "spec": "* * * * *", "action": ACTION}

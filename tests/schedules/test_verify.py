@@ -15,7 +15,7 @@ from noonbell.ledger import verify_store
 from noonbell.ledger.stretches import Stretches
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import MemoryData
-from tests.schedules.conftest import World, store_maker
+from tests.schedules.conftest import IN_EARNEST, World, store_maker
 
 
 async def eventful() -> World:
@@ -166,7 +166,7 @@ async def test_two_runs_that_execute_at_once_are_told() -> None:
 
 
 async def test_a_span_that_ends_between_two_steps_of_its_interval_is_told() -> None:
-    world = World(store_maker("memory", Path()))
+    world = World(store_maker("memory", Path()), longest_wait=IN_EARNEST)
     await world.schedules.open()
     await world.create(type="interval", spec="60")
     await world.schedules.start()

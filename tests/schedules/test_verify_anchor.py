@@ -13,7 +13,9 @@ from noonbell.ledger import verify_store
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
-from tests.schedules.conftest import World
+from tests.schedules.conftest import IN_EARNEST, World
+
+LONGEST_WAIT = IN_EARNEST
 
 
 async def lives(world: World) -> list[StoredSchedule]:

@@ -103,7 +103,8 @@ async def test_a_worker_that_is_killed(start: Callable[..., Any], tmp_path: Path
     assert (await pair.ready())["engine"] == "stalled"
 
 
-@pytest.mark.parametrize("speed", [FAST, REAL_TIME])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("speed", [FAST, 1])
 async def test_a_worker_that_is_stopped_and_goes_on(start: Callable[..., Any], tmp_path: Path, speed: int) -> None:
     pair: Pair = await start(f"sqlite:///{tmp_path / 'nb.db'}", speed)
     await pair.reported(lambda: os.kill(pair.worker.pid, signal.SIGSTOP), speed)
@@ -113,7 +114,8 @@ async def test_a_worker_that_is_stopped_and_goes_on(start: Callable[..., Any], t
     assert (await pair.ready())["ready"] is True
 
 
-@pytest.mark.parametrize("speed", [FAST, REAL_TIME])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("speed", [FAST, 1])
 async def test_a_database_that_is_away(start: Callable[..., Any], postgres: PostgresServer, speed: int) -> None:
     database = (await postgres.new_database()).rpartition("/")[2]
     async with Proxy(postgres.port) as proxy:
