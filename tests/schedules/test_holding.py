@@ -126,7 +126,9 @@ class Hanging:
         service = self.service
         service.schedules.register("work", self.hang)
         await service.schedules.open()
-        await service.schedules.create(type="interval", spec="3600", action={"kind": "callback", "name": "work"})
+        await service.schedules.create(
+            type="interval", spec="3600", catch_up_policy="run_once", action={"kind": "callback", "name": "work"}
+        )
         await service.schedules.start()
         service.clock.shift_seconds += 3600
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -82,7 +82,13 @@ async def create(schedules: Schedules, callback: str, count: int) -> None:
     action = {"kind": "callback", "name": callback}
     await schedules.create_many(
         [
-            {"type": "one_shot", "spec": at.isoformat(), "name": f"{callback}-{n}", "action": action}
+            {
+                "type": "one_shot",
+                "spec": at.isoformat(),
+                "name": f"{callback}-{n}",
+                "action": action,
+                "catch_up_policy": "run_once",
+            }
             for n in range(count)
         ]
     )
