@@ -106,10 +106,13 @@ class Polls(msgspec.Struct, frozen=True):
         last = max(self.last_poll_at, last_poll_at or 0)
         return (*gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else gaps
 
-    def polled(self, at: int, grace_us: int) -> Polls:
-        """After a poll. One that is older than the last changes nothing, unless the clock was set back."""
-        if self._set_back(at):
-            return Polls(at, grace_us, self._upto(at))
+    def polled(self, at: int, grace_us: int, now: int) -> Polls:
+        """After a poll, as recorded at `now`. One that is older than the last changes nothing.
+
+        If `now` itself is older than the last poll by more than the grace, the clock was set back.
+        """
+        if self._set_back(now):
+            return Polls(at, grace_us, self._upto(now))
         return replace(self, last_poll_at=max(self.last_poll_at, at), grace_us=grace_us)
 
     def ended(self, gap: Gap) -> Polls:
@@ -117,7 +120,7 @@ class Polls(msgspec.Struct, frozen=True):
         before = Polls(gap.until, gap.grace_us, self._upto(gap.until)) if self._set_back(gap.until) else self
         known = bool(before.gaps) and before.gaps[-1].until > gap.since
         if known or gap.since < before.last_poll_at < gap.until:
-            return before.polled(gap.until, gap.grace_us)
+            return before.polled(gap.until, gap.grace_us, gap.until)
         gaps = (*before.gaps, gap)[-MOST_GAPS:]
         return Polls(max(before.last_poll_at, gap.until), gap.grace_us, gaps)
 

@@ -45,5 +45,5 @@ class EngineTold(RunHistory):
         found, lane = await self._store.polls(), self._lane
         if lane.engine is not None and lane.engine.last_poll_at is not None:  # it may not be recorded yet
             polls = found.get(lane.name, Polls())
-            found[lane.name] = polls.polled(lane.engine.last_poll_at, lane.engine.work.grace_us)
+            found[lane.name] = polls.polled(lane.engine.last_poll_at, lane.engine.work.grace_us, self._clock.now())
         return found

@@ -49,7 +49,7 @@ class EnginesInMemory:
                 tx.put(self.data.seen, sign.instance, sign.at)
                 if sign.last_poll_at is not None:
                     polls = self.data.lanes.get(before.lane, Polls())
-                    tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us))
+                    tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us, sign.at))
 
     async def leave(self, instance: str) -> None:
         with self._transaction() as tx:

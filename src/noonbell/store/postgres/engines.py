@@ -113,7 +113,7 @@ async def beat(db: Connection, sign: EngineSign) -> None:
     if sign.last_poll_at is not None:
         lane = await db.fetchval("SELECT lane FROM engines WHERE instance = $1", sign.instance)
         if lane is not None:
-            await _put_polls(db, lane, (await _locked(db, lane)).polled(sign.last_poll_at, sign.grace_us))
+            await _put_polls(db, lane, (await _locked(db, lane)).polled(sign.last_poll_at, sign.grace_us, sign.at))
 
 
 async def polls(db: Connection) -> dict[str, Polls]:

@@ -129,7 +129,7 @@ def _beat(db: apsw.Connection, sign: EngineSign) -> None:
     if sign.last_poll_at is not None:
         lane: Any = db.execute("SELECT lane FROM engines WHERE instance = ?", (sign.instance,)).get
         if lane is not None:
-            _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).polled(sign.last_poll_at, sign.grace_us))
+            _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).polled(sign.last_poll_at, sign.grace_us, sign.at))
 
 
 def _polls(db: apsw.Connection, lane: str | None = None) -> dict[str, Polls]:

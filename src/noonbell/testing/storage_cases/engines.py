@@ -181,6 +181,9 @@ class EngineCases(StorageCases):
             back = T0 + 2 * MINUTE
             await two.beat(EngineSign(B, back, T0, "up", last_poll_at=back))
             assert (await one.polls())[LANE] == Polls(back, MINUTE, (Gap(0, T0, MINUTE),))
+            later = await one.record_gap(LANE, A, Gap(back, back + 5 * MINUTE, MINUTE))
+            await two.beat(EngineSign(B, later.last_poll_at, T0, "up", last_poll_at=back))
+            assert (await one.polls())[LANE] == later, "an engine that has not polled for long does not set it back"
             for hold, _ in held:
                 hold.release()
 
