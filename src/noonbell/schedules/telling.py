@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from noonbell.actions.registry import Actions
 from noonbell.core.presence import Polls
 from noonbell.notify.notifier import Notifier
+from noonbell.ports import Clock
 from noonbell.schedules.changes import Change
 from noonbell.schedules.history import RunHistory
 from noonbell.schedules.lane import Lane
@@ -21,6 +22,7 @@ class EngineTold(RunHistory):
 
     _lane: Lane
     _actions: Actions
+    _clock: Clock
 
     def _wake(self, at: int | None) -> None:
         if self._lane.engine is not None and at is not None:
