@@ -85,7 +85,7 @@ def _unauthorized(detail: str, kind: str) -> ProblemError:
 
 
 def require_scope(request: Request, scope: Scope) -> None:
-    """403 where somebody was admitted who may not do this; asked before the body is decoded."""
+    """Raise 403 if the caller lacks the scope; checked before the body is decoded."""
     caller = request.scope.get(_ADMITTED)
     if caller is not None:
         _require(caller, scope)

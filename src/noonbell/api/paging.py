@@ -31,7 +31,7 @@ _LAST: Final = datetime(9998, 1, 1, tzinfo=UTC)
 
 
 def _instant(value: Any) -> Any:
-    """ISO 8601 with an offset, or English. A plus that nobody escaped has become a space on its way."""
+    """ISO 8601 with an offset, or English. An unescaped plus sign arrives as a space."""
     text = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", value) if isinstance(value, str) else ""
     try:
         at = _read(text)

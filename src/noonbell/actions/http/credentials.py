@@ -1,4 +1,4 @@
-"""Credentials that somebody has written into an action, in place of a secret.
+"""Literal credentials in an action, where a secret should be referenced.
 
 Pages do not show them, and the API does not show them to keys that may only read.
 
@@ -96,7 +96,7 @@ def replaced(action: Mapping[str, Any], place: str, value: str) -> dict[str, Any
 
 
 def shown(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action for somebody who reads it."""
+    """Return the action with its literal credentials hidden."""
     made = dict(action)
     for one in written_out(action):
         made = replaced(made, one.place, HIDDEN)

@@ -87,7 +87,7 @@ def _names(model: type[BaseModel]) -> frozenset[str]:
 
 
 class _Known(BaseModel):
-    """A model that is refused at its first unknown field: an error for each of thousands helps nobody."""
+    """A model that is refused at its first unknown field: thousands of errors are of no use."""
 
     @model_validator(mode="before")
     @classmethod
