@@ -99,8 +99,8 @@ run: $(RUN_STAMP) ## Start the service with demo schedules, on an embedded datab
 test: check ## Check, then run the tests, except those marked exhaustive
 	$(BIN)/python $(PYTEST) tests
 
-test-full: check ## Check, then run all tests, including those marked exhaustive
-	$(BIN)/python $(PYTEST) -m "" tests
+test-full: check ## Check, then run all tests, including those marked exhaustive, with all examples
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) -m "" tests
 
 test-pythons: ## Run the tests on every supported Python that is installed (or on PYTHONS="...")
 	@$(find_python); "$$found" -m tests.pythons --make '$(MAKE)' --jobs $(JOBS) $(PYTHONS)
@@ -164,7 +164,7 @@ bench-scale: $(STAMP) ## Bytes of a schedule, of a fire and of a member of the t
 	$(BIN)/python -m benchmarks.bench_scale
 
 faults: $(STAMP) ## The long runs: exhaustive tests, every zone, fuzzing, simulation, histories, crashes, clusters
-	$(BIN)/python $(PYTEST) -m exhaustive tests
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) -m "exhaustive or hypothesis" tests
 	$(BIN)/python -m tests.faults.cron_zones
 	$(BIN)/python -m tests.faults.cron_fuzz
 	$(BIN)/python -m tests.faults.simulation --seeds 10000

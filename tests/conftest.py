@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,14 +18,17 @@ from noonbell.ports import ScheduleStore  # noqa: E402 - see above
 from noonbell.store.memory import MemoryStore  # noqa: E402 - see above
 from noonbell.store.postgres import PostgresStore  # noqa: E402 - see above
 from noonbell.store.sqlite import SqliteStore  # noqa: E402 - see above
+from tests.effort import PROFILE  # noqa: E402 - see above
 from tests.store.postgres_server import PostgresServer, keep_types  # noqa: E402 - see above
 
 # Property tests have the same result on every run and machine: no random seed, no examples kept from an earlier
-# run, and no limit on the time of an example. `HYPOTHESIS_PROFILE=explore` looks for new cases instead.
+# run, and no limit on the time of an example. `HYPOTHESIS_PROFILE=thorough` tries all examples (tests/effort.py),
+# `HYPOTHESIS_PROFILE=explore` looks for new cases instead.
 _ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
-settings.register_profile("deterministic", derandomize=True, database=None, **_ANY_SPEED)
+for _name in ("deterministic", "thorough"):
+    settings.register_profile(_name, derandomize=True, database=None, **_ANY_SPEED)
 settings.register_profile("explore", **_ANY_SPEED)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
+settings.load_profile(PROFILE)
 
 # A shell starts a background job with SIGINT ignored. Its processes inherit that, and tests that interrupt them hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

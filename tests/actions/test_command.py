@@ -229,9 +229,19 @@ async def test_time_over_ends_the_whole_group_even_if_it_does_not_listen(tmp_pat
 
 @pytest.mark.usefixtures("soon_over")
 async def test_a_program_that_listens_has_its_grace(tmp_path: Path) -> None:
-    begun = f"echo $$ > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pid.done"
-    listening = f"trap 'echo cleaned; exit 0' TERM; echo up; {begun}; sleep 3600 & wait"
-    _, detail = await failure_of("/bin/sh", "-c", listening, timeout_seconds=LONG, grace_seconds=PATIENCE_SECONDS)
+    # The signal is blocked before the pid is announced, so it cannot arrive too early; no child is there to miss it.
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+        "print('up', flush=True)\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "path.write_text(str(os.getpid()))\n"
+        "path.rename(f'{path}.done')\n"
+        "signal.sigwait([signal.SIGTERM])\n"
+        "print('cleaned')"
+    )
+    argv = python(code, str(tmp_path / "pid"))
+    _, detail = await failure_of(*argv, timeout_seconds=LONG, grace_seconds=PATIENCE_SECONDS)
     assert detail["stdout"] == "up\ncleaned\n"
     assert (detail["timed_out"], detail["exit_code"]) == (True, 0)
 

@@ -18,6 +18,7 @@ from noonbell.api.bodies import FEW_VALUES, MOST_VALUES
 from noonbell.api.middleware import Surrounding
 from noonbell.api.models.schedules import ScheduleGiven
 from tests.api.conftest import Client
+from tests.effort import examples
 from tests.patience import PATIENCE_SECONDS
 
 START = '{"type": "cron", "spec": "0 9 * * *", "action": {"kind": "callback", "name": "report"}'
@@ -163,7 +164,7 @@ async def test_a_key_that_may_not_do_it_has_nothing_decoded(inside: Client, monk
     assert b"scope-missing" in answer.content
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.text(alphabet='\\",:[]{}')),

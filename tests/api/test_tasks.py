@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
@@ -14,8 +15,14 @@ from fastapi import Depends, FastAPI, HTTPException
 from noonbell import periodic
 from noonbell.api.routes.tasks import periodic_router
 from noonbell.engine import contain_interrupts
+from noonbell.testing import ManualClock
 from tests.api.conftest import serving, settings_for
 from tests.engine.test_any_exception import RAISED, raising
+
+
+def between_hours() -> periodic.Capabilities:
+    """A clock that stands at twenty past: neither task is due by itself, whenever the tests run."""
+    return periodic.Capabilities(clock=ManualClock(datetime(2026, 11, 18, 10, 20, tzinfo=UTC)))
 
 
 class App:
@@ -43,7 +50,7 @@ class App:
 
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
-    async with periodic.make() as cron:
+    async with periodic.make(between_hours()) as cron:
         made = App(cron)
         await periodic.schedule_all(cron.capabilities, hourly=made.hourly, daily=made.daily)
         yield made
@@ -88,7 +95,7 @@ async def test_a_run_under_way_is_told_as_such(app: App) -> None:
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 async def test_whatever_a_task_raises_is_a_500(error: BaseException, kind: str) -> None:
     contain_interrupts()
-    async with periodic.make() as cron:
+    async with periodic.make(between_hours()) as cron:
         task = raising(error, kind)
         await periodic.schedule_all(cron.capabilities, hourly=task, daily=task)
         async with App(cron).client() as client:
@@ -109,7 +116,7 @@ async def test_any_other_period_is_a_400(app: App, query: str) -> None:
 
 
 async def test_without_such_a_task_it_is_a_404() -> None:
-    async with periodic.make() as cron, App(cron).client() as client:
+    async with periodic.make(between_hours()) as cron, App(cron).client() as client:
         assert (await client.get("/api/periodic?period=hour")).status_code == 404
 
 

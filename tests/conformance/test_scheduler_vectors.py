@@ -14,7 +14,8 @@ import pytest
 import runner
 from adapter import Adapter
 
-SCENARIOS = runner.load("scenarios.json") + runner.load("scenarios_fuzz.json")
+SCENARIOS = runner.load("scenarios.json")
+FUZZED = runner.load("scenarios_fuzz.json")
 STORES = ("memory", "sqlite")
 
 
@@ -39,6 +40,16 @@ def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[str(s["id"]) for s in SCENARIOS])
 def test_scenario(scenario: Any, adapter: Adapter) -> None:
+    _passes(scenario, adapter)
+
+
+@pytest.mark.parametrize("adapter", ["memory", pytest.param("sqlite", marks=pytest.mark.exhaustive)], indirect=True)
+@pytest.mark.parametrize("scenario", FUZZED, ids=[str(s["id"]) for s in FUZZED])
+def test_fuzzed_scenario(scenario: Any, adapter: Adapter) -> None:
+    _passes(scenario, adapter)
+
+
+def _passes(scenario: Any, adapter: Adapter) -> None:
     passed, why, _ = runner.run_scenario(adapter, scenario, strict=True)
     assert passed is True, f"{scenario['title']}: {why}"
 

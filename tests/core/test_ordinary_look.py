@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from noonbell.core.presence import GRACE_US, Gap
 from noonbell.core.records import Definition, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.core.turns import look, ordinary_look, whole_look
+from tests.effort import examples
 
 encode = msgspec.json.encode
 
@@ -85,7 +86,7 @@ def _live(draw: st.DrawFn) -> LiveRun:
     return LiveRun(7, "scheduled", T0 - HOUR, 2, None, state, 1, T0, T0 - HOUR, T0 - HOUR, 0, 3, "cron")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     schedules(),
     st.one_of(near_t0, st.sampled_from([T0, T0 + SECOND, T0 + 30 * SECOND])),

@@ -19,6 +19,7 @@ from noonbell.timing.interval import IntervalTiming
 from noonbell.timing.one_shot import OneShotTiming
 from noonbell.timing.quiet_hours import QuietHours
 from noonbell.timing.quiet_window import Window
+from tests.effort import examples
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -169,7 +170,7 @@ def polled(now: int, stretches: list[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_every_occurrence_gets_the_verdict_that_walking_gives(case: Case) -> None:
     if case.policies.overlap == "skip" and case.policies.catch_up == "run_all_capped":

@@ -1,5 +1,7 @@
 """A few real deaths of durable schedules by SIGKILL; `python -m tests.faults.schedules_crashes` has the many.
 
+`make test` kills the process on SQLite here, and on PostgreSQL in tests/faults/cluster/test_short_runs.py.
+
 Here the named points are shared out between the databases, there each has all of them. Each share holds a point of
 every verb, and both of those after which a message that has arrived comes again.
 """
@@ -21,7 +23,11 @@ AGAIN: tuple[Point, ...] = ("in-delivery", "before-delivery-commit")
     ("kind", "points"),
     [
         ("sqlite", (*(point for point in POINTS[::2] if point not in AGAIN), *AGAIN)),
-        ("postgres", (*(point for point in POINTS[1::2] if point not in AGAIN), *AGAIN)),
+        pytest.param(
+            "postgres",
+            (*(point for point in POINTS[1::2] if point not in AGAIN), *AGAIN),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["sqlite", "postgres"],
 )

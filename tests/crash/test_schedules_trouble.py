@@ -107,6 +107,7 @@ async def test_postgres_on_a_full_disk(postgres: PostgresServer, tmp_path: Path)
             await live_through(Campaign(address, tmp_path, seed=32), lambda _: refusal, told)
 
 
+@pytest.mark.exhaustive
 async def test_postgres_that_loses_connections_backends_and_itself(postgres: PostgresServer, tmp_path: Path) -> None:
     address = await postgres.new_database()
     campaign = Campaign(address, tmp_path, seed=33)
@@ -145,6 +146,7 @@ async def stands_still(pid: int) -> bool:
     return state.rpartition(")")[2].split()[0] == "T"
 
 
+@pytest.mark.exhaustive
 async def test_an_engine_that_was_taken_for_dead_writes_nothing_more(postgres: PostgresServer, tmp_path: Path) -> None:
     campaign = Campaign(await postgres.new_database(), tmp_path, seed=34)
     async with campaign.life() as first:

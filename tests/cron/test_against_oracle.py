@@ -24,6 +24,7 @@ from tests.cron.cases import (
 )
 from tests.cron.oracle import POLICIES, Policy, Shape, Walk, civil_days
 from tests.cron.zone_facts import all_zones, year_start
+from tests.effort import examples
 
 policies = st.sampled_from(POLICIES)
 
@@ -58,7 +59,7 @@ def test_the_notable_changes_are_in_the_zone_data() -> None:
 
 
 @given(st.data(), st.sampled_from(notable_changes()), expression_texts(), policies)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_next_and_previous_near_changes(
     data: st.DataObject, place: tuple[str, tuple[int, int, int]], text: str, policy: Policy
 ) -> None:
@@ -68,7 +69,7 @@ def test_next_and_previous_near_changes(
 
 
 @given(st.data(), st.sampled_from(notable_changes()), expression_texts(), policies)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_between_and_count_near_changes(
     data: st.DataObject, place: tuple[str, tuple[int, int, int]], text: str, policy: Policy
 ) -> None:
@@ -87,7 +88,7 @@ def test_between_and_count_near_changes(
 
 
 @given(st.data(), st.sampled_from(notable_changes()), expression_texts())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_matches_near_changes(data: st.DataObject, place: tuple[str, tuple[int, int, int]], text: str) -> None:
     key, (at, before, after) = place
     when = at_in(data.draw(moments(at, abs(after - before), REACH)), key)
@@ -100,14 +101,14 @@ def test_matches_near_changes(data: st.DataObject, place: tuple[str, tuple[int, 
     expression_texts(),
     policies,
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_next_and_previous_anywhere(key: str, at: int, text: str, policy: Policy) -> None:
     reach = 43_200
     assert_neighbours(text, policy, key, float(at), Walk(at - reach, at + reach, ZoneInfo(key)))
 
 
 @given(expression_texts(), st.integers(1, 9960))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_years_of_days_in_utc(text: str, year: int) -> None:
     first, last = datetime(year, 3, 1), datetime(year + 9, 2, 28, 23, 59)  # noqa: DTZ001 - civil time without a zone
     expected = list(zip(range(500), civil_days(Shape(text), first, last), strict=False))
@@ -117,7 +118,7 @@ def test_years_of_days_in_utc(text: str, year: int) -> None:
 
 
 @given(st.data(), st.sampled_from(notable_changes()), expression_texts(), policies)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_next_and_previous_are_inverse_neighbours(
     data: st.DataObject, place: tuple[str, tuple[int, int, int]], text: str, policy: Policy
 ) -> None:

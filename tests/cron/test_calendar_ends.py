@@ -15,6 +15,7 @@ from noonbell.cron import parse, zone_of
 from noonbell.errors import CronCalculationError
 from tests.cron.cases import expression_texts
 from tests.cron.oracle import POLICIES, Policy
+from tests.effort import examples
 
 ZONES = [UTC, ZoneInfo("America/New_York"), ZoneInfo("Pacific/Kiritimati"), timezone(timedelta(hours=-12))]
 FIRST = datetime(1, 1, 3)  # noqa: DTZ001 - far enough from the edge to be turned into UTC in any zone
@@ -59,7 +60,7 @@ def test_before_the_first_occurrence_there_is_an_error(zone: tzinfo, policy: Pol
 
 
 @given(expression_texts(), st.sampled_from(ZONES), st.sampled_from(POLICIES), st.integers(0, 4 * 24 * 60))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_near_the_edges_an_answer_or_the_declared_error(text: str, zone: tzinfo, policy: Policy, back: int) -> None:
     expression = parse(text)
     away = timedelta(minutes=back)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from noonbell.cron import parse, translate
 from noonbell.errors import InvalidCronExpressionError
+from tests.effort import examples
 
 EXACT = {
     # steps
@@ -248,7 +249,7 @@ def never(dom: Part, month: Part) -> bool:
     return min(dom.values) > max(lengths.get(m, 31) for m in month.values)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(field("minute"), field("hour"), field("day"), field("month"), field("weekday"))
 def test_five_fields_mean_what_vixie_cron_reads(minute: Part, hour: Part, dom: Part, month: Part, dow: Part) -> None:
     typed = " ".join(part.text for part in (minute, hour, dom, month, dow))
@@ -262,7 +263,7 @@ def test_five_fields_mean_what_vixie_cron_reads(minute: Part, hour: Part, dom: P
     check(typed, (minute, hour, dom, month), dow.values, both)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(field("minute"), field("hour"), field("day"), field("month"), field("quartz"), st.booleans(), st.booleans())
 def test_quartz_means_what_quartz_reads(
     minute: Part, hour: Part, dom: Part, month: Part, dow: Part, by_day: bool, with_year: bool
@@ -279,7 +280,7 @@ def test_quartz_means_what_quartz_reads(
     check(typed, (minute, hour, dom, month), frozenset(v - 1 for v in dow.values), both=True)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
 @given(st.text(alphabet="0123456789*/-,?#@LWHsunmojaf \t", max_size=40))
 def test_any_text_gives_posix_or_the_declared_error(text: str) -> None:
     posix = translated(text)

@@ -19,6 +19,7 @@ from noonbell.cron import CronExpression, parse, zone_of
 from noonbell.errors import CronError, NaiveDatetimeError
 from tests.cron.cases import expression_texts
 from tests.cron.oracle import Shape, civil_days
+from tests.effort import examples
 
 NEW_YORK = ZoneInfo("America/New_York")
 
@@ -80,7 +81,7 @@ small_weekdays = st.sampled_from(("*", "0-6", "0", "1-5", "0,1-6"))
 
 
 @given(*[small_days, small_months, small_weekdays] * 2)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_equality_is_exactly_the_matched_minutes(d1: str, m1: str, w1: str, d2: str, m2: str, w2: str) -> None:
     texts = [f"0 0 {d1} {m1} {w1}", f"0 0 {d2} {m2} {w2}"]
     if any(not minutes_matched(text)[2] for text in texts):
@@ -227,7 +228,7 @@ def test_count_enumerates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(expression_texts(), st.integers(1950, 2080), st.integers(1, 400))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_count_equals_enumeration(text: str, year: int, days: int) -> None:
     expression, start = parse(text), datetime(year, 1, 1, 0, 0, 30, tzinfo=NEW_YORK)
     end = start + timedelta(days=days)
@@ -238,7 +239,7 @@ def test_count_equals_enumeration(text: str, year: int, days: int) -> None:
 
 
 @given(expression_texts())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_minimum_spacing_is_the_least_of_all_distances(text: str) -> None:
     # 28 years hold every kind of turn of the year; few times a day keep them short
     civil = datetime(2000, 1, 1)  # noqa: DTZ001 - civil time without a zone

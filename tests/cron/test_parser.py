@@ -14,6 +14,7 @@ from noonbell.cron import parser as parser_module
 from noonbell.errors import CronError, FieldParseError, InvalidCronExpressionError, NoonbellError
 from tests.cron.cases import field_texts
 from tests.cron.oracle import field_values
+from tests.effort import examples
 
 
 def refused(text: Any) -> InvalidCronExpressionError:
@@ -160,7 +161,7 @@ cron_like = st.text(st.sampled_from("0123456789*,-/ \t?#LW@jan"), max_size=30)
 
 
 @given(st.one_of(st.text(max_size=60), cron_like, st.lists(cron_like, min_size=5, max_size=5).map(" ".join)))
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_any_text_parses_or_is_refused_as_declared(text: str) -> None:
     outcome: CronExpression | InvalidCronExpressionError
     try:

@@ -104,7 +104,7 @@ async def test_retries_come_behind_all_that_is_due(stage: Stage, monkeypatch: py
     assert order[8:] == ["fails"]
 
 
-async def life(path: Path, *, failing: bool, minutes: int = 10) -> list[tuple[str, timedelta]]:
+async def life(path: Path, *, failing: bool, minutes: int) -> list[tuple[str, timedelta]]:
     """When two tasks start, with or without one beside them that always fails and is retried at once."""
     clock, started = ManualClock(START), list[tuple[str, timedelta]]()
 
@@ -144,12 +144,13 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
 
 
+@pytest.mark.parametrize("minutes", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
 async def test_a_task_that_always_fails_leaves_the_others_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, minutes: int
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "noonbell")  # six thousand tracebacks are enough in the ledger's bounds
+    caplog.set_level(logging.CRITICAL, "noonbell")  # thousands of tracebacks are enough in the ledger's bounds
     quiet, busy = tmp_path / "quiet.db", tmp_path / "busy.db"
-    undisturbed = await life(quiet, failing=False)
-    assert await life(busy, failing=True) == undisturbed
-    assert len(undisturbed) == 22
+    undisturbed = await life(quiet, failing=False, minutes=minutes)
+    assert await life(busy, failing=True, minutes=minutes) == undisturbed
+    assert len(undisturbed) == 2 * minutes + 2
     assert size_of(busy) - size_of(quiet) < 1_000_000

@@ -14,6 +14,7 @@ from noonbell.cron import parse as parse_cron
 from noonbell.errors import InvalidCronExpressionError, LanguageError
 from noonbell.language import Understood, describe, describe_instant, describe_interval, parse
 from noonbell.language.words import KNOWN
+from tests.effort import examples
 from tests.language.oracle import make
 from tests.language.test_describe import POOLS, SENTENCES
 
@@ -60,7 +61,7 @@ def test_the_sentences_that_people_read_can_be_read_again(text: str, sentence: s
 
 
 @given(st.integers(1, 36_525 * 86_400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_intervals(seconds: int) -> None:
     understood = parse(describe_interval(seconds), now=NOW)
     assert (understood.kind, understood.seconds) == ("interval", seconds)
@@ -77,7 +78,7 @@ def test_an_interval_is_never_taken_for_a_rhythm_of_the_clock(seconds: int) -> N
     st.integers(1, 20 * 365 * 86_400),
     st.sampled_from(["UTC", "Europe/Kyiv", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_instants(ahead: int, zone: str) -> None:
     at = (NOW + timedelta(seconds=ahead)).astimezone(ZoneInfo(zone))
     assert parse(describe_instant(at), now=NOW, timezone=zone).at == at

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from noonbell.errors import LanguageError
 from noonbell.language.times import ACCEPTED, read_time
+from tests.effort import examples
 
 KYIV = ZoneInfo("Europe/Kyiv")
 HERE = datetime(2026, 11, 16, 10, 20, 30, tzinfo=KYIV)  # a Monday
@@ -80,7 +81,7 @@ def test_what_is_offered_is_understood() -> None:
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1)))  # noqa: DTZ001 - civil times
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_date_in_words_and_a_time_are_read_again(at: datetime) -> None:
     at = at.replace(second=0, microsecond=0)
     months = ("january february march april may june july august september october november december").split()

@@ -29,6 +29,7 @@ from noonbell.monitors.state import (
     resumed,
 )
 from tests.cron.oracle import occurrences
+from tests.effort import examples
 from tests.monitors.oracle import EARLY, STEP, SlowMonitor
 
 SECOND = 1_000_000
@@ -379,7 +380,7 @@ moments = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.sampled_from(STRETCHES),
     st.one_of(st.sampled_from(SPECS), st.sampled_from([60, 600, 1800, 3600])),
@@ -433,7 +434,7 @@ def test_any_life_is_told_as_the_second_opinion_tells_it(
     assert [flip.lasted_us for flip in flips] == [b - a for a, b in pairwise(instants)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(STRETCHES), st.sampled_from(SPECS), st.sampled_from(["once", "literal"]), moments)
 def test_the_next_ping_is_due_when_the_second_opinion_on_cron_says(
     stretch: Stretch, spec: str, dst: Literal["once", "literal"], passed_by: int
@@ -448,7 +449,7 @@ def _us(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * SECOND
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.permutations([(kind, f"r{number}") for number in range(5) for kind in ("start", "success")]))
 def test_in_whatever_order_pings_arrive_no_named_run_stays_open(arriving: list[tuple[PingKind, str]]) -> None:
     life = Life()

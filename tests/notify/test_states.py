@@ -18,6 +18,7 @@ from noonbell.monitors.watch import Watch
 from noonbell.notify.wording import Letter
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
+from tests.effort import examples
 from tests.notify.conftest import NOON
 from tests.patience import until
 
@@ -113,7 +114,7 @@ class Ward:
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 20 * 60)), min_size=1, max_size=10)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps,
     st.sampled_from([0, 60, 900]),

@@ -14,6 +14,7 @@ from noonbell.cron import DstPolicy
 from noonbell.planning.moves import Heard, moves
 from noonbell.timing import IntervalTiming, OneShotTiming, QuietHours, Timing, cron_timing
 from noonbell.timing.protocol import SECOND
+from tests.effort import examples
 
 NOON = datetime(2026, 11, 15, 12, 0, 30, tzinfo=UTC)  # a Sunday
 NOW = int(NOON.timestamp()) * SECOND
@@ -168,7 +169,7 @@ TIMES = st.tuples(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(TIMES, TIMES, st.sampled_from([NEW_YORK, KYIV, "UTC", "Asia/Kolkata"]))
 def test_counts_differences_and_words_are_those_of_an_enumeration(
     old: tuple[list[int], int, set[int]], new: tuple[list[int], int, set[int]], zone_name: str

@@ -19,6 +19,7 @@ from noonbell.ports import AuditFilter, ScheduleFilter, ScheduleStore
 from noonbell.schedules import Call, Schedules
 from noonbell.testing import ManualClock
 from noonbell.timing.protocol import SECOND
+from tests.effort import examples
 from tests.planning.conftest import NOON, NOW, applied, clock_beside, toml
 from tests.schedules.conftest import store_maker
 
@@ -364,7 +365,7 @@ DECLARED = st.dictionaries(
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(files=st.lists(DECLARED, min_size=1, max_size=3), quiet_from=st.sampled_from(["20:00", "22:00"]))
 async def test_after_an_apply_the_plan_is_empty(
     kind: str, files: list[dict[str, Any]], quiet_from: str, tmp_path_factory: pytest.TempPathFactory

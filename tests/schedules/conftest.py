@@ -30,6 +30,9 @@ def _calm() -> Iterator[None]:
 IN_EARNEST = timedelta(seconds=50)  # a wait between polls that leaves the grace at 60 seconds
 
 
+_HERE = Path(__file__).parent
+
+
 class World:
     """A store that outlives its users, a clock, and a callback that takes as long and fails as often as it is told.
 
@@ -121,6 +124,24 @@ async def new_dsn(request: pytest.FixtureRequest, kind: str) -> str:
         return ""
     server: PostgresServer = request.getfixturevalue("postgres")
     return await server.new_ledger()
+
+
+# Decisions are made by the same code on every store. Modules about decisions alone run on PostgreSQL in
+# `make test-full`; modules about what is written and read do so in `make test`, as the storage suite does.
+_ABOUT_DECISIONS = (
+    "test_asked_for test_behaviour test_crash_quarantine test_edits_from_elsewhere test_one_shot_again "
+    "test_quiet_for_good test_quiet_stretch test_quiet_zone_rules test_startup test_stop_in_time test_zone_rules"
+).split()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what only `make test-full` runs on PostgreSQL, before pytest selects by markers."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == _HERE and item.path.stem in _ABOUT_DECISIONS:
+            chosen = item.callspec.params if hasattr(item, "callspec") else {}
+            if "postgres" in chosen.values():
+                item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

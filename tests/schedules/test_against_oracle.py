@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from noonbell.ledger import verify_store
+from tests.effort import examples
 from tests.schedules.conftest import ACTION, IN_EARNEST, World, store_maker
 from tests.schedules.oracle import Oracle
 from tests.store.postgres_server import PostgresServer
@@ -197,13 +198,13 @@ def run(kind: str, case: Case, server: PostgresServer | None = None) -> None:
     asyncio.run(whole())
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_every_occurrence_has_the_verdict_of_the_oracle_in_memory(case: Case) -> None:
     run("memory", case)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(longest=400))
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_sqlite(case: Case) -> None:
     run("sqlite", case)
@@ -216,7 +217,7 @@ EDITED_WHILE_DOWN = Case(
 )  # fmt: skip
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(case=EDITED_WHILE_DOWN)
 @given(case=cases(longest=120))  # a look at a real server for each minute that passes
 def test_every_occurrence_has_the_verdict_of_the_oracle_on_postgres(postgres: PostgresServer, case: Case) -> None:

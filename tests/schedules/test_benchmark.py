@@ -11,6 +11,7 @@ import pytest
 
 from tests.patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[2]
 
 

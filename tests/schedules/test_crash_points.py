@@ -104,7 +104,7 @@ class Life:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("block", range(3))
 async def test_a_crash_at_any_write_loses_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, block: int, *, after: bool

@@ -218,6 +218,7 @@ def test_the_first_five_minutes(start: Callable[..., Stranger], tmp_path: Path) 
     assert "Hello" in stranger.shell("noonbell why Hello --store sqlite:///noonbell.db")
 
 
+@pytest.mark.exhaustive
 async def test_the_same_on_postgresql(start: Callable[..., Stranger], postgres: PostgresServer) -> None:
     """An empty database: the migrations come out of the wheel."""
     dsn = await postgres.new_database()

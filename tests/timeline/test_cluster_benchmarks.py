@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.timing import QuietHours, Window
+from tests.effort import examples
 from tests.timing.quiet_cases import CHANGES, instant, policy_of, shown, told_windows
 from tests.timing.quiet_oracle import midnight, quiet_minutes, runs
 
@@ -43,7 +44,7 @@ def stretch_at(text: str, key: str, *windows: Window) -> tuple[str, str]:
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_stretches_are_what_the_wall_clock_shows(data: st.DataObject, change: tuple[str, str, tuple[int, ...]]) -> None:
     told = data.draw(st.lists(told_windows(change), min_size=1, max_size=3))
     start, end = midnight(change[1]) - REACH, midnight(change[1]) + REACH
@@ -54,7 +55,7 @@ def test_stretches_are_what_the_wall_clock_shows(data: st.DataObject, change: tu
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_each_instant_knows_whether_and_how_long(data: st.DataObject, change: tuple[str, str, tuple[int, ...]]) -> None:
     told = data.draw(st.lists(told_windows(change), min_size=1, max_size=3))
     start, end = midnight(change[1]) - REACH, midnight(change[1]) + REACH
@@ -78,7 +79,7 @@ def test_each_instant_knows_whether_and_how_long(data: st.DataObject, change: tu
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_an_instant_asked_for_alone_is_answered_alike(
     data: st.DataObject, change: tuple[str, str, tuple[int, ...]]
 ) -> None:
@@ -90,7 +91,7 @@ def test_an_instant_asked_for_alone_is_answered_alike(
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_stretches_are_cut_to_what_was_asked_for(data: st.DataObject, change: tuple[str, str, tuple[int, ...]]) -> None:
     told = data.draw(st.lists(told_windows(change), min_size=1, max_size=2))
     middle = midnight(change[1]) * SECOND
@@ -106,7 +107,7 @@ def test_stretches_are_cut_to_what_was_asked_for(data: st.DataObject, change: tu
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_policy_survives_being_written_down(data: st.DataObject, change: tuple[str, str, tuple[int, ...]]) -> None:
     policy = policy_of(data.draw(st.lists(told_windows(change), max_size=3)))
     again = QuietHours.from_json(policy.to_json())

@@ -19,6 +19,7 @@ from noonbell.timing import (
     cron_timing,
     split,
 )
+from tests.effort import examples
 from tests.timing.quiet_cases import CHANGES, instant, policy_of, told_windows
 from tests.timing.quiet_oracle import midnight, quiet_minutes
 
@@ -58,7 +59,7 @@ def timings(draw: st.DrawFn, key: str, middle: int) -> Timing:
 
 
 @given(st.data(), st.sampled_from(CHANGES))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_splitting_is_visiting_each(data: st.DataObject, change: tuple[str, str, tuple[int, ...]]) -> None:
     told = data.draw(st.lists(told_windows(change), min_size=1, max_size=3))
     middle = midnight(change[1])

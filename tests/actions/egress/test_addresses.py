@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from noonbell.actions.egress.addresses import METADATA, hidden_in, special_use
 from noonbell.actions.egress.policy import EgressPolicy
 from noonbell.errors import EgressRefusedError
+from tests.effort import examples
 
 # Uniform numbers seldom meet a small range: half of the cases begin with the first bytes of one that matters.
 V4_BEGINNINGS = "0 10 100.64 100.127 100.128 127 169.254 172.16 172.31 172.32 192.0.0 192.0.2 192.88.99 192.168 198.18 \
@@ -55,14 +56,14 @@ def passes(address: IPv4Address | IPv6Address, *allow: str) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(v4)
 def test_an_ipv4_address_passes_if_and_only_if_it_is_public(address: IPv4Address) -> None:
     assert (special_use(address) is None) == public_v4(address)
     assert passes(address) == (public_v4(address) and address not in METADATA)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(v6)
 def test_an_ipv6_address_passes_if_and_only_if_it_is_public(address: IPv6Address) -> None:
     assert (special_use(address) is None) == public_v6(address)
@@ -100,7 +101,7 @@ def forms(inner: IPv4Address) -> dict[str, tuple[IPv6Address, str]]:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(v4)
 def test_an_address_inside_another_is_found_and_judged_though_the_outer_one_is_allowed(inner: IPv4Address) -> None:
     for name, (outer, network) in forms(inner).items():

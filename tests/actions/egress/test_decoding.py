@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.actions.egress.decoding import BadPackingError, Body
+from tests.effort import examples
 
 
 def bare_deflate(data: bytes) -> bytes:
@@ -34,7 +35,7 @@ def fed(body: Body, data: bytes, step: int) -> bytes:
     return body.finish()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=3000), st.sampled_from(sorted(PACKERS)), st.integers(1, 4000), st.integers(0, 3100))
 def test_what_is_kept_is_the_beginning_and_cut_tells_the_truth(data: bytes, coding: str, step: int, limit: int) -> None:
     body = Body(coding, limit)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from noonbell.actions.egress.hosts import read_host, read_port, read_url
 from noonbell.errors import EgressRefusedError
+from tests.effort import examples
 
 ODD = [
     "0x7f000001", "0X7F000001", "0x7f.1", "0x7f.0.0.1", "127.0.0.0x1", "0x", "127.0x", "2130706433", "017700000001",
@@ -74,7 +75,7 @@ def test_plain_addresses_are_known_as_such(text: str, canonical: str) -> None:
     assert host.text == canonical
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=40) | st.text(alphabet="0123456789abcdefxX.:[]%-_/@", max_size=30))
 def test_whatever_is_read_is_read_the_same_again(text: str) -> None:
     try:

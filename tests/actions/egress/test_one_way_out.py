@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,24 @@ ALLOWED = {
 HOST_NAME_ONLY = {path for (path, _), reason in ALLOWED.items() if reason == "the name of this host"}
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+Nodes = tuple[ast.AST, ...]
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def nodes(source: str) -> Nodes:
+    """The imports, calls and attributes of a module."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute)
+    return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
+
+
+@cache
+def modules() -> dict[str, Nodes]:
+    """Each module of the package, read once for all tests."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): nodes(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def imported(tree: Nodes) -> Iterator[str]:
+    for node in tree:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -63,12 +75,12 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def connecting(tree: ast.Module) -> set[str]:
+def connecting(tree: Nodes) -> set[str]:
     return {one for name in imported(tree) for one in CONNECTING if name == one or name.startswith(one + ".")}
 
 
-def called(tree: ast.Module) -> set[str]:
-    names = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+def called(tree: Nodes) -> set[str]:
+    names = (node.func for node in tree if isinstance(node, ast.Call))
     return {
         name.attr if isinstance(name, ast.Attribute) else name.id
         for name in names
@@ -79,7 +91,7 @@ def called(tree: ast.Module) -> set[str]:
 def test_only_the_gate_imports_what_connects() -> None:
     strays = {
         (path, name)
-        for path, tree in modules()
+        for path, tree in modules().items()
         if not path.startswith(GATE)
         for name in connecting(tree)
         if not any(path.startswith(where) and name == what for where, what in ALLOWED)
@@ -89,41 +101,40 @@ def test_only_the_gate_imports_what_connects() -> None:
 
 def test_only_the_gate_connects_and_looks_names_up() -> None:
     # `egress.open_connection` is the gate's own; who calls it has the gate in hand
-    strays = {(path, name) for path, tree in modules() if not path.startswith(GATE) for name in called(tree) & CALLS}
+    strays = {
+        (path, name) for path, tree in modules().items() if not path.startswith(GATE) for name in called(tree) & CALLS
+    }
     assert {(path, name) for path, name in strays if name != "open_connection" or not mentions_the_gate(path)} == set()
 
 
 def mentions_the_gate(path: str) -> bool:
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    tree = modules()[path]
     direct = any(
         isinstance(node, ast.Attribute)
         and node.attr == "open_connection"
         and isinstance(node.value, ast.Name)
         and node.value.id == "asyncio"
-        for node in ast.walk(tree)
+        for node in tree
     )
     return any(name.startswith("noonbell.actions.egress") for name in imported(tree)) and not direct
 
 
 @pytest.mark.parametrize("path", sorted(HOST_NAME_ONLY))
 def test_who_imports_socket_asks_it_for_the_name_of_this_host_only(path: str) -> None:
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
     asked = {
         node.attr
-        for node in ast.walk(tree)
+        for node in modules()[path]
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "socket"
     }
     assert asked <= {"gethostname"}
 
 
 def test_names_are_looked_up_in_one_place() -> None:
-    assert [path for path, tree in modules() if "getaddrinfo" in called(tree)] == ["actions/egress/gate.py"]
+    assert [path for path, tree in modules().items() if "getaddrinfo" in called(tree)] == ["actions/egress/gate.py"]
 
 
 def test_the_rules_would_find_a_stray() -> None:
-    tree = ast.parse(
-        "from urllib import request\nimport http.client as c\nasync def f(): await loop.getaddrinfo('x', 1)"
-    )
+    tree = nodes("from urllib import request\nimport http.client as c\nasync def f(): await loop.getaddrinfo('x', 1)")
     assert connecting(tree) == {"urllib.request", "http.client"}
     assert called(tree) == {"getaddrinfo"}
 

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[3]
 
 

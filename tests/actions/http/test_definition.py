@@ -15,6 +15,7 @@ from noonbell.actions.http.definition import check_http
 from noonbell.actions.http.json_path import NOTHING, look_up, parse_path, value_at
 from noonbell.errors import ScheduleInvalidError
 from noonbell.store.memory import MemoryStore
+from tests.effort import examples
 
 URL = "https://example.com/hook"
 
@@ -160,7 +161,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(VALUES, st.lists(STEPS, max_size=4))
 def test_a_text_is_read_only_where_the_path_leads_and_with_the_same_end(value: Any, steps: list[str | int]) -> None:
     text = msgspec.json.encode(value)

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
 
+@pytest.mark.exhaustive
 def test_hostile_targets_take_no_more_than_is_theirs() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.faults.hostile_targets", "--rounds", "1", "--seconds", "0.5"],

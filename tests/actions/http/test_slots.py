@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from noonbell.actions.http.slots import HttpLimits, HttpSlots
 from noonbell.errors import NotStartedError, ScheduleInvalidError
 from tests.actions.http.site import attempt, jobs_to, serving
+from tests.effort import examples
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -101,7 +102,7 @@ async def test_a_stop_takes_back_who_waits() -> None:
     assert row.slots.busy == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     total=st.integers(1, 4),
     per_host=st.integers(1, 3),

@@ -44,6 +44,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 
 MODES = ("echo", "fail", "redirect", "away", "nowhere", "garbage", "bad_header", "short", "long", "packed")
+ODD_ANSWERS = ("edges", "garbage", "away", "nowhere")
 NEVER: dict[str, Any] = {"type": "cron", "spec": "0 0 29 2 *"}
 PRINT = "import os, sys; print(os.environ['KEY'], sys.stdin.read()); sys.exit('failed with ' + os.environ['KEY'])"
 
@@ -295,6 +296,7 @@ def test_without_masking_every_place_would_show_them(tmp_path: Path, monkeypatch
     assert life.search().hits("file", whole(tmp_path))
 
 
+@pytest.mark.exhaustive
 def test_on_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
     url = asyncio.run(postgres.new_schema())
     life = Life(url, ring_in(tmp_path))
@@ -325,7 +327,9 @@ async def dump(url: str) -> dict[str, list[tuple[Any, ...]]]:
         await db.close()
 
 
-@pytest.mark.parametrize("mode", ["echo", "fail", "edges", "garbage", "away", "nowhere"])
+@pytest.mark.parametrize(
+    "mode", ["echo", "fail", *(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ODD_ANSWERS)]
+)
 async def test_notifications(mode: str, tmp_path: Path) -> None:
     """Channels whose other side repeats what is secret in them."""
     values = canaries()

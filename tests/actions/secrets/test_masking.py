@@ -12,6 +12,7 @@ import pickle
 import urllib.parse
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -22,9 +23,16 @@ from hypothesis import strategies as st
 from noonbell.actions.secrets.logs import MaskingFilter
 from noonbell.actions.secrets.masking import MASK, Masker
 from noonbell.errors import SecretInvalidError
+from tests.effort import examples
 
 AWKWARD = "pa$$/w+rd é\"\\%&'\n\U0001f511"
 PLAIN = "hunter2hunter"
+
+
+@cache
+def masker_of(secret: str) -> Masker:
+    """One masker for all encodings of a secret: compiling it takes longer than using it."""
+    return Masker([secret])
 
 
 def lowered(text: str) -> str:
@@ -121,7 +129,7 @@ def test_the_oracle_reads_what_was_not_masked(name: str) -> None:
 )
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_form_is_masked(secret: str, name: str) -> None:
-    masker = Masker([secret])
+    masker = masker_of(secret)
     around = "before " + ENCODERS[name](secret) + " after"
     for masked in (masker.text(around), masker.data(around.encode()).decode()):
         assert MASK in masked
@@ -136,7 +144,7 @@ LONG = {
         {"type": "service_account", "key": "-----BEGIN KEY-----\n" + "\n".join(f"{n:02}kF3x/9+Q" * 6 for n in range(5))}
     ),
     "one line": "".join(f'{number:03}aZ/é"\\' for number in range(45)),
-    "many signs": "".join(f"{number:04}Qm+" for number in range(500)),  # mixtures are found up to 4,096
+    "many signs": "".join(f"{number:04}Qm+" for number in range(examples(500))),  # mixtures are found up to 4,096
 }
 
 
@@ -144,7 +152,7 @@ LONG = {
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_form_of_a_long_secret_is_masked(secret: str, name: str) -> None:
     assert len(secret) > 300
-    masker = Masker([secret])
+    masker = masker_of(secret)
     around = "before " + ENCODERS[name](secret) + "<after>"
     for masked in (masker.text(around), masker.data(around.encode()).decode()):
         assert masked.startswith("before ")
@@ -156,6 +164,7 @@ def test_every_form_of_a_long_secret_is_masked(secret: str, name: str) -> None:
             )
 
 
+@pytest.mark.exhaustive
 def test_a_secret_of_the_greatest_length_encoded_twice() -> None:
     secret = "".join(f'{number:04}"Qm+\n' for number in range(1_600))
     shown = json.dumps({"body": json.dumps({"token": secret})})
@@ -173,7 +182,7 @@ def latin(text: str) -> str:
     st.text(max_size=20),
     st.text(max_size=20),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_random_secrets_never_survive(secret: str, name: str, before: str, after: str) -> None:
     around = before + ENCODERS[name](secret) + after
     masker = Masker([secret])
@@ -194,7 +203,7 @@ def test_all_of_what_overlapping_secrets_cover_goes() -> None:
 
 
 @given(st.text("abcdefgh/%", min_size=12, max_size=30).filter(lambda s: len(set(s)) > 5), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_place_under_a_secret_shows_through_where_secrets_overlap(base: str, data: st.DataObject) -> None:
     # secrets that are parts of one text overlap wherever that text stands
     starts = data.draw(st.lists(st.integers(0, len(base) - 6), min_size=1, max_size=4))
@@ -219,7 +228,7 @@ def is_subsequence(part: str, whole: str) -> bool:
 
 
 @given(st.text(), st.binary())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_holds_no_secret_stays_as_it_is(text: str, data: bytes) -> None:
     masker = Masker(["correct horse battery", "Tr0ub4dor&3"])
     assert masker.text(text) == text
@@ -230,7 +239,7 @@ def test_what_holds_no_secret_stays_as_it_is(text: str, data: bytes) -> None:
     st.lists(st.one_of(usual, small).filter(lambda s: len(set(s)) >= 3), min_size=1, max_size=3),
     st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_stream_is_masked_as_if_it_had_come_whole(values: list[str], data: st.DataObject) -> None:
     forms = [
         ENCODERS[name](value) for value in values for name in ("raw", "quote all", "base64", "basic auth u", "hex")
@@ -297,7 +306,7 @@ def test_a_longer_secret_is_taken_before_its_own_beginning() -> None:
 
 
 def test_lines_of_a_long_secret_are_secrets() -> None:
-    lines = [f"{number:02}" + "kF3x/9+Qm" * 6 for number in range(40)]
+    lines = [f"{number:02}" + "kF3x/9+Qm" * 6 for number in range(examples(40))]
     key = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(lines) + "\n-----END PRIVATE KEY-----\n"
     masker = Masker([key])
     assert masker.text(f"<{key.strip()}>") == "<***>"
