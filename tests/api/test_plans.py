@@ -6,21 +6,28 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from noonbell.api.models.planned import LARGEST_FILE
+from noonbell.api.models.planned import LARGEST_FILE, PlanTold
 from noonbell.api.routes import plans, schedules
 from noonbell.api.written import fields_of
 from noonbell.planning import ScheduleFile, loads
 from noonbell.planning import plans as compared
 from noonbell.planning.moves import moves
+from noonbell.testing import ManualClock
 from tests.api.conftest import Client
 from tests.patience import PATIENCE_SECONDS
 
 FILE = 'name = "billing"\n'
 PLAN = "/api/v1/plan"
+MANY = "".join(
+    f'[schedules.s{number}]\ncron = "0 9 * * *"\naction = {{ kind = "callback", name = "report" }}\n'
+    for number in range(250)
+)
+PAST = MANY.replace('cron = "0 9 * * *"', 'at = "2001-01-01T00:00"')
 
 
 class SlowReading:
@@ -33,7 +40,7 @@ class SlowReading:
 
     def loads(self, text: str, **how: Any) -> ScheduleFile:
         self.begun.set()
-        self.waited = self.waited and self.go_on.wait(5)  # it would wait in vain in the thread of the requests
+        self.waited = self.waited and self.go_on.wait(PATIENCE_SECONDS)  # in vain if requests had to wait
         return loads(text, **how)
 
 
@@ -79,6 +86,27 @@ async def test_a_hundred_problems_are_listed_and_the_others_counted(inside: Clie
     assert told["detail"].endswith("and 500 more problems, which are not listed")
 
 
+@pytest.mark.parametrize("text", [FILE + MANY, FILE + MANY + "[schedules.wrong]\n", FILE + PAST])
+async def test_a_large_file_has_the_plan_that_a_small_one_has(
+    inside: Client, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(text) > plans.SMALL_FILE
+    monkeypatch.setattr(inside.service, "clock", ManualClock(datetime(2026, 11, 18, 10, tzinfo=UTC)))
+    in_a_process = (await inside.read.post(PLAN, json={"text": text})).json()
+    monkeypatch.setattr(plans, "SMALL_FILE", LARGEST_FILE)
+    in_a_thread = (await inside.read.post(PLAN, json={"text": text})).json()
+    assert (in_a_process.pop("instance", None) is None) == (in_a_thread.pop("instance", None) is None)
+    assert in_a_process == in_a_thread
+    assert in_a_process.get("created") == (250 if text == FILE + MANY else None)
+
+
+async def test_a_large_file_is_applied(inside: Client) -> None:
+    answer = await inside.write.post("/api/v1/apply", json={"text": FILE + MANY})
+    assert (answer.status_code, answer.json()["created"]) == (200, 250)
+    again = await inside.write.post(PLAN, json={"text": FILE + MANY})
+    assert (again.json()["empty"], again.json()["unchanged"]) == (True, 250)
+
+
 async def test_plans_are_compared_beside_the_event_loop(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
@@ -108,3 +136,13 @@ async def test_batches_are_read_beside_the_event_loop(inside: Client, monkeypatc
     assert answer.status_code == 201, answer.text
     assert len(threads) == 1
     assert threading.main_thread() not in threads
+
+
+async def test_a_plan_is_as_its_model_says(inside: Client) -> None:
+    await inside.write.post("/api/v1/apply", json={"text": FILE + MANY})
+    told = await inside.read.post(
+        PLAN, json={"text": FILE + MANY.replace("0 9", "0 8").replace("[schedules.s7]", "[schedules.t]")}
+    )
+    assert PlanTold.model_validate_json(told.content).model_dump(mode="json") == told.json()
+    kinds = [one["kind"] for one in told.json()["schedules"]]
+    assert (kinds.count("create"), kinds.count("change"), kinds.count("delete")) == (1, 249, 1)

@@ -1,8 +1,8 @@
 """CPU-bound work of requests: beside the event loop, one piece at a time, and few of each key.
 
-Work above 50 ms belongs here: on the loop it would delay runs and everybody's requests. One thread at a time, because
-threads share one interpreter lock with the loop. A client that disconnects does not free its place: the work goes on to
-its end.
+Work above 50 ms belongs here: on the loop it would delay runs and everybody's requests. It runs in a thread
+(`in_thread`), or in a process if it may take seconds (`api/helper.py`). One piece at a time, because threads share one
+interpreter lock with the loop. A client that disconnects does not free its place: the work goes on to its end.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from fastapi import FastAPI
 
 from noonbell.access import Caller
 from noonbell.api.problems import ProblemError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _RETRY_SECONDS: Final = 2
@@ -45,8 +46,7 @@ class Offload:
 
         async def in_turn() -> T:
             async with self._turn:
-                with _courteous():
-                    return await work()
+                return await work()
 
         task = asyncio.ensure_future(in_turn())
         task.add_done_callback(lambda _: self._done(who))
@@ -56,6 +56,12 @@ class Offload:
         self._of_key[who] -= 1
         if not self._of_key[who]:
             del self._of_key[who]
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a thread that gives way to the event loop."""
+    with _courteous():
+        return await asyncio.to_thread(function, *args, **kwargs)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -89,6 +89,11 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(self.facts())
+        return plain
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as a mapping, its items as they are: `msgspec.json.encode` takes it."""
         return {
             "name": self.file.name,
             "managed_by": self.file.owner,
@@ -98,14 +103,31 @@ class Plan:
             "changed": len(self.ids("change")),
             "deleted": len(self.ids("delete")),
             "unchanged": self.unchanged,
-            "schedules": [asdict(item) for item in self.schedules],
-            "quiet_hours": [asdict(item) for item in self.quiet_hours],
+            "schedules": self.schedules,
+            "quiet_hours": self.quiet_hours,
         }
 
 
-async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int, team: str = DEFAULT_TEAM) -> Plan:
+class Compared(NamedTuple):
+    """The part of a plan that takes time to compute."""
+
+    schedules: tuple[Item, ...]
+    quiet_hours: tuple[Item, ...]
+    unchanged: int
+    enabled: Mapping[str, bool]
+
+
+async def plan(
+    store: ScheduleStore,
+    file: ScheduleFile,
+    *,
+    now: int,
+    team: str = DEFAULT_TEAM,
+    compute: Callable[[Callable[[], Compared]], Awaitable[Compared]] = asyncio.to_thread,
+) -> Plan:
     """Compare a file with an open store, where its schedules belong to `team`.
 
+    `compute` runs the comparison, which takes seconds for a large file: in a thread by default.
     Raises ScheduleFileInvalidError where it cannot be applied to this store.
     """
     stored = {one.schedule_id: one for one in await owned(store, file.owner, team)}
@@ -115,16 +137,18 @@ async def plan(store: ScheduleStore, file: ScheduleFile, *, now: int, team: str 
     rows = await store.schedules(file.owner) if new else []
     gone = {str(row["schedule_id"]) for row in rows if row["removed_at"] is not None}
     policies = {policy.policy_id: policy for policy in await store.quiet_hours()}
-    making = _Making(file, stored, {key: one for key, one in policies.items() if one.team == team}, now, team)
+    own = {key: one for key, one in policies.items() if one.team == team}
+    making = _Making(file, stored, own, now)
     making.refuse_ids(taken, gone)
     making.refuse_quiet_hours({key for key, one in policies.items() if one.team != team})
     for policy_id in making.dropped:
         users = await store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
-    made = await asyncio.to_thread(making.made)  # of a large file seconds
-    if making.problems:
-        raise ScheduleFileInvalidError(sorted(making.problems, key=lambda one: (one.line, one.column)))
-    return made
+    compared = await compute(making.compared)
+    seen = {key: Seen(one.epoch, one.enabled) for key, one in stored.items()}
+    return Plan(
+        file, now, compared.schedules, compared.quiet_hours, compared.unchanged, seen, compared.enabled, own, team
+    )
 
 
 async def owned(store: ScheduleStore, owner: str, team: str) -> list[StoredSchedule]:
@@ -145,15 +169,13 @@ class _Making:
         stored: Mapping[str, StoredSchedule],
         policies: Mapping[str, QuietHoursPolicy],
         now: int,
-        team: str,
     ) -> None:
         self._file = file
-        self._team = team
         self._stored = stored
         self._policies = policies
         self._now = now
         self._compared = 0
-        self.problems: list[Problem] = []
+        self._problems: list[Problem] = []
         own = [policy_id for policy_id in policies if policy_id.startswith(f"{file.owner}:")]
         self.dropped = [policy_id for policy_id in own if policy_id not in file.quiet_hours]
 
@@ -185,11 +207,12 @@ class _Making:
             self._complain(("quiet_hours", short), reason)
 
     def _complain(self, path: tuple[str | int, ...], reason: str, *, value: Any = NOTHING, key: bool = False) -> None:
-        self.problems.append(self._file.document.problem(path, value, reason, key=key))
+        self._problems.append(self._file.document.problem(path, value, reason, key=key))
 
     # --- the items ------------------------------------------------------------------------------------------------
 
-    def made(self) -> Plan:
+    def compared(self) -> Compared:
+        """Compare everything. Takes seconds for a large file, and may run in another process."""
         items: list[Item] = []
         enabled: dict[str, bool] = {}
         for key, declared in self._file.schedules.items():
@@ -204,9 +227,10 @@ class _Making:
                     Item("delete", key, stored.columns.name, words=self._words(self._heard(stored), None, stored))
                 )
         unchanged = len(self._file.schedules) - sum(item.kind != "delete" for item in items)
-        seen = {key: Seen(stored.epoch, stored.enabled) for key, stored in self._stored.items()}
         quiet = tuple(self._quiet_items())
-        return Plan(self._file, self._now, tuple(items), quiet, unchanged, seen, enabled, self._policies, self._team)
+        if self._problems:
+            raise ScheduleFileInvalidError(sorted(self._problems, key=lambda one: (one.line, one.column)))
+        return Compared(tuple(items), quiet, unchanged, enabled)
 
     def _created(self, declared: DeclaredSchedule) -> Item | None:
         columns = declared.columns
@@ -259,7 +283,7 @@ class _Making:
             path = ("schedules", declared.schedule_id, given)
             if error.field in self._file.document.values.get("defaults", {}):
                 path = ("defaults", error.field)
-        self.problems.append(self._file.document.problem(path, error.value, error.reason))
+        self._problems.append(self._file.document.problem(path, error.value, error.reason))
 
     def _quiet_items(self) -> list[Item]:
         items: list[Item] = []

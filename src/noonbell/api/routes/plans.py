@@ -1,15 +1,16 @@
 """Plan and apply: a file of schedules, sent as its text.
 
-Reading a large file and comparing it with the store takes seconds of the processor: `api/offload.py` does it beside the
-event loop, and each key has one file read at a time.
+Reading a large file and comparing it with the store takes seconds of processor time. A small file is read in a thread
+(`api/offload.py`), a large one in a process of its own (`api/helper.py`). Each key has one file read at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Final, Literal
 
+import msgspec
 from fastapi import Request, Response
 
 from noonbell.access import Caller
@@ -17,22 +18,24 @@ from noonbell.actions.http.credentials import shown_value
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, get_service
-from noonbell.api.models.planned import AppliedTold, ApplyGiven, FileGiven, PlanItem, PlanTold
-from noonbell.api.offload import offload_of
+from noonbell.api.helper import HelperProcess
+from noonbell.api.models.planned import AppliedTold, ApplyGiven, FileGiven, PlanTold
+from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.problems import ProblemError, problems
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleFileInvalidError
-from noonbell.planning import Plan, apply, loads, plan
-from noonbell.planning.plans import Item
+from noonbell.planning import FieldChange, Item, Plan, apply, loads, plan
 
 router = api_router("plans")
+# Up to here a thread delays others less than starting a process would; about a hundred schedules.
+SMALL_FILE: Final = 16 * 1024
 
 
 @router.post("/plan", summary="What a file would change", response_model=PlanTold)
 async def make_plan(request: Request, caller: Reading, given: FileGiven) -> Response:
     """Nothing is written. The first hundred problems of the file are listed, with their lines."""
     made = await _planned(request, caller, given)
-    return await asyncio.to_thread(lambda: _answer(_told(made, hide=not caller.may("write"))))
+    return await asyncio.to_thread(lambda: _response(_plan_facts(made, hide=not caller.may("write"))))
 
 
 @router.post(
@@ -54,7 +57,7 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
     service.events.nudge()
     counts = {"created": done.created, "changed": done.changed, "deleted": done.deleted}
     warnings = list(done.warnings)
-    return await asyncio.to_thread(lambda: _answer(AppliedTold(**counts, plan=_told(made), warnings=warnings)))
+    return await asyncio.to_thread(lambda: _response({**counts, "plan": _plan_facts(made), "warnings": warnings}))
 
 
 async def _planned(request: Request, caller: Caller, given: FileGiven) -> Plan:
@@ -67,30 +70,38 @@ async def plan_text(
     """Read a text and compare it with the store, for the API and for the page."""
     service = get_service(request)
 
-    async def work() -> Plan:
+    async def compared(compute: Any) -> Plan:
         try:
-            file = await asyncio.to_thread(loads, text, format=form, source="text", name=name)
+            file = await compute(loads, text, format=form, source="text", name=name)
         except ScheduleFileInvalidError as error:
             raise error.with_traceback(None) from None  # its frames would keep the whole document for a while
-        return await plan(service.store, file, now=service.clock.now(), team=caller.team)
+        return await plan(service.store, file, now=service.clock.now(), team=caller.team, compute=compute)
+
+    async def work() -> Plan:
+        if len(text) <= SMALL_FILE:
+            return await compared(in_thread)
+        async with HelperProcess() as helper:
+            return await compared(helper.call)
 
     return await offload_of(request.app).run(caller, work, most=1, what="file")
 
 
-def _answer(told: PlanTold | AppliedTold) -> Response:
-    return Response(told.model_dump_json(), media_type="application/json")
+# Plans are encoded without the response models, which take several times the memory and time for thousands of items.
 
 
-def _told(made: Plan, *, hide: bool = False) -> PlanTold:
-    facts = made.to_json()
-    facts["schedules"] = [_item(one, hide=hide) for one in made.schedules]
-    facts["quiet_hours"] = [_item(one) for one in made.quiet_hours]
-    return PlanTold(**facts)
+def _response(facts: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(facts), media_type="application/json")
 
 
-def _item(item: Item, *, hide: bool = False) -> PlanItem:
-    told = PlanItem.model_validate(asdict(item))
-    if hide:
-        for one in told.changes:
-            one.before, one.after = shown_value(one.field, one.before), shown_value(one.field, one.after)
-    return told
+def _plan_facts(made: Plan, *, hide: bool = False) -> dict[str, Any]:
+    facts = made.facts()
+    return {**facts, "schedules": [_hidden(one) for one in made.schedules]} if hide else facts
+
+
+def _hidden(item: Item) -> Item:
+    """The item without credentials, for callers that may only read."""
+    changes = (
+        FieldChange(one.field, shown_value(one.field, one.before), shown_value(one.field, one.after))
+        for one in item.changes
+    )
+    return replace(item, changes=tuple(changes))

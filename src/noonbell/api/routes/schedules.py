@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -31,7 +30,7 @@ from noonbell.api.models.schedules import (
     UpcomingList,
     UpcomingTold,
 )
-from noonbell.api.offload import offload_of
+from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
 from noonbell.api.written import declared_told, fields_of, for_caller, not_editable, schedule_told
@@ -164,7 +163,7 @@ async def create_schedules(
         many = _fields_of_many(given, now)
     else:
         many = await offload_of(request.app).run(
-            caller, lambda: asyncio.to_thread(_fields_of_many, given, now), most=_MOST_WAITING, what="batch"
+            caller, lambda: in_thread(_fields_of_many, given, now), most=_MOST_WAITING, what="batch"
         )
 
     async def create(attempt: Attempt) -> Answer:
