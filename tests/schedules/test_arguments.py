@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from noonbell.errors import (
 from noonbell.schedules import Schedules
 from noonbell.schedules.pace import FIRST
 from noonbell.store.memory import MemoryStore
-from tests.schedules.conftest import ACTION, World
+from tests.schedules.conftest import ACTION, World, store_maker
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
@@ -37,6 +37,14 @@ async def memory() -> Schedules:
     store = MemoryStore()
     await store.open()
     return Schedules(store)
+
+
+@pytest.fixture
+async def memory_world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(store_maker("memory", tmp_path))
+    await made.schedules.open()
+    yield made
+    await made.store.close()
 
 
 # --- the constructor --------------------------------------------------------------------------------------------------
@@ -362,3 +370,38 @@ async def test_a_start_and_a_stop_are_in_the_log(caplog: pytest.LogCaptureFixtur
         'An engine of the lane "night" is up',
         'The lane "night" is left: nothing of it runs here any more',
     ]
+
+
+# --- bounds in English ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "zone", "wanted"),
+    [
+        ("tomorrow at 9", "Europe/Kyiv", "2026-03-05T07:00:00+00:00"),
+        ("1 april 2026", "Europe/Kyiv", "2026-03-31T21:00:00+00:00"),  # its midnight, in summer time
+        ("in 2 hours", "Asia/Tokyo", "2026-03-04T14:00:30+00:00"),
+        ("2026-03-05T09:30", "Asia/Tokyo", "2026-03-05T00:30:00+00:00"),
+    ],
+)
+async def test_bounds_may_be_times_in_english(memory_world: World, typed: str, zone: str, wanted: str) -> None:
+    key = await memory_world.create(start_at=typed, timezone=zone)
+    made = await memory_world.schedules.get(key)
+    assert made.start_at == datetime.fromisoformat(wanted)
+    changed = await memory_world.schedules.update(key, start_at=None, end_at=typed)
+    assert (changed.start_at, changed.end_at) == (None, datetime.fromisoformat(wanted))
+
+
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        ("soonish", "is not a time"),
+        ("2026-13-01", "2026-13-01"),
+        ("29 march 2026 at 3:30", "does not exist"),  # the clocks go forward over it in Kyiv
+    ],
+)
+async def test_a_bound_that_is_not_a_time_is_refused(memory_world: World, typed: str, reason: str) -> None:
+    with pytest.raises(ScheduleInvalidError) as raised:
+        await memory_world.create(end_at=typed, timezone="Europe/Kyiv")
+    assert (raised.value.field, raised.value.value) == ("end_at", typed)
+    assert reason in str(raised.value)

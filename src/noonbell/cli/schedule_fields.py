@@ -46,8 +46,10 @@ def policy_options(function: _Function) -> _Function:
     for decorate in (
         click.option("--at-most-once/--at-least-once", default=None, help="After a crash: never repeat, or repeat."),
         click.option("--jitter", "jitter_seconds", type=float, metavar="SECONDS", help="Start up to so much later."),
-        click.option("--until", "end_at", metavar="TIME", help="No occurrence after this ISO-8601 time."),
-        click.option("--since", "start_at", metavar="TIME", help="No occurrence before this ISO-8601 time."),
+        click.option("--until", "end_at", metavar="TIME", help="No occurrence after this time: ISO 8601 or English."),
+        click.option(
+            "--since", "start_at", metavar="TIME", help="No occurrence before this time: ISO 8601 or English."
+        ),
         click.option("--payload", metavar="JSON", help="Given to a callback, a command or a message."),
         click.option("--tag", "tags", multiple=True, help="Repeatable."),
         click.option(

@@ -105,7 +105,7 @@ class Creator:
         key = _content({name: value for name, value in fields.items() if name not in _OWN})
         found = None if key is None else self._models.get(key)
         if found is None:
-            columns, understood = read_fields(fields, None, default_name=schedule_id)
+            columns, understood = read_fields(fields, None, default_name=schedule_id, now=self._now)
             model = created(
                 schedule_id, columns, self._now, enabled=fields.get("enabled", True), managed_by=self._managed_by,
                 lane=self._lane, team=self._team(fields),
@@ -199,7 +199,7 @@ class Change:
         key = _like(before)
         found = self._models.get(key)
         if found is None:
-            found = self._models[key] = read_fields(self._fields, before)
+            found = self._models[key] = read_fields(self._fields, before, now=self._now)
         if "name" in self._fields or found.columns.name == before.name:
             return found
         return Written(replace(found.columns, name=before.name), found.understood)

@@ -6,6 +6,7 @@ written here. What is left out has its default when a schedule is created, and s
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,10 +25,12 @@ from noonbell.cron import DstPolicy, parse, translate
 from noonbell.errors import (
     IntervalInvalidError,
     InvalidCronExpressionError,
+    LanguageError,
     NoonbellError,
     RetryPolicyInvalidError,
     ScheduleInvalidError,
 )
+from noonbell.language.times import ACCEPTED, read_time
 from noonbell.schedules.payload import written_payload
 from noonbell.timing import RetryPolicy, parse_interval, parse_one_shot
 from noonbell.timing.protocol import SECOND, Timing
@@ -45,11 +48,12 @@ _PAGES: Final = frozenset({"new"})  # in an address it stands for something that
 _NO_LETTERS: Final = frozenset({"Cn", "Co"})  # unassigned, or of private use
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_ISO: Final = re.compile(r"\s*\d{4}-")
 _encode = msgspec.json.Encoder().encode
 
 
 class Changes(TypedDict, total=False):
-    """What a person may write, and change. `start_at` and `end_at` are aware datetimes or ISO 8601 texts.
+    """What a person may write, and change. `start_at` and `end_at` are aware datetimes, ISO 8601 or English.
 
     The spec of an interval may be a timedelta or a text with units ("15m"), that of a one-shot an aware datetime.
     """
@@ -100,8 +104,13 @@ class Written(NamedTuple):
     understood: str | None
 
 
-def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, default_name: str = "") -> Written:
-    """Check the fields, over those of `before` where a schedule is updated."""
+def read_fields(
+    fields: Mapping[str, Any], before: ScheduleColumns | None, *, default_name: str = "", now: int | None = None
+) -> Written:
+    """Check the fields, over those of `before` where a schedule is updated.
+
+    With `now`, bounds may be times in English, such as "tomorrow at 9" or "1 march 2027".
+    """
     for key, value in fields.items():
         if key not in KNOWN:
             near = get_close_matches(key, KNOWN, n=1)
@@ -120,7 +129,7 @@ def read_fields(fields: Mapping[str, Any], before: ScheduleColumns | None, *, de
     kind = fields["type"] if before is None else before.type
     timezone = _zone(fields["timezone"]) if "timezone" in fields else "UTC" if before is None else before.timezone
     spec, understood = _spec(kind, fields, before, timezone)
-    definition = _definition(fields, None if before is None else definition_of(before.definition), timezone)
+    definition = _definition(fields, None if before is None else definition_of(before.definition), timezone, now)
     columns = ScheduleColumns(
         name=_text("name", fields["name"]) if "name" in fields else default_name if before is None else before.name,
         type=kind,
@@ -268,15 +277,15 @@ def _zone(value: object) -> str:
     return value
 
 
-def _definition(fields: Mapping[str, Any], before: Definition | None, timezone: str) -> Definition:
+def _definition(fields: Mapping[str, Any], before: Definition | None, timezone: str, now: int | None) -> Definition:
     readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "overlap": ("overlap", str),
         "catch_up_cap": ("cap", _cap),
         "retry_vs_new": ("retry_vs_new", str),
         "retry": ("retry", _retry),
         "dst": ("dst", str),
-        "start_at": ("start_at", lambda value: _instant("start_at", value, timezone)),
-        "end_at": ("end_at", lambda value: _instant("end_at", value, timezone)),
+        "start_at": ("start_at", lambda value: _instant("start_at", value, timezone, now)),
+        "end_at": ("end_at", lambda value: _instant("end_at", value, timezone, now)),
         "jitter_seconds": ("jitter_us", _jitter),
         "at_most_once": ("at_most_once", bool),
         "tags": ("tags", _tags),
@@ -329,7 +338,7 @@ def _microseconds(field: str, value: object) -> int:
     return round(value * SECOND)
 
 
-def _instant(field: str, value: object, timezone: str) -> int | None:
+def _instant(field: str, value: object, timezone: str, now: int | None) -> int | None:
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -338,10 +347,21 @@ def _instant(field: str, value: object, timezone: str) -> int | None:
         return (value - _EPOCH) // _MICROSECOND
     if not isinstance(value, str):
         raise ScheduleInvalidError(field, value, "must be an aware datetime, or text such as 2026-11-01T09:30")
+    zone = ZoneInfo(timezone)
     try:
-        return parse_one_shot(value, ZoneInfo(timezone))
+        return parse_one_shot(value if now is None else _iso_time(value, zone, now), zone)
+    except LanguageError as error:
+        reason = f"is not a time: {error.reason}; accepted are {', '.join(ACCEPTED)}"
+        raise ScheduleInvalidError(field, value, reason) from error
     except NoonbellError as error:
         raise ScheduleInvalidError(field, value, str(error)) from error
+
+
+def _iso_time(text: str, zone: ZoneInfo, now: int) -> str:
+    """Translate a time in English to ISO 8601; text that begins with a year stays as it is."""
+    if _ISO.match(text):
+        return text
+    return read_time(text, (_EPOCH + now * _MICROSECOND).astimezone(zone)).isoformat()
 
 
 def _tags(value: object) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ async def foresee(
     """Look ahead. `given` are start_at, end_at and dst; raises as the library does where they do not fit."""
     now = visitor.service.clock.now()
     fields = {**meant.fields, **given, "action": _NOTHING}
-    columns = read_fields(fields, None).columns
+    columns = read_fields(fields, None, now=now).columns
     timing = timing_of(columns, first_anchor(columns, now))
     require_future(columns, timing, now)
     hours = QuietHours() if quiet is None else QuietHours.from_json({"windows": quiet.windows})

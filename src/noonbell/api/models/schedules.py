@@ -79,7 +79,9 @@ class ScheduleChanges(Given):
     retry: RetryGiven = left_out()
     retry_vs_new: Literal["finish", "preempt"] = left_out()
     dst: Dst = left_out()
-    start_at: Time | None = left_out(description="ISO 8601; without an offset in the zone of the schedule.")
+    start_at: Time | None = left_out(
+        description="ISO 8601 or English (1 march 2027, tomorrow at 9); without an offset in the zone of the schedule."
+    )
     end_at: Time | None = left_out(description="As start_at.")
     jitter_seconds: float = left_out(ge=0, le=86_400, allow_inf_nan=False)
     at_most_once: bool = left_out()
