@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 
@@ -50,13 +51,21 @@ async def test_its_priority_is_lower() -> None:
         assert await helper.call(os.nice, 0) == min(os.nice(0) + 10, 19)
 
 
-@pytest.mark.parametrize("end", [(os._exit, 1), (os.abort,), (bytearray, 2 * MEMORY_BYTES)])
+@pytest.mark.parametrize(
+    "end", [(bytearray, 2 * MEMORY_BYTES), (signal.raise_signal, signal.SIGXCPU), (signal.raise_signal, signal.SIGKILL)]
+)
 async def test_a_helper_that_exceeds_its_limits_is_a_422(end: tuple[object, ...]) -> None:
     async with HelperProcess() as helper:
         with pytest.raises(ProblemError) as found:
             await helper.call(*end)  # type: ignore[arg-type]  # a function and its argument
     assert found.value.status == 422
     assert "split it" in str(found.value)
+
+
+async def test_any_other_end_is_an_error_of_the_service() -> None:
+    async with HelperProcess() as helper:
+        with pytest.raises(RuntimeError, match="ended with status 5"):
+            await helper.call(os._exit, 5)
 
 
 async def test_it_ends_with_the_block_even_in_the_middle_of_a_call() -> None:

@@ -16,6 +16,7 @@ import asyncio
 import os
 import pickle
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ T = TypeVar("T")
 CPU_SECONDS: Final = 60
 MEMORY_BYTES: Final = 1024**3
 _NICENESS: Final = 10
+_OUT_OF_MEMORY: Final = 3
+_LIMIT_EXCEEDED: Final = (_OUT_OF_MEMORY, -signal.SIGXCPU, -signal.SIGKILL)
 _LENGTH: Final = struct.Struct(">Q")
 # The settings of the service, which may hold passwords, are none of the helper's business.
 _ENVIRONMENT: Final = frozenset(
@@ -42,7 +45,7 @@ class HelperProcess:
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", __name__,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
             start_new_session=True,  # Ctrl-C is for the service
         )  # fmt: skip
@@ -54,7 +57,7 @@ class HelperProcess:
         await self._process.communicate()
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what the function returns, or raise what it raises. 422 if it exceeds the limits of a helper."""
+        """Return what the function returns, or raise what it raises. 422 if it exceeds the limits of the helper."""
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None  # noqa: S101 - pipes were asked for
         assert sink is not None  # noqa: S101 - as above
@@ -65,15 +68,21 @@ class HelperProcess:
             (length,) = _LENGTH.unpack(await source.readexactly(_LENGTH.size))
             answer = await source.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError):
-            limits = f"{CPU_SECONDS} s of processor time or {MEMORY_BYTES // 1024**2} MiB of memory"
-            detail = f"This request takes more than {limits}; split it into smaller ones"
-            from noonbell.api.problems import ProblemError  # noqa: PLC0415 - the helper starts faster without FastAPI
-
-            raise ProblemError(422, detail, kind="too-large") from None
+            raise _failure(await self._process.wait()) from None
         result, error = await asyncio.to_thread(pickle.loads, answer)
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]  # of the function that was sent
+
+
+def _failure(status: int) -> Exception:
+    """The error for a helper that ended during a call."""
+    from noonbell.api.problems import ProblemError  # noqa: PLC0415 - the helper starts faster without FastAPI
+
+    if status not in _LIMIT_EXCEEDED:
+        return RuntimeError(f"the helper process ended with status {status}")
+    limits = f"{CPU_SECONDS} s of processor time or {MEMORY_BYTES // 1024**2} MiB of memory"
+    return ProblemError(422, f"This request takes more than {limits}; split it into smaller ones", kind="too-large")
 
 
 def _serve(source: BinaryIO, sink: BinaryIO) -> None:
@@ -84,7 +93,7 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
             function, args, kwargs = pickle.loads(job)  # noqa: S301 - only the parent writes into this pipe
             answer = pickle.dumps((function(*args, **kwargs), None), pickle.HIGHEST_PROTOCOL)
         except MemoryError:
-            sys.exit("out of memory")
+            sys.exit(_OUT_OF_MEMORY)
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
             answer = pickle.dumps((None, error), pickle.HIGHEST_PROTOCOL)
         del job
