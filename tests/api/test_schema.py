@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from noonbell.api.app import PREFIX
 from tests.api.conftest import Client
 from tests.api.schema_run import look
 
 
+@pytest.mark.exhaustive
 async def test_schemathesis_finds_nothing(live: Client, tmp_path: Path) -> None:
     """A short look, the same each time; the long one is tests/faults/api_schema.py."""
     looked = await look(

@@ -95,6 +95,7 @@ async def test_sqlite_on_a_full_disk(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.exhaustive
 async def test_postgres_on_a_full_disk(postgres: PostgresServer, tmp_path: Path) -> None:
     told = "No space left on device"
     with small_disk(postgres.folder / "disk", 32) as disk:

@@ -67,15 +67,15 @@ async def test_the_texts_of_a_rule_are_filled_with_the_facts_and_a_link_to_the_r
 
 async def test_only_the_final_attempt_is_told(world: World) -> None:
     await world.channel()
-    await world.schedule(spec="0 * * * *", retry={"attempts": 3, "delay_seconds": 10})
+    await world.schedule(spec="*/10 * * * *", retry={"attempts": 3, "delay_seconds": 10})
     await world.schedules.rules.create(name="all", on=EVERYTHING, channels=["ops"])
     world.plan = ["one", "two", "three", "again", None]
     await world.schedules.start()
-    await world.minutes(61)
+    await world.minutes(11)
     (told,) = await world.told(1)
     assert (told["data"]["event"], told["data"]["attempts"]) == ("failed", 3)
     assert told["data"]["error"] == "RuntimeError: three"
-    await world.minutes(60)  # fails once, and succeeds at its second attempt
+    await world.minutes(10)  # fails once, and succeeds at its second attempt
     assert events(await world.told(2)) == ["failed", "recovered"]
 
 
@@ -96,30 +96,30 @@ async def test_recovered_is_told_only_after_a_failure(world: World) -> None:
 
 async def test_a_first_attempt_that_failed_is_no_failure_to_recover_from(world: World) -> None:
     await world.channel()
-    await world.schedule(spec="0 * * * *", retry={"attempts": 2, "delay_seconds": 10})
+    await world.schedule(spec="*/10 * * * *", retry={"attempts": 2, "delay_seconds": 10})
     await world.schedules.rules.create(name="r", on=["recovered", "failed"], channels=["ops"])
     world.plan = [None, "no", None, None, "bad", "bad"]
     await world.schedules.start()
-    await world.minutes(60 * 4 + 5)
+    await world.minutes(45)
     (told,) = await world.told(1)
-    assert (told["data"]["event"], told["data"]["scheduled_for"]) == ("failed", "2026-03-04T16:00:00Z")
+    assert (told["data"]["event"], told["data"]["scheduled_for"]) == ("failed", "2026-03-04T12:40:00Z")
 
 
 @pytest.mark.parametrize("failed_before", [True, False])
 async def test_a_restart_between_two_attempts_does_not_forget_the_failure(world: World, failed_before: bool) -> None:
     await world.channel()
-    await world.schedule(spec="0 * * * *", retry={"attempts": 2, "delay_seconds": 1800})
+    await world.schedule(spec="*/10 * * * *", retry={"attempts": 2, "delay_seconds": 300})
     await world.schedules.rules.create(name="r", on=["recovered"], channels=["ops"])
     await world.schedules.rules.create(name="s", on=["succeeded"], channels=["ops"], window_seconds=0)
     world.plan = ["no", "no", "no"] if failed_before else [None, "no"]
     await world.schedules.start()
-    await world.minutes(125)  # the run of 14:00 waits for its second attempt
+    await world.minutes(21)  # the run of 12:20 waits for its second attempt
     before = [] if failed_before else ["succeeded"]
     assert events(await world.told(len(before))) == before
     await world.schedules.stop()
     world.schedules = world.new()
     await world.schedules.start()
-    await world.minutes(40)
+    await world.minutes(7)
     expected = [*before, "recovered" if failed_before else "succeeded"]
     assert events(await world.told(len(expected))) == expected
 
