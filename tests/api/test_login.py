@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -285,9 +286,10 @@ async def test_without_https_browsers_are_told_nothing_about_it(inside: Client) 
 async def test_pages_are_counted_by_person_and_by_address(tmp_path: Path, limit: str) -> None:
     async with serving(settings_for(tmp_path, **{limit: 60})) as client:
         browser = await logged_in(client)
-        statuses = [(await browser.get("/")).status_code for _ in range(12)]
-        assert statuses[0] == 200
-        assert statuses[-1] == 429
+        assert (await browser.get("/")).status_code == 200
+        # At the same time: one after the other, a slow machine earns as many new requests as it sends.
+        answers = await asyncio.gather(*(browser.get("/") for _ in range(40)))
+        assert 429 in {answer.status_code for answer in answers}
 
 
 async def test_the_login_page_is_counted_by_address(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ Key = tuple[str, datetime]
 
 
 @pytest.fixture(autouse=True)
-def _calm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with calm_duties():
-        monkeypatch.setattr(membership, "LOOK", 5_000_000)  # for the dead, that is
+def _calm() -> Iterator[None]:
+    # A context of its own: the fixture monkeypatch would be undone later, and put the calm value back for good.
+    with calm_duties(), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(membership, "LOOK", 5_000_000)  # for the dead, that is
         yield
 
 
