@@ -42,7 +42,7 @@ BUSY ?= 4
 BUSY_COMMAND ?= $(MAKE) test
 
 # Folders that hold Python; mypy does not take one that holds none.
-SOURCES := $(foreach dir,src tests benchmarks examples,$(if $(shell find $(dir) -name '*.py' 2>/dev/null),$(dir)))
+SOURCES := $(foreach dir,src tests benchmarks examples requirements,$(if $(shell find $(dir) -name '*.py' 2>/dev/null),$(dir)))
 
 # The pins are resolved for 3.11, so that one is asked first. A name on PATH may be a shim that leads nowhere: each
 # candidate has to answer before it is taken.
