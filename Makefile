@@ -190,7 +190,8 @@ faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pause
 	$(BIN)/python -m tests.faults.cluster.upgrades
 	$(BIN)/python -m tests.faults.cluster.poison
 
-# dev is resolved first: the other lists take its versions. $(1): the list, $(2): the options and requirements of pip.
+# dev is resolved first: the other lists take its versions. The tool that draws mutants needs packages without wheels.
+# $(1): the list, $(2): the options and requirements of pip.
 define lock_list
 echo "resolving requirements/$(1).txt"; \
 "$$found" -m venv "$$scratch/$(1)"; \
@@ -207,7 +208,7 @@ lock: ## Renew the pins in requirements/*.txt (needs the network)
 	$(call lock_list,bench,-r requirements/bench.in -c requirements/dev.txt); \
 	"$$found" requirements/lowest.py > "$$scratch/lowest.in"; \
 	$(call lock_list,lowest,-r "$$scratch/lowest.in"); \
-	$(call lock_list,mutants,-r requirements/mutants.in); \
+	$(call lock_list,mutants,--only-binary :none: -r requirements/mutants.in); \
 	wc -l requirements/*.txt
 
 clean: ## Remove the environments, caches and build results
