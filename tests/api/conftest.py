@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,19 @@ from noonbell.config import Settings
 from tests.patience import PATIENCE_SECONDS
 
 
+# Nothing here speaks TLS, and each client would read the certificates of all authorities for itself.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 class Client:
     """An HTTP client with the keys of a team: `.read`, `.write` and `.admin` send the key of that scope."""
 
     def __init__(self, service: Service, base_url: str, transport: httpx2.AsyncBaseTransport | None) -> None:
         self.service = service
         self.base_url = base_url
-        self.anonymous = httpx2.AsyncClient(base_url=base_url, transport=transport, timeout=PATIENCE_SECONDS)
+        self.anonymous = httpx2.AsyncClient(
+            base_url=base_url, transport=transport, timeout=PATIENCE_SECONDS, verify=NO_TLS
+        )
         self._transport = transport
         self._opened = [self.anonymous]
         self.keys: dict[str, str] = {}
@@ -43,7 +50,11 @@ class Client:
         self.keys[f"{team}/{scope}"] = key
         headers = {"Authorization": f"Bearer {key}"}
         client = httpx2.AsyncClient(
-            base_url=self.base_url, transport=self._transport, headers=headers, timeout=PATIENCE_SECONDS
+            base_url=self.base_url,
+            transport=self._transport,
+            headers=headers,
+            timeout=PATIENCE_SECONDS,
+            verify=NO_TLS,
         )
         self._opened.append(client)
         return client
