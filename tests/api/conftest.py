@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +24,6 @@ from noonbell.api.app import create_app
 from noonbell.bootstrap import Service, build
 from noonbell.config import Settings
 from tests.patience import PATIENCE_SECONDS
-
 
 # Nothing here speaks TLS, and each client would read the certificates of all authorities for itself.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -88,6 +88,7 @@ async def serving(settings: Settings) -> AsyncIterator[Client]:
     """A started service behind a real server."""
     config = uvicorn.Config("none", host="127.0.0.1", port=0, log_config=None)
     sock = config.bind_socket()
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `serve` does
     port: int = sock.getsockname()[1]
     service = build(_at_port(settings, port), environ=os.environ)
     await service.start()

@@ -60,7 +60,7 @@ def nodes(source: str) -> Nodes:
 
 
 def may_connect(source: str) -> bool:
-    """Whether a module holds the words of an import or a call that connects, wherever they stand: only then parse it."""
+    """Whether a module holds the words of an import or a call that connects: only then it is parsed."""
     return any(all(word in source for word in name.split(".")) for name in CONNECTING | CALLS)
 
 
