@@ -19,6 +19,7 @@ from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
+from tests.effort import examples
 
 NAMES = "abcd"
 
@@ -80,7 +81,7 @@ class Random:
         return Delivery(stream.sid, owner, self.now, delivered, wake_at=self.now + 3 * SECOND, error="not yet")
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(examples(25)))
 async def test_sqlite_does_what_memory_does(tmp_path: Path, seed: int) -> None:
     stores = (await filled(MemoryStore()), await filled(SqliteStore(tmp_path / "o.db", threaded=False)))
     lives = (Random(seed), Random(seed))

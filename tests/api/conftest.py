@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ from noonbell.bootstrap import Service, build
 from noonbell.config import Settings
 from tests.patience import PATIENCE_SECONDS
 
+# Nothing here speaks TLS, and each client would read the certificates of all authorities for itself.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
 
 class Client:
     """An HTTP client with the keys of a team: `.read`, `.write` and `.admin` send the key of that scope."""
@@ -30,7 +35,9 @@ class Client:
     def __init__(self, service: Service, base_url: str, transport: httpx2.AsyncBaseTransport | None) -> None:
         self.service = service
         self.base_url = base_url
-        self.anonymous = httpx2.AsyncClient(base_url=base_url, transport=transport, timeout=PATIENCE_SECONDS)
+        self.anonymous = httpx2.AsyncClient(
+            base_url=base_url, transport=transport, timeout=PATIENCE_SECONDS, verify=NO_TLS
+        )
         self._transport = transport
         self._opened = [self.anonymous]
         self.keys: dict[str, str] = {}
@@ -43,7 +50,11 @@ class Client:
         self.keys[f"{team}/{scope}"] = key
         headers = {"Authorization": f"Bearer {key}"}
         client = httpx2.AsyncClient(
-            base_url=self.base_url, transport=self._transport, headers=headers, timeout=PATIENCE_SECONDS
+            base_url=self.base_url,
+            transport=self._transport,
+            headers=headers,
+            timeout=PATIENCE_SECONDS,
+            verify=NO_TLS,
         )
         self._opened.append(client)
         return client
@@ -77,6 +88,7 @@ async def serving(settings: Settings) -> AsyncIterator[Client]:
     """A started service behind a real server."""
     config = uvicorn.Config("none", host="127.0.0.1", port=0, log_config=None)
     sock = config.bind_socket()
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `serve` does
     port: int = sock.getsockname()[1]
     service = build(_at_port(settings, port), environ=os.environ)
     await service.start()

@@ -59,11 +59,18 @@ def nodes(source: str) -> Nodes:
     return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
 
 
+def may_connect(source: str) -> bool:
+    """Whether a module holds the words of an import or a call that connects: only then it is parsed."""
+    return any(all(word in source for word in name.split(".")) for name in CONNECTING | CALLS)
+
+
 @cache
 def modules() -> dict[str, Nodes]:
-    """Each module of the package, read once for all tests."""
-    paths = sorted(PACKAGE.rglob("*.py"))
-    return {path.relative_to(PACKAGE).as_posix(): nodes(path.read_text(encoding="utf-8")) for path in paths}
+    """Each module of the package that may connect, read once for all tests."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        path.relative_to(PACKAGE).as_posix(): nodes(source) for path, source in sources.items() if may_connect(source)
+    }
 
 
 def imported(tree: Nodes) -> Iterator[str]:

@@ -6,7 +6,7 @@ The engine's time is manual, the sockets are real: a test waits for what the ser
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import new_ring
 from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt
+from noonbell.engine import membership
 from noonbell.ledger import verify_store
 from noonbell.ports import ScheduleStore
 from noonbell.receive import Receiver
@@ -31,6 +32,15 @@ from tests.actions.http.site import Handler, Site, answering, egress_to, in_turn
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 AT_12_01: dict[str, Any] = {"type": "one_shot", "spec": "2026-03-04T12:01"}
 SECRET = "correct horse battery"  # noqa: S105 - it opens nothing
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _alone() -> Iterator[None]:
+    """No other engine is looked for: on manual time that would be hundreds of looks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(membership, "LOOK", 3_600_000_000)
+        patched.setattr(membership, "BEAT", 3_600_000_000)
+        yield
 
 
 class World:

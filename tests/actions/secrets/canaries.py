@@ -20,6 +20,9 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 _WINDOW = 10
+# Every window holds a seed that begins at a multiple of the stride: the search looks closer only where one is found.
+_SEED = 5
+_STRIDE = _WINDOW - _SEED + 1
 MIB = 1 << 20
 
 
@@ -71,7 +74,7 @@ class Search:
                 data = form.encode()
                 for at in range(len(data) - _WINDOW + 1):
                     self._windows.setdefault(data[at : at + _WINDOW], f"{value[:4]}… as form {number}")
-        self._seeds = {window[:3] for window in self._windows}
+        self._seeds = {window[at : at + _SEED] for window in self._windows for at in range(_STRIDE)}
 
     @staticmethod
     def _forms(value: str) -> list[str]:
@@ -90,13 +93,13 @@ class Search:
         raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         found: list[str] = []
         for layer, unpacked in enumerate(_layers(raw)):
-            here = {
-                self._windows[unpacked[at : at + _WINDOW]]
-                for at in range(len(unpacked) - _WINDOW + 1)
-                if unpacked[at : at + _WINDOW] in self._windows
-            }
-            found += [f"{source} (layer {layer}): {one}" for one in sorted(here)]
+            found += [f"{source} (layer {layer}): {one}" for one in sorted(self._found(unpacked))]
         return found
+
+    def _found(self, data: bytes) -> set[str]:
+        seeds = [at for at in range(0, len(data) - _SEED + 1, _STRIDE) if data[at : at + _SEED] in self._seeds]
+        windows = {data[at : at + _WINDOW] for seed in seeds for at in range(max(0, seed - _STRIDE + 1), seed + 1)}
+        return {self._windows[window] for window in windows & self._windows.keys()}
 
     def hits_in_rows(self, source: str, rows: Iterable[Iterable[Any]]) -> list[str]:
         found: list[str] = []

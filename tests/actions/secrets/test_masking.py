@@ -144,7 +144,7 @@ LONG = {
         {"type": "service_account", "key": "-----BEGIN KEY-----\n" + "\n".join(f"{n:02}kF3x/9+Q" * 6 for n in range(5))}
     ),
     "one line": "".join(f'{number:03}aZ/é"\\' for number in range(45)),
-    "many signs": "".join(f"{number:04}Qm+" for number in range(examples(500))),  # mixtures are found up to 4,096
+    "many signs": "".join(f"{number:04}Qm+" for number in range(examples(300))),  # mixtures are found up to 4,096
 }
 
 
@@ -158,10 +158,9 @@ def test_every_form_of_a_long_secret_is_masked(secret: str, name: str) -> None:
         assert masked.startswith("before ")
         assert masked.endswith("<after>")
         read = readings(masked)
+        read |= {latin(one) for one in read}
         for begin in range(0, len(secret) - 40, 40):
-            assert not any(
-                secret[begin : begin + 40] in one or secret[begin : begin + 40] in latin(one) for one in read
-            )
+            assert not any(secret[begin : begin + 40] in one for one in read)
 
 
 @pytest.mark.exhaustive
@@ -454,18 +453,18 @@ def test_a_masker_shows_nothing_of_itself() -> None:
 
 def test_many_values_and_one_more() -> None:
     """They are looked for in chunks, and those of another masker are used again."""
-    values = [f"{number:03}-value-{number * 7919}" for number in range(30)]
+    values = [f"{number:03}-value-{number * 7919}" for number in range(18)]
     masker = Masker(values[:-1])
     more = Masker(values, like=masker)
     less = Masker(values[5:], like=more)
     shown = " ".join(values)
-    assert masker.text(shown) == " ".join([MASK] * 29 + values[-1:])
-    assert more.text(shown) == " ".join([MASK] * 30)
-    assert less.text(shown) == " ".join(values[:5] + [MASK] * 25)
-    # finds of different chunks that overlap
-    apart = [*values, "abcdefghi", *(f"zz{number}-other-{number * 7907}" for number in range(30)), "ghijklmnop"]
-    assert Masker(apart).text("x abcdefghijklmnop y") == "x *** y"
-    assert Masker(apart).data(b"x abcdefghijklmnop y") == b"x *** y"
+    assert masker.text(shown) == " ".join([MASK] * 17 + values[-1:])
+    assert more.text(shown) == " ".join([MASK] * 18)
+    assert less.text(shown) == " ".join(values[:5] + [MASK] * 13)
+    # finds of different chunks that overlap: a chunk takes 8 values in their order, and 8 are between these two
+    apart = Masker(["abcdefghi", *(f"bb{number}-other-{number * 7907}" for number in range(8)), "ghijklmnop"])
+    assert apart.text("x abcdefghijklmnop y") == "x *** y"
+    assert apart.data(b"x abcdefghijklmnop y") == b"x *** y"
 
 
 def test_a_long_value_is_masked_in_small_letters_too() -> None:

@@ -53,7 +53,8 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:(?P<user>[^/?#\s]*)@)?[^
 _BETWEEN: Final = re.compile("[/?&=#]")
 
 # Lines of base64 are broken anywhere, and the break may itself be escaped.
-_BREAKS: Final = (r"[\r\n][\r\n]?+", r"\\(?:r\\)?+n")
+_BREAKS: Final = (r"[\r\n]{1,2}+", r"\\(?:r\\)?+n")
+_BREAK: Final = f"(?:{'|'.join(_BREAKS)})?+"
 _BASE64_END: Final = r"(?:={1,2}|(?:%3[dD]){1,2})?+"
 _SHORT_ESCAPES: Final = {
     '"': [r"\\\""],
@@ -72,10 +73,11 @@ class Token(NamedTuple):
     """One sign, or one byte. Each way begins with a literal or with a class, so that a search can leap over it."""
 
     ways: tuple[str, ...]
+    brief: str = ""  # all ways in one expression that takes less time to compile, where there is one
 
     @property
     def source(self) -> str:
-        return self.ways[0] if len(self.ways) == 1 else f"(?>{'|'.join(self.ways)})"
+        return self.brief or self.ways[0] if len(self.ways) == 1 else f"(?>{'|'.join(self.ways)})"
 
 
 class Pattern(NamedTuple):
@@ -238,16 +240,24 @@ def _base64_ways(char: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=128)
 def _breakable(ways: tuple[str, ...]) -> Token:
-    return Token((*ways, *(f"{broken}(?>{'|'.join(ways)})" for broken in _BREAKS)))
+    """A sign with or without a break before it. No way to write the sign begins as a break does."""
+    sign = Token(ways).source
+    return Token((*ways, *(broken + sign for broken in _BREAKS)), _BREAK + sign)
 
 
 def _hex(data: bytes, size: int) -> Pattern:
     first, *others = (f"{byte:02x}" for byte in data[:_ENOUGH_TOKENS])
     second = _either_case(first[1])
     begin = Token(tuple(digit + second for digit in sorted({first[0], first[0].upper()})))
-    tokens = (begin, *(Token((_either_case(pair), f"[ :-]{_either_case(pair)}")) for pair in others))
+    tokens = (begin, *(_byte_in_hex(pair) for pair in others))
     rest = 3 * max(0, len(data) - _ENOUGH_TOKENS)
     return Pattern(tokens, size, f"[0-9a-fA-F :-]{{0,{rest}}}+" if rest else "", rest)
+
+
+@lru_cache(maxsize=256)
+def _byte_in_hex(pair: str) -> Token:
+    digits = _either_case(pair)
+    return Token((digits, f"[ :-]{digits}"), f"[ :-]?+{digits}")
 
 
 def _either_case(digits: str) -> str:
