@@ -22,6 +22,7 @@ from noonbell.actions import delivery
 from noonbell.engine import membership
 from noonbell.monitors import watch
 from noonbell.notify import desk
+from noonbell.schedules import lane
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import Lease
 from noonbell.testing import ManualClock
@@ -30,14 +31,19 @@ _HOUR: Final = 3_600_000_000
 
 
 @contextmanager
-def calm_duties() -> Iterator[None]:
-    """Delivery, notices, monitors and the watch over other engines look at least once an hour."""
+def calm_duties(*, deleted: bool = False) -> Iterator[None]:
+    """Delivery, notices, monitors and the watch over other engines look at least once an hour.
+
+    With `deleted` the look for schedules that another process has deleted is as rare.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(delivery, "_LONGEST_WAIT", _HOUR)
         patched.setattr(desk, "_REFRESH", _HOUR)
         patched.setattr(watch, "LONGEST_WAIT", _HOUR)
         patched.setattr(membership, "LOOK", _HOUR)
         patched.setattr(membership, "BEAT", _HOUR)
+        if deleted:
+            patched.setattr(lane, "_LOOK_FOR_DELETED", _HOUR)
         yield
 
 
