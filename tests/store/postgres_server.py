@@ -39,7 +39,12 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "64MB",
     "autovacuum": "off",
+    "jit": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
 }
+# The folder of the server, like those of the tests, is in memory if the Makefile finds room there.
+FILES = os.environ.get("PYTEST_DEBUG_TEMPROOT") or None
 USER = "noonbell"
 _TRIES = 20
 T = TypeVar("T")
@@ -127,7 +132,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self._programs = binaries()
-        self.folder = Path(tempfile.mkdtemp(prefix="noonbell-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="noonbell-pg-", dir=FILES))
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")

@@ -6,7 +6,7 @@ one segment to the next. A civil minute that does not exist lies in no segment, 
 
 `datetime.tzinfo` does not tell its transitions, so they are found by asking for the offset once a day and bisecting
 where it differs. That is exact as long as no zone changes its offset and changes it back within a day; the shortest
-such stretch in the zone data is seven days, and a test checks that for every zone. Segments are worked out a year at
+such stretch in the zone data is just under four days, and a test checks every zone. Segments are worked out a year at
 a time, on demand, and kept.
 """
 
