@@ -23,7 +23,10 @@ expect.set_options(timeout=PATIENCE_MS)
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = find_chromium()
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go into
+    # a page lives too briefly for its scripts to be worth optimising
+    arguments = ["--js-flags=--no-opt,--no-maglev,--no-sparkplug"]
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # root has no sandbox to go into
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(
             executable_path=chromium.path, args=arguments, env={**os.environ, **chromium.environment}

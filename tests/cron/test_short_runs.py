@@ -30,10 +30,10 @@ def test_the_run_over_zones_sees_a_wrong_answer(monkeypatch: pytest.MonkeyPatch)
     assert all(" 0 0 * * * " in mismatch for mismatch in tally.mismatches)
 
 
-def test_twenty_thousand_texts() -> None:
-    findings = cron_fuzz.run(20_000, seed=1)
+def test_some_thousand_texts() -> None:
+    findings = cron_fuzz.run(6_000, seed=1)
     assert findings.faults == []
-    assert findings.valid > 1000
+    assert findings.valid > 500
     assert findings.translated > findings.valid
 
 

@@ -208,7 +208,7 @@ HEADS: list[tuple[str, bytes, bytes]] = [
     ("ordinary", with_headers(b"Cookie: " + b"c" * 8_000), b"HTTP/1.1 200 "),
     ("many headers", with_headers(*([b"a:"] * 90)), b"HTTP/1.1 200 "),
     ("too many headers", with_headers(*([b"a:"] * 101)), TOO_LARGE),
-    ("ten megabytes of headers", with_headers(*([b"a:"] * 2_500_000)), TOO_LARGE),
+    ("ten megabytes of headers", with_headers(b"a:\r\n" * 2_500_000), TOO_LARGE),
     ("a long header", with_headers(b"a: " + b"x" * 70_000), TOO_LARGE),
     ("a header without end", b"GET / HTTP/1.1\r\na: " + b"x" * 3_000_000, TOO_LARGE),
     ("a long target", with_headers(target=b"/" + b"x" * 20_000), b"HTTP/1.1 414 URI Too Long\r\n"),

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from tests.patience import PATIENCE_SECONDS
 from tests.service.conftest import NO_KEEP_ALIVE, Served, served
@@ -34,9 +33,8 @@ def test_without_a_trusted_proxy_nobody_can_choose_his_address(tmp_path: Path) -
         assert service.stop() == 0
 
 
-@pytest.mark.parametrize("proxy", ["10.9.8.7", "10.0.0.0/8"])
-def test_a_proxy_that_is_not_the_one_that_asks_is_not_believed(tmp_path: Path, proxy: str) -> None:
-    with served(tmp_path, NOONBELL_TRUSTED_PROXIES=proxy, **LIMIT) as service:
+def test_a_proxy_that_is_not_the_one_that_asks_is_not_believed(tmp_path: Path) -> None:
+    with served(tmp_path, NOONBELL_TRUSTED_PROXIES="192.0.2.7,10.0.0.0/8", **LIMIT) as service:
         assert asked_as(service, "203.0.113.1", "203.0.113.2") == [401, 429]
         assert service.stop() == 0
 
