@@ -85,7 +85,7 @@ endef
 
 .PHONY: help setup run test test-full test-pythons test-lowest test-busy test-mutants draw-mutants lint format types \
   imports check bench bench-cron bench-engine bench-schedules bench-http bench-delivery bench-serve bench-web \
-  bench-cluster bench-scale faults faults-cluster lock clean
+  bench-cluster bench-scale faults faults-computed faults-processes faults-cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -163,17 +163,23 @@ bench-cluster: $(STAMP) ## One, two and three instances on PostgreSQL, with and 
 bench-scale: $(STAMP) ## Bytes of a schedule, of a fire and of a member of the timeline, for docs/scale.md
 	$(BIN)/python -m benchmarks.bench_scale
 
-faults: $(STAMP) ## The long runs: exhaustive tests, every zone, fuzzing, simulation, histories, crashes, clusters
+faults: $(STAMP) ## The long runs: exhaustive tests, attacks, every zone, fuzzing, simulation, crashes, clusters
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) -m "exhaustive or hypothesis" tests
-	$(BIN)/python -m tests.faults.cron_zones
-	$(BIN)/python -m tests.faults.cron_fuzz
-	$(BIN)/python -m tests.faults.simulation --seeds 10000
-	$(BIN)/python -m tests.faults.histories
+	$(BIN)/python -m tests.faults.attacks
+	$(MAKE) --no-print-directory -j 2 faults-computed faults-processes
+
+# Of these the runs that compute, at a lower priority: they use the processor time that the other runs leave.
+faults-computed: $(STAMP)
+	nice -n 15 $(BIN)/python -m tests.faults.cron_zones
+	nice -n 15 $(BIN)/python -m tests.faults.cron_fuzz
+	nice -n 15 $(BIN)/python -m tests.faults.simulation --seeds 10000
+	nice -n 15 $(BIN)/python -m tests.faults.histories
+
+faults-processes: $(STAMP)
 	$(BIN)/python -m tests.faults.crashes
 	$(BIN)/python -m tests.faults.schedules_crashes
 	$(BIN)/python -m tests.faults.api_schema
 	$(BIN)/python -m tests.faults.hostile_targets
-	$(BIN)/python -m tests.faults.attacks
 	$(MAKE) --no-print-directory faults-cluster
 
 faults-cluster: $(STAMP) ## Of these the runs of several instances: kills, pauses, cut connections, restarts, clocks
