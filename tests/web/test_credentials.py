@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from noonbell.actions.http import credentials
 from noonbell.actions.http.credentials import KEPT
 from noonbell.errors import ScheduleInvalidError
+from tests.patience import PATIENCE_SECONDS
 from tests.web.conftest import Browser, Parsed
 from tests.web.test_form import inputs
 
@@ -19,6 +21,11 @@ PLAIN: list[dict[str, Any]] = [
     {"headers": {"Cookie": "session=tok-en-in-plain"}},
     {"auth": {"bearer": "tok-en-in-plain"}},
     {"auth": {"basic": {"user": "ann", "password": "tok-en-in-plain"}}},
+    {"headers": {"X-Auth-Token": "tok-en-in-plain"}},
+    {"url": "https://tok-en-in-plain@example.org/hook"},
+    {"url": "https://ann:tok-en-in-plain@example.org/hook?a=1"},
+    {"url": f"{URL}?page=1&api_key=tok-en-in-plain"},
+    {"query": {"access_token": "tok-en-in-plain", "page": 1}},
 ]
 
 
@@ -36,17 +43,46 @@ async def form_of(browser: Browser, path: str) -> dict[str, Any]:
     return typed
 
 
+async def page_of_ended(browser: Browser, run_id: str) -> str:
+    """The page of a run, once egress has refused its request."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            page = await browser.read(f"/runs/{run_id}")
+            if "refused-by-egress" in page:
+                return page
+            await asyncio.sleep(0.02)
+
+
 async def test_no_page_shows_it_and_a_save_keeps_it(browser: Browser) -> None:
     for number, more in enumerate(PLAIN):
         name = f"s{number}"
         action = await make(browser, more, name)
-        for path in (f"/schedules/{name}", f"/schedules/{name}/edit", f"/schedules/new?like={name}"):
+        for path in ("/schedules", f"/schedules/{name}", f"/schedules/{name}/edit", f"/schedules/new?like={name}"):
             assert "tok-en-in-plain" not in await browser.read(path), (path, more)
         typed = await form_of(browser, f"/schedules/{name}/edit")
         assert KEPT in "".join(typed.values())
         await browser.done(f"/schedules/{name}/edit", **(typed | {"name": f"renamed {number}"}))
         after = await browser.service.schedules.get(name)
         assert (after.name, after.action) == (f"renamed {number}", action)
+
+
+async def test_the_page_of_a_run_does_not_show_it(browser: Browser) -> None:
+    for number, more in enumerate(PLAIN):
+        name = f"s{number}"
+        url = more.get("url", URL).replace("example.org", "127.0.0.1")  # which egress refuses
+        await make(browser, {**more, "url": url}, name)
+        run_id = await browser.service.schedules.trigger(name, retry=False)
+        page = await page_of_ended(browser, run_id)
+        assert "127.0.0.1/hook" in page
+        assert "tok-en-in-plain" not in page, more
+
+
+async def test_a_parameter_of_the_url_becomes_a_secret(browser: Browser) -> None:
+    await make(browser, {"url": f"{URL}?api_key=tok%2Den-in-plain&page=1"})
+    await browser.done("/schedules/one/move-credential", place="url:?api_key", named="API_KEY")
+    after = await browser.service.schedules.get("one")
+    assert after.action["url"] == f"{URL}?api_key=${{secrets.API_KEY}}&page=1"
+    assert await browser.service.secrets.resolve("default", ["API_KEY"]) == {"API_KEY": "tok-en-in-plain"}
 
 
 async def test_a_copy_takes_it_along(browser: Browser) -> None:

@@ -128,6 +128,43 @@ async def test_the_user_of_a_url_is_not_kept() -> None:
     assert "pass-word" not in str(told)
 
 
+async def test_no_credential_of_an_exchange_is_kept() -> None:
+    """Neither those of the request nor those of the answers on the way, whatever header or parameter they are in."""
+    names = ("X-Api-Key", "Cookie", "X-Auth-Token", "Private-Token")
+
+    async def elsewhere(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "/there?page=1&token=pass-word"})
+
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(text="there", headers={"Set-Cookie": "a=pass-word", "WWW-Authenticate": "Bearer realm=x"})
+
+    wanted: dict[str, Any] = {
+        "path": "/x?page=2&api_key=pass-word", "query": {"sig": "pass-word"},
+        "headers": {"Idempotent": "yes", **dict.fromkeys(names, "pass-word")},
+    }  # fmt: skip
+    told, site = await one(in_turn(elsewhere, handle), follow_redirects=True, **wanted)
+    assert [asked.headers["X-Api-Key"] for asked in site.asked] == ["pass-word", "pass-word"]
+    assert "api_key=pass-word&sig=pass-word" in site.asked[0].path
+    assert "pass-word" not in str(told)
+    assert told["request"]["url"] == site.url("/x?page=2&api_key=***&sig=***")
+    assert all([name, "***"] in told["request"]["headers"] for name in names)
+    assert ["Idempotent", "yes"] in told["request"]["headers"]
+    assert told["response"]["url"] == site.url("/there?page=1&token=***")
+    assert ["Set-Cookie", "***"] in told["response"]["headers"]
+    assert ["WWW-Authenticate", "Bearer realm=x"] in told["response"]["headers"]
+    told, _ = await one(elsewhere, **wanted)
+    assert ["Location", "/there?page=1&token=***"] in told["response"]["headers"]
+
+
+async def test_the_url_of_a_request_that_was_not_sent_is_kept_without_credentials() -> None:
+    jobs = HttpJobs(SystemClock())
+    url = "https://me:pass-word@example.org/?key=pass-word&token=${secrets.T}&a=1"
+    told = await attempt(jobs, {"kind": "http", "url": url})
+    assert told["error"]["kind"] == "secret"
+    assert told["request"]["url"] == "https://me:***@example.org/?key=***&token=${secrets.T}&a=1"
+    assert "pass-word" not in str(told)
+
+
 async def test_who_asked_is_told() -> None:
     async with serving(answering()) as site:
         jobs = jobs_to(site)

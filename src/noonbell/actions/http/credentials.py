@@ -1,9 +1,10 @@
 """Literal credentials in an action, where a secret should be referenced.
 
-Pages do not show them, and the API does not show them to keys that may only read.
+Pages do not show them, and the API does not show them to keys that may only read. `credential_rule` says which values
+are credentials.
 
-A form has KEPT where one stands. Whoever leaves that alone keeps what is stored, as long as the request goes to the
-same host: what is kept does not follow an address that somebody changes. What only refers to secrets is no credential,
+A form has KEPT in place of each. A value that is left alone stays as it is stored, as long as the request goes to the
+same host: it does not follow an address that somebody changes. A value that only refers to secrets is no credential,
 and is shown.
 """
 
@@ -11,25 +12,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
+from noonbell.actions.http.credential_rule import (
+    HIDDEN,
+    credentials_in_url,
+    is_credential_header,
+    is_credential_parameter,
+    user_is_credential,
+)
 from noonbell.errors import ScheduleInvalidError
 
 KEPT: Final = "••••••••"
-HIDDEN: Final = "***"
-HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
 _REFERENCE: Final = re.compile(r"\$\{secrets\.\w+\}", re.ASCII)
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey|key)\s+(?P<rest>\S.*)", re.ASCII | re.IGNORECASE)
-
-# What stands before the password, the password, and the rest.
-_USER_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@]*:)([^/?#]*)(@.*)", re.DOTALL)
 _DEEPEST: Final = 50
+
+Path = tuple[str | int, ...]
 
 
 class Written(NamedTuple):
-    """A credential that is written out. `place` is how a form names it: header:NAME, bearer or password."""
+    """A credential that is written out.
+
+    `place` is how a form names it: header:NAME, bearer, user, password, query:NAME, url:user, url:password or
+    url:?NAME. The second and later of the same name have a number behind it, as in url:?NAME#2.
+    """
 
     place: str
     label: str
@@ -41,6 +50,23 @@ class Written(NamedTuple):
         """A name for the secret that it could be."""
         name = re.sub(r"[^A-Z0-9]+", "_", self.label.upper()).strip("_")
         return {"AUTHORIZATION": "API_TOKEN", "BEARER_TOKEN": "API_TOKEN"}.get(name, name)
+
+    @property
+    def field(self) -> str:
+        """The field of the action that it stands in, or near."""
+        part = self.place.partition(":")[0]
+        return {"header": "action.headers", "query": "action.query", "url": "action.url"}.get(
+            part, f"action.auth.{part}"
+        )
+
+
+class _Found(NamedTuple):
+    """A place for a credential and the value there. In a URL, `path` ends in the place's begin and end."""
+
+    place: str
+    label: str
+    path: Path
+    value: Any
 
 
 def is_plain(text: object) -> bool:
@@ -54,41 +80,82 @@ def is_plain(text: object) -> bool:
 
 def written_out(action: Mapping[str, Any]) -> list[Written]:
     """The credentials of an action that are no secrets yet."""
-    found: list[Written] = []
-    for name, value in _headers(action).items():
-        if name.lower() in HEADERS and is_plain(value):
-            text = str(value)
-            split = _SCHEME.fullmatch(text)
-            begin = split.start("rest") if split else 0
-            found.append(Written(f"header:{name}", name, text[begin:], text[:begin]))
-    auth = _auth(action)
-    if is_plain(auth.get("bearer")):
-        found.append(Written("bearer", "Bearer token", str(auth["bearer"])))
-    basic = auth.get("basic")
-    if isinstance(basic, Mapping) and is_plain(basic.get("password")):
-        found.append(Written("password", "Password", str(basic["password"])))
-    return found
+    return [_written(one) for one in _places(action) if is_plain(one.value)]
 
 
-def _headers(action: Mapping[str, Any]) -> Mapping[str, Any]:
-    headers = action.get("headers")
-    return headers if isinstance(headers, Mapping) else {}
+def _written(found: _Found) -> Written:
+    text = found.value if isinstance(found.value, str) else json.dumps(found.value)
+    if found.path[0] == "headers" and (split := _SCHEME.fullmatch(text)):
+        begin = split.start("rest")
+        return Written(found.place, found.label, text[begin:], text[:begin])
+    if found.path[0] == "url":  # the value of a secret is percent-encoded where it is put into a URL
+        text = unquote_plus(text) if found.place.startswith("url:?") else unquote(text)
+    return Written(found.place, found.label, text)
 
 
-def _auth(action: Mapping[str, Any]) -> Mapping[str, Any]:
-    auth = action.get("auth")
-    return auth if isinstance(auth, Mapping) else {}
+def _places(action: Mapping[str, Any]) -> Iterator[_Found]:
+    """All places of an action where a credential may stand, with what stands there: literal, reference or nothing."""
+    for name, value in _mapping(action, "headers").items():
+        if is_credential_header(name):
+            yield _Found(f"header:{name}", name, ("headers", name), value)
+    auth = _mapping(action, "auth")
+    if "bearer" in auth:
+        yield _Found("bearer", "Bearer token", ("auth", "bearer"), auth["bearer"])
+    basic = _mapping(auth, "basic")
+    if "user" in basic and user_is_credential(basic.get("password")):
+        yield _Found("user", "User", ("auth", "basic", "user"), basic["user"])
+    elif "password" in basic:
+        yield _Found("password", "Password", ("auth", "basic", "password"), basic["password"])
+    yield from _in_query(_mapping(action, "query"))
+    yield from _in_url(action.get("url"))
 
 
-def replaced(action: Mapping[str, Any], place: str, value: str) -> dict[str, Any]:
+def _in_query(query: Mapping[str, Any]) -> Iterator[_Found]:
+    for name, value in query.items():
+        if not is_credential_parameter(name):
+            continue
+        if isinstance(value, list):
+            for number, one in enumerate(value):
+                yield _Found(_numbered(f"query:{name}", number), name, ("query", name, number), one)
+        else:
+            yield _Found(f"query:{name}", name, ("query", name), value)
+
+
+def _in_url(url: object) -> Iterator[_Found]:
+    if not isinstance(url, str):
+        return
+    seen: dict[str, int] = {}
+    for one in credentials_in_url(url):
+        place = f"url:?{one.part}" if one.is_parameter else f"url:{one.part}"
+        number = seen[place] = seen.get(place, -1) + 1
+        label = one.part if one.is_parameter else f"URL {one.part}"
+        yield _Found(_numbered(place, number), label, ("url", one.begin, one.end), url[one.begin : one.end])
+
+
+def _numbered(place: str, number: int) -> str:
+    return f"{place}#{number + 1}" if number else place
+
+
+def _mapping(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = of.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def replaced(action: Mapping[str, Any], place: str, value: Any) -> dict[str, Any]:
     """The action with another value at a place of `Written`."""
     made = dict(action)
-    if place.startswith("header:"):
-        made["headers"] = {**_headers(action), place.removeprefix("header:"): value}
-    elif place == "bearer":
-        made["auth"] = {**_auth(action), "bearer": value}
-    else:
-        made["auth"] = {**_auth(action), "basic": {**_auth(action)["basic"], "password": value}}
+    found = next((one for one in _places(action) if one.place == place), None)
+    if found is None:
+        return made
+    if found.path[0] == "url":
+        _, begin, end = found.path
+        made["url"] = f"{action['url'][:begin]}{value}{action['url'][end:]}"
+        return made
+    inner: Any = made
+    for key in found.path[:-1]:
+        copied = inner[key] = inner[key].copy() if isinstance(inner[key], list) else dict(inner[key])
+        inner = copied
+    inner[found.path[-1]] = value
     return made
 
 
@@ -100,8 +167,6 @@ def shown(action: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(action)
     for one in written_out(action):
         made = replaced(made, one.place, HIDDEN)
-    if "url" in made:
-        made["url"] = _shown_url(made["url"])
     return made
 
 
@@ -125,30 +190,27 @@ def _without_credentials(name: str, value: Any, depth: int) -> Any:
     return without_credentials(value, depth)
 
 
-def _shown_url(url: Any) -> Any:
-    found = _USER_IN_URL.fullmatch(url) if isinstance(url, str) else None
-    return url if found is None or not is_plain(found[2]) else f"{found[1]}{HIDDEN}{found[3]}"
+def shown_url(url: str) -> str:
+    """The URL with its literal credentials hidden."""
+    return str(shown({"url": url})["url"])
 
 
 def shown_value(field: str, value: Any) -> Any:
-    """A field by its dotted name, as a plan tells it: `action.headers.Cookie`."""
-    if field == "action" and isinstance(value, Mapping):
-        return shown(value)
-    if field == "action.url":
-        return _shown_url(value)
-    if field == "action.headers" and isinstance(value, Mapping):
-        return shown({"headers": value})["headers"]
-    if field == "action.auth" or field.startswith("action.auth."):
-        return _hidden_tree(value)
-    if field.startswith("action.headers.") and field.rpartition(".")[2].lower() in HEADERS and is_plain(value):
-        return HIDDEN
-    return value
-
-
-def _hidden_tree(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: one if name == "user" else _hidden_tree(one) for name, one in value.items()}
-    return HIDDEN if is_plain(value) else value
+    """The value of a field with a dotted name, as plans have it, as `shown` shows it: `action.headers.Cookie`."""
+    part, *names = field.split(".", 1)
+    if part != "action":
+        return value
+    if names:
+        part, *names = names[0].split(".", 1)
+        path = [part, *(names[0].split(".") if part == "auth" and names else names)]  # a header may have a dot
+    else:
+        path = []
+    for name in reversed(path):
+        value = {name: value}
+    found: Any = shown(value) if isinstance(value, Mapping) else value
+    for name in path:
+        found = found[name]
+    return found
 
 
 # --- for forms --------------------------------------------------------------------------------------------------------
@@ -168,18 +230,26 @@ def unveiled(action: dict[str, Any], stored: Mapping[str, Any] | None) -> dict[s
     Raises:
         ScheduleInvalidError: nothing is kept there, or it is kept for another host.
     """
-    kept = {} if stored is None else {one.place: one.before + one.value for one in written_out(stored)}
+    kept = {} if stored is None else {one.place: one.value for one in _places(stored) if is_plain(one.value)}
     for one in written_out(action):
         if one.before + one.value != KEPT:
             continue
-        field = "action.headers" if one.place.startswith("header:") else f"action.auth.{one.place}"
         if stored is None or one.place not in kept:
-            raise ScheduleInvalidError(field, one.label, "is to be typed: nothing is kept for it")
+            raise ScheduleInvalidError(one.field, one.label, "is to be typed: nothing is kept for it")
         if _origin(action) != _origin(stored):
             reason = f"is kept for {_origin(stored)} and does not go to another host: type it again"
-            raise ScheduleInvalidError(field, one.label, f"({one.label}) {reason}")
+            raise ScheduleInvalidError(one.field, one.label, f"({one.label}) {reason}")
         action = replaced(action, one.place, kept[one.place])
+    _require_nothing_kept(action)
     return action
+
+
+def _require_nothing_kept(action: Mapping[str, Any]) -> None:
+    """Refuse KEPT where no credential stands any more, such as in front of a password that was added."""
+    if KEPT in str(action.get("url", "")):
+        raise ScheduleInvalidError("action.url", "(not shown)", "has dots that stand for nothing: type it again")
+    if _mapping(_mapping(action, "auth"), "basic").get("user") == KEPT:
+        raise ScheduleInvalidError("action.auth.basic.user", "(not shown)", "is to be typed: nothing is kept for it")
 
 
 def _origin(action: Mapping[str, Any]) -> str:

@@ -10,8 +10,9 @@ Bodies are texts, or {"base64": …} where they are not UTF-8, or null. The answ
 how many are kept. After redirects, `response` has `url` and `redirects` too; a body that came packed in a way that was
 not unpacked has `packed`.
 
-Everything is masked before it is put together. What `Authorization` says is left out in any case, be it a secret or
-not, as are user and password of a URL.
+Everything is masked before it is put together. Credentials are hidden in any case, be they secrets or not, so that none
+is stored: the values of headers and parameters of URLs that `credential_rule` names, in requests and in answers. User
+and password of a URL that was sent are left out; of one that was not sent, references to secrets stay.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ import msgspec
 
 from noonbell.actions.egress import Incoming, Outgoing
 from noonbell.actions.egress.exchange import headers_of, length_of
+from noonbell.actions.http.credential_rule import hidden_header, hidden_url
+from noonbell.actions.http.credentials import shown_url
 from noonbell.actions.http.request import Filled
 from noonbell.actions.secrets.masking import MASK, Masker
 from noonbell.core.records import Start
 
+_HEADERS_WITH_A_URL: Final = frozenset({"location", "content-location", "referer"})
 LARGE: Final = 65_536
 """From how many bytes on a body is masked and written down in a thread, beside the event loop."""
 
@@ -75,7 +79,8 @@ def record(facts: Facts, masker: Masker) -> dict[str, Any]:
 def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
     if facts.filled is None or facts.sent is None:
         # as it was written, references and all: nothing was filled in, and nothing sent
-        return {"method": facts.method, "url": facts.written_url, "headers": [], "body": None}
+        url = shown_url(masker.text(facts.written_url))
+        return {"method": facts.method, "url": url, "headers": [], "body": None}
     # as the client writes them: see `egress.wire`
     target, length = facts.filled.target, length_of(facts.sent.method.upper(), facts.sent.body)
     headers = [("Host", masker.text(target.authority)), *_headers(headers_of(facts.sent), masker)]
@@ -86,7 +91,7 @@ def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
     body = facts.sent.body
     return {
         "method": facts.method,
-        "url": masker.text(facts.filled.target.url),
+        "url": _url(facts.filled.target.url, masker),
         "headers": headers,
         "body": None if body is None else _body(body, masker),
     }
@@ -101,20 +106,25 @@ def _response(answer: Incoming, masker: Masker) -> dict[str, Any]:
         "bytes": len(answer.body),
     }
     if answer.redirects:
-        told |= {"url": masker.text(answer.url), "redirects": answer.redirects}
+        told |= {"url": _url(answer.url, masker), "redirects": answer.redirects}
     if answer.packed:
         told["packed"] = masker.text(answer.packed)
     return told
 
 
 def _headers(headers: Iterable[tuple[str, str]], masker: Masker) -> list[tuple[str, str]]:
-    shown = [(name, value if name.lower() != "authorization" else _hidden(value)) for name, value in headers]
-    return shown if not masker else [(masker.text(name), masker.text(value)) for name, value in shown]
+    return [(masker.text(name), _header(name, value, masker)) for name, value in headers]
 
 
-def _hidden(value: str) -> str:
-    scheme, space, _ = value.partition(" ")
-    return f"{scheme} {MASK}" if space and scheme.lower() in {"basic", "bearer"} else MASK
+def _header(name: str, value: str, masker: Masker) -> str:
+    if name.lower() in _HEADERS_WITH_A_URL:
+        return _url(value, masker)
+    return masker.text(hidden_header(name, value))
+
+
+def _url(url: str, masker: Masker) -> str:
+    """Masked first: a secret that is a whole URL is found only as long as it is whole."""
+    return hidden_url(masker.text(url))
 
 
 def _body(body: bytes, masker: Masker, *, cut: bool = False) -> str | dict[str, bytes]:

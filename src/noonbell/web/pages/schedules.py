@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi.responses import Response
 
+from noonbell.actions.http.credentials import shown
 from noonbell.api.declared import Declared
 from noonbell.api.listing import schedule_page
 from noonbell.api.problems import ProblemError
@@ -41,7 +42,7 @@ async def schedules(visitor: Visiting, declared: Declared) -> Response:
     quiet = await visitor.schedules.list_quiet_hours()
     return visitor.page(
         "schedules.html",
-        items=found.items,
+        items=[one.model_copy(update={"action": shown(one.action)}) for one in found.items],
         next_cursor=found.next_cursor,
         first=number == 0,
         filtered=any(asked.get(name) for name in FILTERS),
