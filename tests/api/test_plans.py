@@ -146,3 +146,14 @@ async def test_a_plan_is_as_its_model_says(inside: Client) -> None:
     assert PlanTold.model_validate_json(told.content).model_dump(mode="json") == told.json()
     kinds = [one["kind"] for one in told.json()["schedules"]]
     assert (kinds.count("create"), kinds.count("change"), kinds.count("delete")) == (1, 249, 1)
+
+
+async def test_an_applied_file_gives_the_warnings_of_a_creation(inside: Client) -> None:
+    (warning,) = (await inside.write.post("/api/v1/apply", json={"text": FILE + MANY})).json()["warnings"]
+    assert warning.startswith('No callback "report" is registered here')
+    assert "The same for 249 more schedules: " in warning
+    await inside.service.schedules.stop()
+    changed = FILE + MANY.replace("0 9", "0 8")
+    engine, callback = (await inside.write.post("/api/v1/apply", json={"text": changed})).json()["warnings"]
+    assert engine.startswith('No engine of the lane "default" is up')
+    assert callback == warning

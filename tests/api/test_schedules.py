@@ -383,3 +383,32 @@ async def test_creation_and_trigger_warn_of_what_stands_in_the_way(inside: Clien
     assert told.startswith('No engine of the lane "default" is up')
     (told,) = (await inside.write.post(f"{URL}/one/trigger")).json()["warnings"]
     assert told.startswith('No engine of the lane "default" is up')
+
+
+async def test_bulk_creation_gives_each_kind_of_warning_once(inside: Client) -> None:
+    night_hours = {"weekdays": list(range(7)), "from": "22:00", "to": "06:00", "timezone": "UTC"}
+    night = {"name": "n", "policy_id": "nights", "windows": [night_hours]}
+    assert (await inside.write.post("/api/v1/quiet-hours", json=night)).status_code == 201
+    callback = {**DAILY, "action": {"kind": "callback", "name": "report"}}
+    message = {**DAILY, "payload": {}, "action": {"kind": "message", "to": "nowhere"}}
+    late = {**DAILY, "type": "one_shot", "spec": "2099-01-01T23:00Z", "quiet_hours_policy_id": "nights"}
+    http = {**DAILY, "action": {"kind": "http", "url": "https://example.com/"}}
+
+    async def warnings(prefix: str, *many: dict[str, Any]) -> list[str]:
+        given = [{**one, "name": f"{prefix}{place}"} for place, one in enumerate(many)]
+        answer = await inside.write.post(BULK, json={"schedules": given})
+        assert answer.status_code == 201, answer.text
+        return list(answer.json()["warnings"])
+
+    assert await warnings("a", http) == []
+    alone = await inside.write.post(URL, json={**callback, "schedule_id": "alone"})
+    assert await warnings("b", callback, http) == alone.json()["warnings"], "of one the same text"
+    many, target, quiet = await warnings("c", *[callback] * 20, message, {**late, "action": http["action"]})
+    assert many.startswith('No callback "report" is registered here')
+    assert many.endswith('The same for 19 more schedules: "c1", "c2", "c3" and 16 others.')
+    assert target.startswith('No target named "nowhere" is declared')
+    assert 'inside its quiet hours "nights"' in quiet
+    await inside.service.schedules.stop()
+    (engine,) = await warnings("d", http, http)
+    assert engine.startswith('No engine of the lane "default" is up')
+    assert engine.endswith('The same for 1 more schedule: "d1".')

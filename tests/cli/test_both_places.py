@@ -258,3 +258,26 @@ def test_a_file_that_is_applied_brings_the_same_warnings(
     )
     applied = " ".join(at.said("apply", str(file), "--yes").split())
     assert 'is for 2099-01-01T23:00:00+00:00, inside its quiet hours "nights"' in applied
+
+
+@pytest.mark.parametrize("place", ["local", "served"])
+def test_a_file_that_is_applied_warns_of_what_stands_in_the_way_of_runs(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    at: At = request.getfixturevalue(place)
+    file = tmp_path / "schedules.toml"
+    callback = '[schedules.s{}]\ncron = "0 9 * * *"\naction = {{ kind = "callback", name = "report" }}\n'
+    file.write_text('name = "f"\n' + "".join(callback.format(number) for number in range(50)))
+    warnings = at.data("apply", str(file), "--yes")["warnings"]
+    assert warnings[-1].startswith('No callback "report" is registered here')
+    assert "The same for 49 more schedules: " in warnings[-1]
+    engines = [one for one in warnings if one.startswith('No engine of the lane "default" is up')]
+    assert len(engines) == (place == "local"), "the service has one"
+
+
+def test_a_file_with_commands_says_where_they_run(local: At, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.toml"
+    action = '{ kind = "command", argv = ["/usr/bin/backup", "--full"] }'
+    file.write_text(f'name = "f"\n[schedules.a]\ncron = "0 9 * * *"\naction = {action}\n')
+    shown = " ".join(local.said("apply", str(file), "--yes").split())
+    assert "! Commands run only in an engine that allows them: noonbell serve --command /usr/bin/backup" in shown

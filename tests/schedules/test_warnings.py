@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from noonbell.schedules import Schedules
+from noonbell.schedules.warnings import Here, Subject, no_engine, of_many
 from tests.schedules.conftest import NOON, World
 
 MESSAGE: dict[str, Any] = {"type": "cron", "spec": "0 9 * * *", "payload": {}}
@@ -71,3 +72,43 @@ async def test_a_one_shot_inside_quiet_hours_is_warned_of(world: World) -> None:
     assert [one.split(" is for ")[0] for one in longer.warnings] == ['"late"', '"day"']
     moved = await world.schedules.update(made.schedule_id, spec=NOON.replace(hour=18).isoformat())
     assert moved.warnings == ()
+
+
+async def test_unknown_callbacks_of_many_are_logged_once_each(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    many = [
+        {
+            "type": "cron",
+            "spec": "0 9 * * *",
+            "name": f"n{n}",
+            "action": {"kind": "callback", "name": f"unknown{n % 2}"},
+        }
+        for n in range(12)
+    ]
+    await world.schedules.start()
+    await world.schedules.create_many(many)  # type: ignore[arg-type]  # dicts of fields
+    logged = [one.message for one in caplog.records if one.message.startswith("No callback")]
+    assert [one.split(" is ")[0] for one in logged] == ['No callback "unknown0"', 'No callback "unknown1"']
+
+
+async def test_of_many_each_kind_of_warning_is_given_once(world: World) -> None:
+    subjects = [
+        Subject(f"s{n}", f"name {n}", "far", {"kind": "callback", "name": f"report{n % 2}"}, may_be_quiet=False)
+        for n in range(1_000)
+    ]
+    store = world.another_store()
+    await store.open()
+    engine, callback = await of_many(store, subjects, Here(callbacks=()), 0)
+    assert engine == (
+        'No engine of the lane "far" is up: runs start when one is started (noonbell serve, or noonbell worker). '
+        'The same for 999 more schedules: "name 1", "name 2", "name 3" and 996 others.'
+    )
+    assert callback == (
+        'No callback "report0" is registered here: runs start only in an engine whose program registers it. The same '
+        'for 999 more schedules: "name 1" (callback "report1"), "name 2", "name 3" (callback "report1") and 996 others.'
+    )
+    (one,) = await of_many(store, subjects[:1], Here(), 0)
+    assert one == no_engine("far"), "as with one schedule; of callbacks nothing is known"
+    long = [Subject("a", "x" * 500, "far", {"kind": "http"}, may_be_quiet=False)] * 5
+    (bounded,) = await of_many(store, long, Here(), 0)
+    assert len(bounded) < 500
+    await store.close()

@@ -174,3 +174,10 @@ async def test_what_is_in_a_file_is_text(browser: Browser) -> None:
         answer = await browser.post("/plan", text=text, format="toml")
         assert hostile not in answer.text
         assert html.escape(hostile) in answer.text
+
+
+async def test_an_applied_plan_is_shown_with_the_warnings_of_a_creation(browser: Browser) -> None:
+    await browser.service.schedules.stop()
+    text = Parsed(await applied(browser, FILE)).text
+    assert 'Warning: No engine of the lane "default" is up' in text
+    assert 'Warning: No callback "sweep" is registered here' in text

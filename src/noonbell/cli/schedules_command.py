@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -32,8 +31,8 @@ from noonbell.cli.tables import clock
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.language.preview import coming
 from noonbell.schedules.records import Page, Schedule, Upcoming
-from noonbell.schedules.run_warnings import no_engine, unknown_callback
 from noonbell.schedules.statistics import Statistics
+from noonbell.schedules.warnings import command_elsewhere, no_engine, unknown_callback
 
 _ADD_EXAMPLES: Final = """\b
 noonbell schedules add "every weekday at 9am in Kyiv" --name report \\
@@ -344,10 +343,7 @@ async def _warnings(backend: Backend, schedule: Schedule, place: Place) -> list[
     if kind == "callback":
         found.append(unknown_callback(str(schedule.action.get("name"))))
     if kind == "command" and place.server is None:
-        argv = schedule.action.get("argv") or ["PROGRAM"]
-        allow = "any" if "argv" not in schedule.action else argv[0]
-        told = "Commands run only in an engine that allows them: noonbell serve --command"
-        found.append(f"{told} {shlex.quote(str(allow))} (or noonbell worker).")
+        found.append(command_elsewhere(schedule.action))
     return found
 
 

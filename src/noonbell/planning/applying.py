@@ -44,8 +44,9 @@ async def apply(
     actor: str | None = None,
     allow_delete: bool = False,
     lane: str = "default",
+    here: warnings.Here | None = None,
 ) -> Applied:
-    """Do what a plan says.
+    """Do what a plan says. `here` is what this program registers and delivers to, for the warnings.
 
     Raises DeletionRefusedError where the plan deletes and that is not allowed, PlanOutdatedError where the store has
     changed; nothing is written then.
@@ -68,10 +69,7 @@ async def apply(
         raise PlanOutdatedError(error.sought, "was deleted") from error
     wakes = [new.next_run_at for new in created] + edits.wakes
     wake_at = min((wake for wake in wakes if wake is not None), default=None)
-    columns = {key: plan.file.schedules[key].columns for key in (*plan.ids("create"), *plan.ids("change"))}
-    some = [key for key, one in columns.items() if one.type == "one_shot" or '"message"' in one.definition]
-    found = await store.find_schedules(some) if some else []
-    told = await warnings.of_schedules(store, found, (), now, delivers=False)
+    told = await warnings.of_many(store, _subjects(plan, lane), warnings.Here() if here is None else here, now)
     return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at, told)
 
 
@@ -127,6 +125,12 @@ def _created(plan: Plan, now: int, lane: str) -> list[DurableSchedule]:
         )
         for one in found
     ]
+
+
+def _subjects(plan: Plan, lane: str) -> list[warnings.Subject]:
+    """What is created and changed, for the warnings."""
+    lanes = dict.fromkeys(plan.ids("create"), lane) | {key: plan.seen[key].lane for key in plan.ids("change")}
+    return [warnings.Subject.of(key, plan.file.schedules[key].columns, where) for key, where in lanes.items()]
 
 
 def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:

@@ -54,6 +54,7 @@ class Seen:
 
     epoch: int
     enabled: bool
+    lane: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ async def plan(
         users = await store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
     compared = await compute(making.compared)
-    seen = {key: Seen(one.epoch, one.enabled) for key, one in stored.items()}
+    seen = {key: Seen(one.epoch, one.enabled, one.lane) for key, one in stored.items()}
     return Plan(
         file, now, compared.schedules, compared.quiet_hours, compared.unchanged, seen, compared.enabled, own, team
     )

@@ -6,12 +6,17 @@ Neither is an error: an engine may be started later, and another program may reg
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from noonbell.actions.registry import Actions
 from noonbell.core.presence import lanes_up
-from noonbell.ports import ScheduleStore
+from noonbell.core.records import DurableSchedule
+from noonbell.core.turns import definition_of
+from noonbell.ports import Clock, ScheduleStore
 from noonbell.schedules.lane import Lane
 from noonbell.schedules.records import Schedule
+from noonbell.schedules.warnings import Here, Subject, log, no_engine, of_many, unknown_callback
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -20,6 +25,7 @@ class RunWarnings:
     """The part of `Schedules` that knows whether something can run."""
 
     _store: ScheduleStore
+    _clock: Clock
     _lane: Lane
     _actions: Actions
     _is_view: bool
@@ -38,6 +44,22 @@ class RunWarnings:
             found.append(unknown)
         return found
 
+    async def warnings_of_many(self, many: Sequence[Mapping[str, Any]]) -> list[str]:
+        """All warnings about schedules that were created here, by their fields: each kind once, with a count."""
+        subjects = [
+            Subject(
+                str(fields["schedule_id"]), str(fields.get("name", fields["schedule_id"])), self._lane.name,
+                fields["action"], fields.get("type") == "one_shot" and bool(fields.get("quiet_hours_policy_id")),
+            )
+            for fields in many
+        ]  # fmt: skip
+        return list(await of_many(self._store, subjects, self.here, self._clock.now()))
+
+    @property
+    def here(self) -> Here:
+        """What this program registers and delivers to; commands that it does not allow are refused, not warned of."""
+        return Here(self._actions.callbacks, self._actions.targets, self._lane.engine is not None)
+
     def _unknown_callback(self, schedule: Schedule) -> str | None:
         name = schedule.action.get("name")
         if schedule.action.get("kind") != "callback" or name in self._actions.callbacks:
@@ -51,14 +73,14 @@ class RunWarnings:
             logger.warning("schedule=%s %s", schedule.schedule_id, told)
         return schedule
 
+    def _log_unknown_callbacks(self, made: Sequence[DurableSchedule]) -> None:
+        """The same for many: each callback once, a few of them by name."""
+        if self._is_view or not (self._actions.callbacks or self._lane.engine is not None):
+            return
+        actions = [definition_of(text).action for text in {new.columns.definition for new in made}]
+        named = {str(one.get("name")) for one in actions if one.get("kind") == "callback"}
+        log([unknown_callback(name) for name in sorted(named - {*self._actions.callbacks})])
+
     async def _log_no_engine(self, schedule_id: str) -> None:
         if not self._is_view and self._lane.engine is None and not await self._store.engines(0):
             logger.warning("schedule=%s no engine is up: the run starts when one is started", schedule_id)
-
-
-def no_engine(lane: str) -> str:
-    return f'No engine of the lane "{lane}" is up: runs start when one is started (noonbell serve, or noonbell worker).'
-
-
-def unknown_callback(name: str) -> str:
-    return f'No callback "{name}" is registered here: runs start only in an engine whose program registers it.'

@@ -315,6 +315,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))
+        self._log_unknown_callbacks(made)
         return [new.schedule_id for new in made]
 
     def _creator(self, now: int) -> changes.Creator:

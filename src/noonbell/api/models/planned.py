@@ -152,4 +152,4 @@ class AppliedTold(Told):
     changed: int
     deleted: int
     plan: PlanTold
-    warnings: list[str] = Field(default=[], description="About schedules that were created or changed.")
+    warnings: list[str] = Field(default=[], description="About what was created or changed; each kind once.")

@@ -187,6 +187,10 @@ class ScheduleTold(Told):
 
 class CreatedSchedules(Told):
     schedule_ids: list[str]
+    warnings: list[str] = Field(
+        default=[],
+        description="As with one schedule; each kind of warning once, with a count and the names of a few schedules.",
+    )
 
 
 class Changed(Told):

@@ -52,7 +52,7 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
         service.schedules.require_allowed(definition_of(declared.columns.definition).action)
     done = await apply(
         service.store, made, now=made.made_at, actor=caller.actor, allow_delete=given.allow_delete,
-        lane=service.settings.lane,
+        lane=service.settings.lane, here=service.schedules.here,
     )  # fmt: skip
     service.events.nudge()
     counts = {"created": done.created, "changed": done.changed, "deleted": done.deleted}

@@ -175,7 +175,7 @@ async def create_schedules(
         if len(ours) < len(set(ids)):
             await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field
         service.events.nudge()
-        return told(201, CreatedSchedules(schedule_ids=ids))
+        return told(201, CreatedSchedules(schedule_ids=ids, warnings=await schedules.warnings_of_many(many)))
 
     return await once(request, service, caller, key, create)
 

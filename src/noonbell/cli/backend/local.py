@@ -32,6 +32,7 @@ from noonbell.planning import Plan, ScheduleFile, apply, plan
 from noonbell.ports import Clock, ScheduleStore, Store
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges, LiveEvent
+from noonbell.schedules.warnings import Here
 from noonbell.store.opening import open_store, require_ledger
 
 
@@ -225,7 +226,9 @@ class LocalFiles:
 
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         assert isinstance(shown.made, Plan)  # noqa: S101 - it was made above
-        return (await apply(self._store, shown.made, now=self._clock.now(), actor=actor, allow_delete=True)).warnings
+        here = Here(callbacks=(), runs_commands=False)
+        done = await apply(self._store, shown.made, now=self._clock.now(), actor=actor, allow_delete=True, here=here)
+        return done.warnings
 
 
 def shown_plan(made: Plan) -> ShownPlan:

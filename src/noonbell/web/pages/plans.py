@@ -28,7 +28,6 @@ from noonbell.web.week import in_words
 router = page_router()
 
 _MOST_SHOWN: Final = 200
-_MOST_WARNINGS: Final = 3
 _AROUND: Final = 1
 _LONGEST_LINE: Final = 200
 _LONGEST_VALUE: Final = 500
@@ -97,7 +96,7 @@ async def apply_plan(visitor: Changing) -> Response:
             service.schedules.require_allowed(definition_of(declared.columns.definition).action)
         done = await apply(
             service.store, made, now=now, actor=visitor.caller.actor, allow_delete=form.ticked("allow_delete"),
-            lane=service.settings.lane,
+            lane=service.settings.lane, here=service.schedules.here,
         )  # fmt: skip
     except DeletionRefusedError:
         return await _shown(visitor, typed, made, 422, undeleted=True)
@@ -108,8 +107,8 @@ async def apply_plan(visitor: Changing) -> Response:
         return await _shown(visitor, typed, made, 422, refused=(await visitor.masking())(str(error)))
     service.events.nudge()
     told = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
-    told += "".join(f". Warning: {warning}" for warning in done.warnings[:_MOST_WARNINGS])
-    return visitor.go(f"/schedules?owner={made.file.owner}", told)
+    told = ". ".join([told, *(f"Warning: {warning.removesuffix('.')}" for warning in done.warnings)])
+    return visitor.go(f"/schedules?owner={made.file.owner}", told, "plain" if done.warnings else "good")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
