@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from starlette.exceptions import HTTPException
 
-from noonbell.api import limits
+from noonbell.api import limits, middleware
 from noonbell.api.app import create_app
 from noonbell.api.limits import Buckets
+from noonbell.api.middleware import _Bodies
 from noonbell.bootstrap import build
 from tests.api.conftest import Client, settings_for
 
@@ -133,3 +138,66 @@ async def test_small_lists_come_in_pages_too(inside: Client) -> None:
         assert (sizes, seen, len(seen)) == ([2, 2, 1], sorted(seen), 5)
     engines = (await inside.read.get("/api/v1/instances?limit=1")).json()
     assert (len(engines["items"]), engines["next_cursor"]) == (1, None)
+
+
+def test_the_bodies_of_one_sender_are_bounded_and_so_are_those_of_all() -> None:
+    bodies = _Bodies(10)
+    bodies.add("a", 40)
+    with pytest.raises(HTTPException) as refused:
+        bodies.add("a", 1)
+    assert refused.value.status_code == 429
+    bodies.add("b", 40)
+    bodies.add("c", 40)
+    bodies.remove("a", 41)
+    bodies.add("d", 40)
+    bodies.add("e", 40)
+    with pytest.raises(HTTPException) as refused:
+        bodies.add("a", 1)
+    assert refused.value.status_code == 503
+    for sender, size in (("a", 1), ("b", 40), ("c", 40), ("d", 40), ("e", 40)):
+        bodies.remove(sender, size)
+    bodies.add("a", 40)
+
+
+async def test_the_bodies_of_requests_are_counted(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_BODIES_OF_ONE", 0)
+    answer = await inside.read.post("/api/v1/preview", json={})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+    assert (await inside.read.get("/api/v1/schedules")).status_code == 200, "without a body"
+
+
+async def test_a_client_that_leaves_before_its_form_is_complete_is_no_error_of_ours(
+    inside: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = [{"type": "http.request", "body": b"name=a", "more_body": True}, {"type": "http.disconnect"}]
+    head = [(b"content-type", b"application/x-www-form-urlencoded")]
+    scope = {
+        "type": "http", "method": "POST", "path": "/login", "raw_path": b"/login", "query_string": b"", "headers": head,
+        "client": ("127.0.0.1", 1), "server": ("service", 80), "scheme": "http", "http_version": "1.1", "root_path": "",
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        raise AssertionError(message)
+
+    await create_app(inside.service)(scope, receive, send)  # type: ignore[arg-type]  # plain dicts will do
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_form_without_a_session_is_read_no_further_than_its_limit(inside: Client) -> None:
+    asked = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield b"x" * 10_000
+
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for path in ("/login", "/logout"):
+        asked = 0
+        answer = await inside.anonymous.post(path, content=endless(), headers=form)
+        assert answer.status_code == 413
+        assert asked <= 4

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from noonbell.cli import connections
-from noonbell.cli.connections import bounded, most_connections
+from noonbell.cli.connections import MOST_PIPELINED, bounded, most_connections
 from tests.patience import PATIENCE_SECONDS, until
 from tests.service.conftest import served
 from tests.service.test_serve import eventually, runs_of
@@ -231,3 +231,44 @@ async def test_the_head_of_a_request_is_bounded(sent: bytes, answer: bytes) -> N
                 with contextlib.suppress(ConnectionError):
                     await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
         assert await server.ask() == b"HTTP/1.1 200 OK\r\n", "others are served"
+
+
+async def test_a_few_requests_may_be_pipelined() -> None:
+    async with serving(100, PATIENCE_SECONDS) as server:
+        reader, writer = await server.connect()
+        with contextlib.closing(writer):
+            writer.write(request("/slow") + request() * MOST_PIPELINED)
+            await asyncio.wait_for(server.target.asked.wait(), PATIENCE_SECONDS)
+            server.target.release.set()
+            for _ in range(1 + MOST_PIPELINED):
+                assert await first_line(reader) == b"HTTP/1.1 200 OK\r\n"
+                while await first_line(reader) != b"\r\n":
+                    pass
+                assert await asyncio.wait_for(reader.readexactly(2), PATIENCE_SECONDS) == b"oo"
+
+
+async def test_more_pipelined_requests_than_that_end_the_connection() -> None:
+    async with serving(100, PATIENCE_SECONDS) as server:
+        reader, writer = await server.connect()
+        with contextlib.closing(writer):
+            writer.write(request("/slow") + request() * 1_000)
+            assert await closed(reader)
+        assert await server.ask() == b"HTTP/1.1 200 OK\r\n", "others are served"
+
+
+async def test_unfinished_heads_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADS_BYTES", 50_000)
+    async with serving(100, PATIENCE_SECONDS) as server, contextlib.AsyncExitStack() as stack:
+        readers = []
+        for _ in range(10):
+            reader, writer = await server.connect()
+            stack.callback(writer.close)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * 12_000)
+            readers.append(reader)
+        ended = [asyncio.create_task(first_line(reader)) for reader in readers]
+        await until(lambda: sum(task.done() for task in ended) >= 6)
+        assert {task.result() for task in ended if task.done()} <= {TOO_LARGE, b""}
+        assert server.protocol.heads.held <= 50_000
+        assert await server.ask() == b"HTTP/1.1 200 OK\r\n", "a head of a usual size is served"
+        for task in ended:
+            task.cancel()

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
@@ -17,7 +18,9 @@ from urllib.parse import unquote
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
+from noonbell.access.addresses import counted_as
 from noonbell.api.paging import ESCAPED
 from noonbell.api.problems import ProblemError, answer, of_error
 from noonbell.api.tracing import request_span, tell
@@ -32,6 +35,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 logger = logging.getLogger("noonbell.api")
 
 BODY_SECONDS: Final = 30.0
+# How many bodies of the largest size may be held at once.
+_BODIES_OF_ONE: Final = 4
+_BODIES_OF_ALL: Final = 16
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 # Also as a proxy or a slip of the pen may write them: a token is as good there as in the right address.
 _SLASHES: Final = f"[/{ESCAPED}]+"
@@ -84,6 +90,7 @@ class Surrounding:
         self._admit = admit
         self._body_seconds = body_seconds
         self._stopping = stopping
+        self._bodies = _Bodies(largest_body)
         self._always = SECURITY_HEADERS | HTTPS_HEADERS if https else SECURITY_HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,6 +121,8 @@ class Surrounding:
             detail = "The service is stopping, and the request had not ended; what it began may go on"
             problem = ProblemError(503, detail, kind="stopping", headers={"Connection": "close"})
             await answer(Request(scope), problem)(scope, receive, answering)
+        except ClientDisconnect:
+            answering.status = 400  # for the log: the client left before its request was complete
         except Exception as error:
             if not answering.begun:
                 logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))
@@ -155,17 +164,22 @@ class Surrounding:
             await self._app(scope, receive, answering)
             return
         in_time = _InTime(receive, self._body_seconds)
-        read = 0
+        read, sender = 0, _sender(scope)
 
         async def receive_bounded() -> Message:
             nonlocal read
             message = await in_time()
-            read += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            read += size
             if read > limit:
                 raise HTTPException(413, _too_large(limit))
+            self._bodies.add(sender, size)
             return message
 
-        await self._app(scope, receive_bounded, answering)
+        try:
+            await self._app(scope, receive_bounded, answering)
+        finally:
+            self._bodies.remove(sender, read)
 
     def _route(self, scope: Scope) -> str:
         """The path with the names of its parts, of which there are few."""
@@ -186,6 +200,32 @@ class Surrounding:
                 request_id=request_id,
             )  # fmt: skip
             logger.log(level, "%s %s %d", scope["method"], _path(scope), status, extra=facts)
+
+
+class _Bodies:
+    """The bytes of request bodies that are held at once: of one sender, and of all of them."""
+
+    def __init__(self, largest_body: int) -> None:
+        self._most_of_one = _BODIES_OF_ONE * largest_body
+        self._most = _BODIES_OF_ALL * largest_body
+        self._held: Counter[str] = Counter()
+        self._total = 0
+
+    def add(self, sender: str, size: int) -> None:
+        """Count bytes that were read; raises 429 where a sender has too many, 503 where all together have."""
+        self._held[sender] += size
+        self._total += size
+        if self._held[sender] > self._most_of_one:
+            raise HTTPException(429, "Too many large requests at once; wait for their answers", {"Retry-After": "1"})
+        if self._total > self._most:
+            raise HTTPException(503, "Too many large requests at once; try again", {"Retry-After": "1"})
+
+    def remove(self, sender: str, size: int) -> None:
+        """Stop counting the body of a request that has ended."""
+        self._total -= size
+        self._held[sender] -= size
+        if not self._held[sender]:
+            del self._held[sender]
 
 
 class _InTime:
@@ -233,6 +273,15 @@ class _Answering:
             # what a key has opened is not for the memory of a proxy
             headers.setdefault("Cache-Control", "no-store")
         await self._send(message)
+
+
+def _sender(scope: Scope) -> str:
+    """Return the key of a request, or the address that it comes from."""
+    caller = scope.get("noonbell.caller")
+    if caller is not None:
+        return str(caller.key_id or caller.actor)
+    client = scope.get("client")
+    return "unknown" if client is None else counted_as(client[0])
 
 
 def _too_large(limit: int) -> str:

@@ -11,6 +11,10 @@ while. The time for a body is `api/middleware.py`'s to measure.
 The head of a request is bounded as it is read, before any key is checked: its target, the number of its headers, and
 its bytes. A request beyond that is answered with 414 or 431, and its connection is closed. The same bound holds for
 what surrounds a body: chunk sizes and trailers. h11, which serves where httptools is not installed, has its own bound.
+
+What all connections hold is bounded as well. While unfinished heads add up to HEADS_BYTES, those of more than a usual
+size are refused. A client may send a few requests before it has read the answers (MOST_PIPELINED); one that sends more
+is disconnected, and nothing more is read from it until they are answered.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ STALLED_SECONDS: Final = 30.0
 TARGET_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
 HEAD_BYTES: Final = 64 * 1024
+HEADS_BYTES: Final = 4 * 1024 * 1024
+USUAL_HEAD_BYTES: Final = 8 * 1024
+MOST_PIPELINED: Final = 8
 # Chunks of one byte each have six bytes around it.
 _OVERHEAD_FOR_A_BYTE: Final = 8
 _TARGET_TOO_LONG: Final = "414 URI Too Long"
@@ -49,6 +56,7 @@ def bounded(most: int, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Proto
     class Bounded(_Bounded):
         MOST = most
         HEAD_SECONDS = head_seconds
+        heads = _Heads()
 
     return Bounded
 
@@ -57,9 +65,16 @@ class _RequestTooLargeError(Exception):
     """The head of a request is over a limit."""
 
 
+class _Heads:
+    """The bytes of unfinished heads, over all connections of a server."""
+
+    held = 0
+
+
 class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of two it is, is known when it runs
     MOST: int
     HEAD_SECONDS: float
+    heads: _Heads
     idle_since: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -67,6 +82,9 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     _is_counted = False  # h11 has no such callbacks, and a bound of its own
     _head_bytes = 0
     _overhead = 0  # bytes of the message that are not its body, less what a body of this size may have around it
+    _read = 0  # bytes of the read that is being parsed
+    _first_read = 0  # bytes of the read in which the unfinished head began; 0 while no head is unfinished
+    _held = 0  # what this connection adds to `heads`
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -79,14 +97,20 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self._moves()
+        self._hold(0)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self._overhead += len(data)
+        self._read = len(data)
         super().data_received(data)
-        if self._is_counted and self._overhead > HEAD_BYTES and not self.transport.is_closing():
+        self._hold(self._first_read + self._overhead if self._first_read else 0)
+        too_large = self._overhead > HEAD_BYTES
+        if self._held > USUAL_HEAD_BYTES and self.heads.held > HEADS_BYTES:
+            too_large = True
+        if self._is_counted and too_large and not self.transport.is_closing():
             self._refusal = _HEAD_TOO_LARGE
             self.send_400_response("")
         if self._busy():
@@ -99,6 +123,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     def on_message_begin(self) -> None:
         self._is_counted = True
         self._head_bytes = self._overhead = 0
+        self._first_read = self._read
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -111,6 +136,14 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
         if self._head_bytes > HEAD_BYTES or len(self.headers) >= HEADERS:
             self._refuse(_HEAD_TOO_LARGE)
         super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._first_read = 0
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            logger.warning("A client sent more than %d requests before it had their answers: closed", MOST_PIPELINED)
+            self.transport.abort()
+            raise _RequestTooLargeError("too many pipelined requests")
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= (1 + _OVERHEAD_FOR_A_BYTE) * len(body)
@@ -130,6 +163,8 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if getattr(self, "pipeline", None):  # h11 has none: it reads one request at a time
+            self.flow.pause_reading()
         if not self._busy():
             self.idle_since = self.loop.time()
 
@@ -146,6 +181,10 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _hold(self, size: int) -> None:
+        self.heads.held += size - self._held
+        self._held = size
 
     def _busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

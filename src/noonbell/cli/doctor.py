@@ -253,7 +253,7 @@ def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
         age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
         polled = min(one.poll_seconds_ago(place.now) for one in share)
-        if polled > GRACE_SECONDS:
+        if polled > max(float(one.load.get("grace_seconds") or GRACE_SECONDS) for one in share):
             told = f"no engine of {lane} has completed a poll for {polled:.0f} s: nothing that is due there runs"
             do = "See whether the process is stopped or blocked, and whether it reaches its database; restart it"
             yield Finding("lanes", "wrong", f"{told}{_hosts(share)}", do)

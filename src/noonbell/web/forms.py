@@ -80,9 +80,11 @@ async def read_fields(
     """The fields of a form with all their values; without `longest` its size is bounded as that of every request."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise ProblemError(415, "This page takes a form (application/x-www-form-urlencoded)")
-    body = await request.body()
-    if longest is not None and len(body) > longest:
-        raise ProblemError(413, f"A form may have {longest} bytes at most")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if longest is not None and len(body) > longest:
+            raise ProblemError(413, f"A form may have {longest} bytes at most", headers={"Connection": "close"})
     try:
         return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=most, errors="strict")
     except ValueError:

@@ -97,6 +97,7 @@ async def login(service: Serving, request: Request) -> Response:
 
 @router.post("/logout")
 async def logout(service: Serving, request: Request) -> Response:
+    require_room_of_address(request)
     fields = await forms.read_form(request)
     found = await forms.session_of(service, request)
     if found is not None:
