@@ -24,6 +24,7 @@
     │   └── ScheduleFrequencyError
     ├── SchedulerAlreadyActiveError
     ├── StopFromTaskError
+    ├── ExitInTaskError
     ├── SchedulerInUseError                 another live scheduler holds the name
     ├── ScheduleDriftError
     ├── HostTimeZoneError                   the host's zone has no IANA name
@@ -115,13 +116,21 @@ def describe_error(error: BaseException, mask: Callable[[str], str] | None = Non
     """
     try:
         message = str(error).encode("utf-8", "backslashreplace").decode()
-    except Exception as second:  # noqa: BLE001 - a broken message must not hide the error it belongs to
+    except BaseException as second:  # noqa: BLE001 - a broken message must not hide the error it belongs to
         message = f"(its message could not be made: {type(second).__name__})"
-    if mask is not None and not getattr(error, "masked", False):
+    if mask is not None and fact_of(error, "masked") is not True:
         message = mask(message)
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def fact_of(error: BaseException, name: str) -> object:
+    """Return an attribute of an error; None where it has none, or where reading it raises."""
+    try:
+        return getattr(error, name, None)
+    except BaseException:  # noqa: BLE001 - an error that cannot be read is an error all the same
+        return None
 
 
 def raised_type(error: BaseException) -> str:
@@ -497,13 +506,21 @@ class SchedulerAlreadyActiveError(NoonbellError):
 class StopFromTaskError(NoonbellError, RuntimeError):
     """A task called `stop` or `close` on the scheduler that runs it, and would wait for itself."""
 
-    def __init__(self, method: str = "stop", *, thread: bool = False) -> None:
-        call = f"asyncio.create_task(scheduler.{method}())"
+    def __init__(self, method: str = "stop", *, owner: str = "scheduler", thread: bool = False) -> None:
+        call = f"asyncio.create_task({owner}.{method}())"
         remedy = f"loop.call_soon_threadsafe(lambda: {call})" if thread else call
+        runs = "task of this scheduler" if owner == "scheduler" else "run of these schedules"
         super().__init__(
-            f"{method}() was called by a task of this scheduler and would wait for itself; "
+            f"{method}() was called by a {runs} and would wait for itself; "
             f"let another task of the event loop call it, and do not wait for it: {remedy}"
         )
+
+
+class ExitInTaskError(NoonbellError):
+    """An asyncio task that an action had created raised SystemExit or KeyboardInterrupt; a service goes on."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"a task of the action raised {describe_error(raised)}")
 
 
 class SchedulerInUseError(NoonbellError):

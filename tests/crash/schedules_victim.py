@@ -356,7 +356,7 @@ class Editor:
         # more than the second that is granted to an engine and an editor.
         engine = self._schedules._lane.engine
         assert engine is not None
-        async with engine.between_looks:
+        async with engine.claim_lock:
             await self._schedules.update_many(ids, {"enabled": False})
         self._journal.write("edited", number=number)
 

@@ -140,7 +140,7 @@ async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, hands_full: bool
 ) -> None:
     if hands_full:  # it does not look any more then, and finds out all the same
-        monkeypatch.setattr("noonbell.engine.engine.MOST_IN_HAND", 1)
+        monkeypatch.setattr("noonbell.engine.execution.MOST_IN_FLIGHT", 1)
     dsn = await postgres.new_database()
     hanging = Hanging(dsn)
     service = hanging.service

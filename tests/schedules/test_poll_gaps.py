@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from noonbell.engine import engine as engine_loop
+from noonbell.engine import execution
 from noonbell.engine import lane as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
@@ -147,7 +147,7 @@ async def test_a_longer_wait_between_polls_is_a_longer_grace() -> None:
     await elsewhere.open()
     key = await world.create(catch_up_policy="skip", spec="3 12 * * *")
     assert world.schedules._lane.engine is not None
-    world.schedules._lane.engine._poked = 1 << 62  # the hint of the creation is lost
+    world.schedules._lane.engine._loop._woken_for = 1 << 62  # the hint of the creation is lost
     await world.minutes(15)
     assert await world.told(key) == [("12:03", "fired")]
     await world.schedules.stop()
@@ -228,7 +228,7 @@ async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monke
 
 
 async def test_a_poll_without_room_ends_a_gap_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_loop, "MOST_IN_HAND", 1)
+    monkeypatch.setattr(execution, "MOST_IN_FLIGHT", 1)
     world = World(MemoryStore, longest_wait=IN_EARNEST)
     await world.schedules.open()
     world.duration = timedelta(minutes=20)

@@ -12,7 +12,7 @@ import pytest
 
 from noonbell.actions.results import Prepared
 from noonbell.core.records import Start, StoredSchedule
-from noonbell.engine import engine as loop
+from noonbell.engine import execution
 from noonbell.engine.lane import LaneWork
 from noonbell.engine.work import Room
 from noonbell.ledger import verify_store
@@ -97,8 +97,8 @@ async def create(schedules: Schedules, callback: str, count: int) -> None:
 async def test_the_loop_claims_a_few_more_plain_functions_than_it_has_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "THREAD_SLOTS", 2)
-    monkeypatch.setattr(loop, "THREADS_AHEAD", 1)
+    monkeypatch.setattr(execution, "THREAD_SLOTS", 2)
+    monkeypatch.setattr(execution, "THREADS_AHEAD", 1)
     free, begun, quick = threading.Event(), list[str](), list[str]()
 
     def slow(call: Call) -> None:
@@ -135,7 +135,7 @@ async def test_the_loop_claims_a_few_more_plain_functions_than_it_has_threads(
 
 
 async def test_the_loop_has_only_so_many_runs_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MOST_IN_HAND", 3)
+    monkeypatch.setattr(execution, "MOST_IN_FLIGHT", 3)
     free, under_way, most = asyncio.Event(), 0, 0
 
     async def work(call: Call) -> None:

@@ -134,11 +134,11 @@ async def test_what_comes_due_while_the_only_loop_is_blocked_is_missed_after_the
     first = await crew.up("a")
     made = await first.create(type="cron", spec="1 12 * * *", action=ACTION, catch_up_policy="skip")
     assert first._lane.engine is not None
-    await first._lane.engine.between_looks.acquire()
+    await first._lane.engine.claim_lock.acquire()
     await crew.clock.advance(timedelta(minutes=minutes, seconds=30))
     assert crew.calls == []
     await crew.up("b")
-    first._lane.engine.between_looks.release()
+    first._lane.engine.claim_lock.release()
     await crew.clock.advance(timedelta(minutes=1))
     (one,) = (await first.occurrences(made.schedule_id)).items
     assert one.verdict == verdict
@@ -150,9 +150,9 @@ async def test_what_comes_due_while_one_of_two_polls_is_never_missed(crew: Crew)
     first, _ = await crew.up("a"), await crew.up("b")
     made = await first.create(type="cron", spec="1 12 * * *", action=ACTION, catch_up_policy="skip")
     assert first._lane.engine is not None
-    await first._lane.engine.between_looks.acquire()
+    await first._lane.engine.claim_lock.acquire()
     await crew.clock.advance(timedelta(minutes=10))
-    first._lane.engine.between_looks.release()
+    first._lane.engine.claim_lock.release()
     await crew.clock.advance(timedelta(minutes=1))
     (one,) = (await first.occurrences(made.schedule_id)).items
     assert (one.verdict, [who for who, _ in crew.calls]) == ("fired", ["b"])
@@ -285,7 +285,7 @@ class Looks:
 async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noonbell.engine.engine.MOST_IN_HAND", 300)  # so that neither can take all of them
+    monkeypatch.setattr("noonbell.engine.execution.MOST_IN_FLIGHT", 300)  # so that neither can take all of them
     pair = Pair(await postgres.new_database(), pause=0.3)
     await pair.faces[0].open()
     later = datetime.now(UTC) + timedelta(hours=1)
@@ -351,7 +351,7 @@ async def test_what_came_due_in_an_outage_is_missed_though_an_engine_lives(postg
     made = await first.create(name="once", type="one_shot", spec=at, action=ACTION)
     await first.start()
     assert first._lane.engine is not None
-    async with first._lane.engine.between_looks:
+    async with first._lane.engine.claim_lock:
         clock.shift_seconds += 32 * 60
         await second.open()
         await second.create(name="tick", type="interval", spec="1", action=ACTION)

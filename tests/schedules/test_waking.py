@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from noonbell.engine import engine as loop
+from noonbell.engine import execution
 from noonbell.schedules import Call, Schedules
 from noonbell.timing import jitter_us
 from tests.schedules.conftest import ACTION, World, new_dsn, store_maker
@@ -169,7 +170,7 @@ async def test_the_schedule_goes_on_after_a_run_that_was_asked_for(patient: Pati
 
 
 async def test_an_end_makes_room_for_what_was_left_due(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MOST_IN_HAND", 1)
+    monkeypatch.setattr(execution, "MOST_IN_FLIGHT", 1)
     monkeypatch.setattr(loop, "_FULL_PAUSE", 86_400_000_000)
     for _ in range(2):
         await patient.create(spec="1 12 * * *")

@@ -150,10 +150,8 @@ def boot_run_without_match() -> Any:
 
 def stop_without_waiting() -> Any:
     async def impatient(self: Engine[DeclaredWork]) -> None:
-        self._stopping = True
-        self._wakeup.set()
-        if self._loop is not None:
-            await self._loop
+        self.request_stop()
+        await self._loop.stopped()
 
     return patch.object(Engine, "stop", impatient)
 

@@ -140,9 +140,9 @@ async def test_cut_connections_are_replaced(dsn: str, store: PostgresStore) -> N
 
 
 def _start_of(live: Any) -> Any:
-    from noonbell.engine.engine import _as_start
+    from noonbell.engine.unstarted import as_start
 
-    return _as_start(live)
+    return as_start(live)
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:

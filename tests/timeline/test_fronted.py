@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.engine import engine as loop
+from noonbell.engine import execution
 from noonbell.errors import StoreError, TimelineAwayError, TimelineError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
@@ -315,8 +315,8 @@ async def test_what_redis_was_never_told_is_found_by_the_database(
 async def test_a_function_that_waits_for_a_thread_does_not_hide_what_redis_was_never_told(
     quick: TimelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "THREAD_SLOTS", 1)
-    monkeypatch.setattr(loop, "THREADS_AHEAD", 0)
+    monkeypatch.setattr(execution, "THREAD_SLOTS", 1)
+    monkeypatch.setattr(execution, "THREADS_AHEAD", 0)
     gate, began = threading.Event(), threading.Event()
 
     def hold(call: Any) -> None:

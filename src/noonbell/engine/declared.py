@@ -1,6 +1,6 @@
 """The tasks that a program has declared, as work for the loop.
 
-`tasks` may change while the engine runs, but only between two looks (`Engine.between_looks`). A schedule that has no
+`tasks` may change while the engine runs, but only between two looks (`Engine.claim_lock`). A schedule that has no
 task there is left alone: its row loses its wake-up, and whoever adds the task puts it back. A run that was started
 before its task went away ends as any other.
 

@@ -29,7 +29,7 @@ from noonbell.engine.metrics import Metrics
 from noonbell.engine.strangers import Strangers
 from noonbell.engine.suspects import Lineup, Suspects, without
 from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
-from noonbell.errors import StoreError
+from noonbell.errors import StoreError, fact_of
 from noonbell.ports import Claimed, ScheduleStore
 from noonbell.timing.retry import RetryPolicy
 
@@ -272,8 +272,8 @@ class LaneWork:
             return None
         delay = retry.delay_before(start.attempt + 1, f"{stored.schedule_id}:{start.run_for}")
         # the other side may have said when to come back, within what the policy allows for any delay
-        asked: int | None = getattr(error, "retry_after_us", None)
-        return at + (delay if asked is None else max(delay, min(asked, retry.longest_delay_us)))
+        asked = fact_of(error, "retry_after_us")
+        return at + (max(delay, min(asked, retry.longest_delay_us)) if type(asked) is int else delay)
 
     def ended(self, job: Job[StoredSchedule], at: int, error: BaseException | None, retry_at: int | None) -> None:
         del at, error, retry_at

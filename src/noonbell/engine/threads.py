@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
+
+from noonbell.engine.interrupts import enter_action
 
 T = TypeVar("T")
 
@@ -30,11 +33,19 @@ def check_threads(given: object) -> None:
 class ThreadSlots(Generic[T]):
     """Runs plain functions, each tagged with a value that comes back with its result or error."""
 
-    def __init__(self, slots: int, finished: Callable[[T, object, BaseException | None], None]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        finished: Callable[[T, object, BaseException | None], None],
+        awaited_failed: Callable[[T, BaseException], None] = lambda _tag, _error: None,
+    ) -> None:
+        """`awaited_failed` is called on the loop with what the coroutine that a function has returned raises there."""
         self._slots = slots
         self._finished = finished
+        self._awaited_failed = awaited_failed
         self._waiting: deque[tuple[T, Callable[[], object], Callable[[T], None]]] = deque()
-        self._handoff: queue.SimpleQueue[tuple[T, Callable[[], object]] | None] = queue.SimpleQueue()
+        self._handoff: queue.SimpleQueue[tuple[T, Callable[[], object], contextvars.Context] | None]
+        self._handoff = queue.SimpleQueue()
         self._threads = 0
         self._busy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,36 +93,42 @@ class ThreadSlots(Generic[T]):
             try:
                 started(tag)
             finally:  # whatever a listener raises, the slot is taken and the run must end
-                self._handoff.put((tag, function))
+                self._handoff.put((tag, function, contextvars.copy_context()))
 
     def _work(self) -> None:
         _here.slots = self
         while (job := self._handoff.get()) is not None:
-            tag, function = job
-            result: object = None
-            error: BaseException | None = None
+            tag, function, context = job
+            result, error = context.run(self._call, tag, function)
             assert self._loop is not None  # noqa: S101 - set before anything was handed over
-            try:
-                result = function()
-                if inspect.iscoroutine(result):  # a plain callable that wraps an async one
-                    result, error = asyncio.run_coroutine_threadsafe(self._awaited(result), self._loop).result()
-            except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the end belongs to the run
-                error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nothing waits for the result
                 self._loop.call_soon_threadsafe(self._done, tag, result, error)
+
+    def _call(self, tag: T, function: Callable[[], object]) -> tuple[object, BaseException | None]:
+        """Call a function, in the context of the engine: a service contains interrupts there."""
+        assert self._loop is not None  # noqa: S101 - set before anything was handed over
+        try:
+            result = function()
+            if inspect.iscoroutine(result):  # a plain callable that wraps an async one
+                return asyncio.run_coroutine_threadsafe(self._awaited(tag, result), self._loop).result()
+        except BaseException as raised:  # noqa: BLE001 - nothing is above a thread; the end belongs to the run
+            return None, raised
+        return result, None
 
     def _done(self, tag: T, result: object, error: BaseException | None) -> None:
         self._busy -= 1
         self._finished(tag, result, error)
         self._fill()
 
-    async def _awaited(self, coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
+    async def _awaited(self, tag: T, coroutine: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
         """Return a coroutine's result and error; a SystemExit that left its task would end the event loop."""
         task = asyncio.current_task()
         self.tasks.add(task)
+        enter_action()
         try:
             return await coroutine, None
         except BaseException as raised:  # noqa: BLE001 - it is the failure of the run
+            self._awaited_failed(tag, raised)
             return None, raised
         finally:
             self.tasks.discard(task)

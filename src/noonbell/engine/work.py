@@ -37,7 +37,7 @@ class Job(msgspec.Struct, Generic[S], gc=False):
     is_async: bool
     waits: bool = False  # its call may wait for a slot, and says when it begins
     waited: bool = False  # for a slot or a thread, since the claim
-    beside: Job[S] | None = None  # another one of the same schedule that is in hand, where runs may overlap
+    deleted: bool = False  # its schedule was deleted, and its end is not recorded
     task: asyncio.Task[None] | None = None  # that executes it, where it is async
 
 

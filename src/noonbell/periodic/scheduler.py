@@ -179,7 +179,7 @@ class PeriodicScheduler:
             if self._engine is None:
                 self._engine = await self._begin(valid)
                 return
-            async with self._engine.between_looks:
+            async with self._engine.claim_lock:
                 await self._tasks.add(self._engine, valid)
             self._engine.wake(self._clock.now())
 
@@ -246,7 +246,7 @@ class PeriodicScheduler:
             engine = self._engine
             if engine is None:
                 return 0 if self._closing is not None else await self._cancel_left(names)
-            async with engine.between_looks:
+            async with engine.claim_lock:
                 count, ending = await self._tasks.take_out(engine, self._known() if names is None else names)
             for entry in ending:
                 self._spawn(self._remove_when_ended(engine, entry))
@@ -276,7 +276,7 @@ class PeriodicScheduler:
                     engine.wake(self._clock.now())  # scheduled again meanwhile, perhaps in a rhythm that is due by now
                     return
                 try:
-                    async with engine.between_looks:
+                    async with engine.claim_lock:
                         await self._tenure.remove([entry.sid])
                     del self._tasks.leaving[name]
                     break
@@ -298,7 +298,7 @@ class PeriodicScheduler:
         entry, engine = self._tasks.scheduled.get(name), self._engine
         if entry is None or engine is None:
             raise TaskNotFoundError(name, self.task_names)
-        async with engine.between_looks:
+        async with engine.claim_lock:
             self._refuse_when_closed()
             if self._tasks.scheduled.get(name) is not entry:
                 raise TaskNotFoundError(name, self.task_names)
@@ -347,7 +347,7 @@ class PeriodicScheduler:
         async with self._lock:  # a change that was under way is done
             engine = self._engine
         if engine is not None:
-            async with engine.between_looks:  # and so is a run that was being asked for
+            async with engine.claim_lock:  # and so is a run that was being asked for
                 pass
             await self._stop_polling(engine)
         while self._background:

@@ -41,7 +41,7 @@ from noonbell.engine.load import LoadMeter
 from noonbell.engine.membership import RECORDED_WITHIN, Membership
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.services import Duty, Services, every
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import HoldLostError, StopFromTaskError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.desk import Desk
 from noonbell.ports import Clock, ScheduleStore, TellCut
@@ -98,6 +98,22 @@ class Lane:
         self._returning: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[int] | None = None
         self._give_up = asyncio.Event()  # of the return that is under way
+
+    def require_other_thread(self, method: str) -> None:
+        """Raise StopFromTaskError in a plain function that this engine runs: it would wait for its own end."""
+        engine = self._engine_or_ending
+        if engine is not None and engine.in_own_thread():
+            raise StopFromTaskError(method, owner="schedules", thread=True)
+
+    def require_other_task(self, method: str) -> None:
+        """Raise StopFromTaskError in a coroutine that this engine runs: it would wait for its own end."""
+        engine = self._engine_or_ending
+        if engine is not None and engine.is_own_task(asyncio.current_task()):
+            raise StopFromTaskError(method, owner="schedules")
+
+    @property
+    def _engine_or_ending(self) -> Engine[LaneWork] | None:
+        return self.engine if self._ending is None else self._ending[0]
 
     @property
     def instance(self) -> str | None:
@@ -191,7 +207,7 @@ class Lane:
 
     def _duties(self, engine: Engine[LaneWork], member: Membership, zones: ZoneWatch) -> dict[str, Duty]:
         async def watch_zones() -> None:
-            if await zones.check(engine.between_looks):
+            if await zones.check(engine.claim_lock):
                 engine.wake(self._clock.now())
 
         duties: dict[str, Duty] = {
@@ -220,7 +236,8 @@ class Lane:
 
         def told() -> tuple[int, dict[str, Any]]:
             targets = sorted(self.actions.targets)[:_MOST_TARGETS]
-            return engine.work.up_since, {**engine.load(), **meter.read(self._clock.elapsed()), "targets": targets}
+            load = {**engine.load(), "grace_seconds": engine.work.grace_us / 1_000_000}
+            return engine.work.up_since, {**load, **meter.read(self._clock.elapsed()), "targets": targets}
 
         async def rescue() -> None:
             if await self._rescue(member):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -204,9 +204,18 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._require_whole("open()")
         await self._store.open()
 
-    async def close(self) -> None:
-        """Stop the engine, and close the store where it was given as an address."""
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Stop the engine, and close the store where it was given as an address.
+
+        Raises:
+            StopFromTaskError: a run of these schedules called it; a plain function gets it from the call itself.
+        """
+        self._lane.require_other_thread("close")
+        return self._close()
+
+    async def _close(self) -> None:
         self._require_whole("close()")
+        self._lane.require_other_task("close")
         await self.stop()
         if self._owns_store:
             await self._store.close()
@@ -254,7 +263,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await self._store.open()
         await self._lane.start()
 
-    async def stop(self, timeout: timedelta | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
+    def stop(self, timeout: timedelta | None = None) -> Coroutine[Any, Any, bool]:
         """Begin nothing new, wait for what runs, and leave the lane.
 
         The engine stays a part of it until then, also where a caller stops waiting; a further call waits for the same
@@ -264,8 +273,16 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         the same run id for an engine that is free; those that must not be repeated, or that a person asked for, end as
         `unknown`. A plain function cannot be cancelled and goes on in its thread, while its run may begin again
         elsewhere: so end the process next.
+
+        Raises:
+            StopFromTaskError: a run of these schedules called it; a plain function gets it from the call itself.
         """
+        self._lane.require_other_thread("stop")
+        return self._stop(timeout)
+
+    async def _stop(self, timeout: timedelta | None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
         self._require_whole("stop()")
+        self._lane.require_other_task("stop")
         return await self._lane.stop(None if timeout is None else max(timeout // timedelta(microseconds=1), 0))
 
     # --- creating -------------------------------------------------------------------------------------------------
