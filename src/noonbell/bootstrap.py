@@ -114,6 +114,8 @@ class Service:
     @property
     def stalled(self) -> bool:
         """Whether no poll completed within the grace."""
+        if self._watch is not None:
+            return self._watch.stalled
         age = self.poll_age
         return age is not None and age > GRACE_SECONDS
 

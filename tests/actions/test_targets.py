@@ -66,6 +66,15 @@ async def test_whatever_a_plain_function_raises_is_a_failure(error: BaseExceptio
         await as_target("t", handle).deliver(BODY)
 
 
+@pytest.mark.parametrize("error", [SystemExit("no"), KeyboardInterrupt("no"), BaseExceptionGroup("no", [SystemExit()])])
+async def test_whatever_a_coroutine_function_raises_is_a_failure(error: BaseException) -> None:
+    async def handle(event: dict[str, Any]) -> None:
+        raise error
+
+    with pytest.raises(DeliveryError, match="no"):
+        await as_target("t", handle).deliver(BODY)
+
+
 async def test_a_coroutine_that_nobody_would_await_is_a_failure() -> None:
     async def handle(event: dict[str, Any]) -> None:
         raise AssertionError("it was called")

@@ -108,11 +108,15 @@ def test_a_database_with_schedules_and_no_engine(local: At) -> None:
     assert lanes["told"] == "no engine is up: nothing that is due runs"
 
 
-@pytest.mark.parametrize(("seconds", "level"), [(59.0, "ok"), (61.0, "wrong")])
-def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, level: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "load", "level"),
+    [(59.0, {}, "ok"), (61.0, {}, "wrong"), (61.0, {"grace_seconds": 127.0}, "ok")],
+    ids=["within the grace", "beyond it", "within that of an engine that waits longer"],
+)
+def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, load: dict[str, float], level: str) -> None:
     now = datetime(2026, 3, 4, tzinfo=UTC)
     engines = [
-        EngineUp("default", "up", now, now, 0.0, "1", "2026a", {}, "one", "host", 7, seconds_ago)
+        EngineUp("default", "up", now, now, 0.0, "1", "2026a", load, "one", "host", 7, seconds_ago)
         for seconds_ago in (seconds, seconds + 100)
     ]
     place = Place("memory://", None, as_json=False, now=now)

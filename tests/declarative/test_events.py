@@ -171,7 +171,7 @@ def test_the_listener_gets_the_event_itself_in_order(log: logging.Logger) -> Non
     assert all(one is other for one, other in zip(seen, told, strict=True))
 
 
-@pytest.mark.parametrize("error", [ValueError("broken listener"), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize("error", [ValueError("broken listener"), asyncio.CancelledError(), SystemExit(1)], ids=repr)
 def test_a_listener_that_raises_is_logged_and_harms_nothing(
     log: logging.Logger, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:

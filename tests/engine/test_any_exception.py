@@ -50,12 +50,6 @@ def raising(error: BaseException, kind: str) -> Callable[..., Awaitable[None] | 
     return {"coroutine": coroutine, "plain": plain, "wrapped": lambda *_: coroutine()}[kind]
 
 
-@pytest.fixture(autouse=True)
-def _contained() -> None:
-    """Keep KeyboardInterrupt from stopping the tests; a program of its own shows what happens without."""
-    contain_interrupts()
-
-
 cases = pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 kinds = pytest.mark.parametrize("kind", ["coroutine", "plain", "wrapped"])
 
@@ -115,13 +109,86 @@ async def test_a_durable_schedule_fails(error: BaseException, kind: str) -> None
     assert run.state == "failed"
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", ["coroutine", "wrapped"])
+async def test_a_task_that_a_callback_creates_does_not_stop_a_service(
+    error: BaseException, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asyncio lets these two out of the event loop when a task raises them, before the callback can catch them."""
+    contain_interrupts()
+
+    async def inner() -> None:
+        raise error
+
+    async def outer(*_: Call) -> None:
+        await asyncio.create_task(inner())
+
+    clock, callback = ManualClock(START), outer if kind == "coroutine" else lambda *_: outer()
+    schedules = Schedules(MemoryStore(), clock=clock, callbacks={"work": callback})
+    await schedules.open()
+    made = await schedules.create(type="cron", spec="* * * * *", action={"kind": "callback", "name": "work"})
+    await schedules.start()
+    await clock.advance(MINUTE)
+
+    async def ended() -> bool:
+        return any(run.ended_at is not None for run in (await schedules.runs(made.schedule_id)).items)
+
+    await until(ended)
+    (run,) = (await schedules.runs(made.schedule_id)).items
+    await schedules.stop()
+    assert run.state == "failed"
+    assert "ExitInTaskError: a task of the action raised" in caplog.text
+
+
+class HostileError(Exception):
+    """An error that cannot be read."""
+
+    @property
+    def detail(self) -> bytes:
+        raise SystemExit
+
+    @property
+    def masked(self) -> bool:
+        raise SystemExit
+
+    @property
+    def retry_after_us(self) -> int:
+        raise SystemExit
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class SoonError(Exception):
+    retry_after_us = "soon"
+
+
+@pytest.mark.parametrize("error", [HostileError(), SoonError()], ids=lambda error: type(error).__name__)
+async def test_an_error_that_cannot_be_read_is_recorded_and_retried(error: Exception) -> None:
+    clock = ManualClock(START)
+    schedules = Schedules(MemoryStore(), clock=clock, callbacks={"work": raising(error, "coroutine")})
+    await schedules.open()
+    retry = {"attempts": 2, "strategy": "fixed", "delay_seconds": 1}
+    made = await schedules.create(
+        type="cron", spec="* * * * *", action={"kind": "callback", "name": "work"}, retry=retry
+    )
+    await schedules.start()
+    await clock.advance(MINUTE)
+    await clock.advance(timedelta(seconds=5))
+    (run,) = (await schedules.runs(made.schedule_id)).items
+    await schedules.stop()
+    assert (run.state, run.attempts) == ("failed", 2)
+
+
 PROGRAM = """
 import asyncio, sys
 from datetime import timedelta
 from noonbell import Scheduler
 
-async def stop_everything():
+async def interrupt():
     raise KeyboardInterrupt
+
+stop_everything = CALLBACK
 
 async def main():
     events = []
@@ -139,9 +206,16 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("ignored", ["", "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"])
-def test_a_keyboard_interrupt_is_recorded_and_then_stops_the_program_in_order(tmp_path: Path, ignored: str) -> None:
-    command = [sys.executable, "-c", ignored + PROGRAM]
+IGNORE = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize(
+    ("ignored", "callback"), [("", "interrupt"), (IGNORE, "interrupt"), ("", "lambda: interrupt()")]
+)
+def test_a_keyboard_interrupt_is_recorded_and_then_stops_the_program_in_order(
+    tmp_path: Path, ignored: str, callback: str
+) -> None:
+    command = [sys.executable, "-c", ignored + PROGRAM.replace("CALLBACK", callback)]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     events, word = ended.stdout.splitlines()
     assert word == "interrupted"

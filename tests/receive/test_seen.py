@@ -174,3 +174,9 @@ def test_processes_that_ask_at_once_get_each_message_once(tmp_path: Path) -> Non
     won = [process.communicate(timeout=PATIENCE_SECONDS)[0].split() for process in asking]
     assert all(process.returncode == 0 for process in asking)
     assert sorted(int(number) for numbers in won for number in numbers) == list(range(40))
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "seen.db"
+    SqliteSeen(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600

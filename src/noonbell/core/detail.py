@@ -83,7 +83,7 @@ def traceback_text(error: BaseException, mask: Callable[[str], str] | None = Non
         trace = _without_callers(error.__traceback__)
         whole = "".join(traceback.TracebackException(type(error), error, trace, compact=True).format())
         text = whole.encode("utf-8", "backslashreplace").decode().rstrip()
-    except Exception as second:  # noqa: BLE001 - a broken error must not keep its run from being recorded
+    except BaseException as second:  # noqa: BLE001 - a broken error must not keep its run from being recorded
         text = f"(the traceback of {type(error).__name__} could not be rendered: {type(second).__name__})"
     return _cut(text if mask is None else mask(text))
 

@@ -10,7 +10,6 @@ queue either: a slow listener delays the event loop it is called on.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import logging
@@ -180,8 +179,11 @@ class EventSink:
     def _tell(self, on_event: EventListener, event: SchedulerEvent) -> None:
         try:
             answer = on_event(event)
-        # A cancellation that comes out of a plain function was not meant for the task that happens to be running.
-        except (Exception, asyncio.CancelledError):
+        except KeyboardInterrupt:  # Ctrl-C, while the listener ran
+            raise
+        # What comes out of a plain function was not meant for the task that happens to be running: a cancellation or an
+        # exit would end the engine.
+        except BaseException:
             self._logger.exception("on_event raised at %s; the scheduler goes on", event.name)
             return
         if inspect.iscoroutine(answer):

@@ -45,6 +45,8 @@ class SqliteSeen:
         self.ttl = ttl
         self._busy_for = busy_for
         self._lock = threading.Lock()
+        if str(path) != ":memory:":
+            Path(path).touch(mode=0o600)  # for its owner alone; a file that exists keeps its mode
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         try:
             self._db.executescript(_TABLE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from noonbell.actions.targets.own_thread import in_own_thread
+from noonbell.actions.targets.own_thread import ended_by, in_own_thread
 
 
 class Function:
@@ -29,9 +30,18 @@ class Function:
     async def deliver(self, body: str) -> None:
         event = msgspec.json.decode(body)
         if self._is_async:
-            await self._function(event)
+            await self._awaited(event)
         else:
             await in_own_thread(lambda: self._call(event))
+
+    async def _awaited(self, event: dict[str, Any]) -> None:
+        """Await the function. A SystemExit or another BaseException is a failed delivery, and ends nothing else."""
+        try:
+            await self._function(event)
+        except (Exception, asyncio.CancelledError, GeneratorExit):  # the last where the coroutine itself is closed
+            raise
+        except BaseException as error:
+            raise ended_by(error) from error
 
     def _call(self, event: dict[str, Any]) -> None:
         returned = self._function(event)

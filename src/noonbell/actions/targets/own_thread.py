@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from noonbell.errors import DeliveryError
+from noonbell.errors import DeliveryError, describe_error
 
 _T = TypeVar("_T")
 
@@ -49,4 +49,9 @@ def _fail(done: asyncio.Future[_T], error: BaseException) -> None:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         done.set_exception(error)
     else:  # a future takes no StopIteration, and an exit of the thread is no exit of the program
-        done.set_exception(DeliveryError("its function", f"it ended with {type(error).__name__}: {error}"))
+        done.set_exception(ended_by(error))
+
+
+def ended_by(error: BaseException) -> DeliveryError:
+    """Return the failure of a function that raised something that is no Exception."""
+    return DeliveryError("its function", f"it ended with {describe_error(error)}")
