@@ -169,7 +169,10 @@ async def test_the_bodies_of_requests_are_counted(inside: Client, monkeypatch: p
 async def test_a_client_that_leaves_before_its_form_is_complete_is_no_error_of_ours(
     inside: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    messages = [{"type": "http.request", "body": b"name=a", "more_body": True}, {"type": "http.disconnect"}]
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"name=a", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
     head = [(b"content-type", b"application/x-www-form-urlencoded")]
     scope = {
         "type": "http", "method": "POST", "path": "/login", "raw_path": b"/login", "query_string": b"", "headers": head,
