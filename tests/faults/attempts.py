@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import httpx2
 
@@ -32,6 +33,10 @@ _ACCOUNT: Final = json.dumps(
     {"type": "service_account", "private_key": "\n".join(f"{n:02}kF3x/9+Qm" * 6 for n in range(5))}
 )
 _TOKEN: Final = "Sk1v9Zq7Xy3Lm5Np8Rs2Tw4"  # noqa: S105 - as above
+_ESCAPED: Final = re.compile(
+    r"\\+(?:(?P<octal>[0-3][0-7]{2})|U(?P<long>000[0-9a-fA-F]{5})"
+    r"|u\{(?P<braces>[0-9a-fA-F]{1,5})\}|u(?P<short>[0-9a-fA-F]{4}))"
+)
 _ENVIRONMENTS: Final = (
     {"BASH_ENV": "/evil"}, {"BASH_FUNC_echo%%": "() { id; }"}, {"ENV": "/evil"}, {"GCONV_PATH": "/evil"},
     {"GLIBC_TUNABLES": "x=y"}, {"Ld_Preload": "/evil.so"}, {"LD_PRELOAD": "/evil.so"}, {"PATH": "/evil"},
@@ -176,13 +181,19 @@ def _ran(client: httpx2.Client, action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shows(text: str, secret: str) -> bool:
-    """Whether a piece of the secret can be read, by decoding what JSON and HTML have escaped."""
+    """Whether a piece of the secret can be read, by decoding what JSON, HTML, URLs and languages have escaped."""
     readings = [text]
-    for _ in range(4):
-        readings.append(html.unescape(readings[-1]).replace('\\"', '"').replace("\\\\", "\\").replace("\\n", "\n"))
+    for _ in range(6):
+        decoded = _ESCAPED.sub(_unescaped, html.unescape(unquote(readings[-1])))
+        readings.append(decoded.replace('\\"', '"').replace("\\\\", "\\").replace("\\n", "\n"))
     size = min(_PIECE, len(secret))
     pieces = [secret[at : at + size] for at in range(0, len(secret) - size + 1, 5)]
     return any(piece in reading for reading in readings for piece in pieces)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    octal, digits = found["octal"], found["long"] or found["braces"] or found["short"]
+    return chr(int(octal, 8) if octal else int(digits, 16))
 
 
 def _peak(service: Served) -> int:

@@ -7,15 +7,23 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 # How a target may write down what it was sent.
 FORMS: Final[dict[str, Callable[[str], str]]] = {
     "plain": lambda said: said,
     "json": lambda said: json.dumps({"said": said}),
     "json-in-json": lambda said: json.dumps({"body": json.dumps({"said": said})}),
+    "json-in-json-in-json": lambda said: json.dumps(json.dumps({"body": json.dumps({"said": said})})),
     "decimal": lambda said: "".join(f"&#{ord(char)};" for char in said),
     "hexadecimal": lambda said: "".join(f"&#x{ord(char):06X}" for char in said),
+    "decimal-with-zeros": lambda said: "".join(f"&#{ord(char):020};" for char in said),
+    "decimal-in-json": lambda said: "".join(f"\\u0026#{ord(char)};" for char in said),
+    "decimal-in-html": lambda said: "".join(f"&amp;#{ord(char)};" for char in said),
+    "decimal-in-a-query": lambda said: quote("".join(f"&#{ord(char)};" for char in said), safe=""),
+    "octal": lambda said: "".join(f"\\{byte:03o}" for byte in said.encode()),
+    "eight-digits": lambda said: "".join(f"\\U{ord(char):08X}" for char in said),
+    "braces": lambda said: "".join(f"\\u{{{ord(char):x}}}" for char in said),
 }
 
 

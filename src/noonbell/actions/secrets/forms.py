@@ -35,7 +35,7 @@ from noonbell.actions.secrets.records import SHORTEST_VALUE
 
 # A longer value is looked for sign by sign in pieces of this length, so that a form is not too long to be compiled.
 _PIECE: Final = 256
-# Beyond this many signs only whole forms are looked for, not every mixture.
+# Beyond this many signs only whole forms are looked for, not every mixture; `nested` finds those.
 _LONGEST_BY_SIGNS: Final = 16 * _PIECE
 # Of a longer whole form so many signs are compared; what follows them belongs to it by its length alone.
 _ENOUGH_SIGNS: Final = 256

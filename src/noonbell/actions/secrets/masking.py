@@ -3,13 +3,14 @@
 A `Masker` is made from the values that a request may hold and replaces each, in every form that `forms` knows, by three
 stars: in text, bytes, nested structures and errors, whole or as a stream. A few values at a time are looked for in one
 pass of one regular expression, which knows how each form begins; where it finds something, the whole forms are held
-against that place. Where finds overlap, all of what they cover goes.
+against that place. `nested` finds what is behind several layers of escapes. Where finds overlap, all of what they cover
+goes.
 
 Mask first, then cut: half a secret at the end of a cut text is not a form of it. Where the text came cut, say so
 (`cut=True`), and an end that may be the beginning of a secret goes too.
 
 What is not found: a value that was compressed, encrypted, hashed, turned round, changed in case, or split into parts
-that are written apart.
+that are written apart; `docs/secrets.md` has the whole list.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 
 from noonbell.actions.secrets.finding import Finder, FormIndex, first_byte, first_char
 from noonbell.actions.secrets.forms import beginnings, patterns, url_parts
+from noonbell.actions.secrets.nested import NestedForms
 from noonbell.actions.secrets.records import SHORTEST_VALUE, check_value
 
 MASK: Final = "***"
@@ -71,8 +73,9 @@ class Masker:
         self._chunks = [chunk for chunk in kept if len(chunk.values) == _CHUNK and chunk.values <= known]
         rest = sorted(known.difference(*(chunk.values for chunk in self._chunks)))
         self._chunks += (_Chunk(frozenset(rest[at : at + _CHUNK])) for at in range(0, len(rest), _CHUNK))
+        self._nested = NestedForms(known)
         # one more for the sign at the edge of a base64 form
-        self.reach = max((chunk.reach + 1 for chunk in self._chunks), default=0)
+        self.reach = max((self._nested.reach, *(chunk.reach + 1 for chunk in self._chunks)))
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -106,7 +109,7 @@ class Masker:
         """What follows the first `begin` bytes, masked. Of data that came cut in front these are at least `reach`."""
         out: list[bytes] = []
         done = begin
-        for start, end in _spans(self._in_bytes, data):
+        for start, end in _spans(self._in_bytes, self._nested, data):
             if end <= done:
                 continue
             if start >= done or not out:
@@ -115,16 +118,20 @@ class Masker:
         return b"".join([*out, data[done:]])
 
     def text_stream(self) -> MaskingStream[str]:
-        return MaskingStream(self._in_text, self.reach, MASK, lambda: self._beginnings)
+        return MaskingStream(self._in_text, self._nested, self.reach, MASK, lambda: self._beginnings)
 
     def stream(self) -> MaskingStream[bytes]:
         return MaskingStream(
-            self._in_bytes, self.reach, MASK.encode(), lambda: frozenset(form.encode() for form in self._beginnings)
+            self._in_bytes,
+            self._nested,
+            self.reach,
+            MASK.encode(),
+            lambda: frozenset(form.encode() for form in self._beginnings),
         )
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where secrets stand in a text, in order; they may overlap."""
-        return _spans(self._in_text, text)
+        return _spans(self._in_text, self._nested, text)
 
     def value(self, value: Any) -> Any:
         """Any value as it may be kept: same shape, secrets masked in keys, texts, bytes and numbers.
@@ -191,11 +198,13 @@ class MaskingStream(Generic[AnyStr]):
     def __init__(
         self,
         finders: Sequence[Finder[AnyStr]],
+        nested: NestedForms,
         reach: int,
         mask: AnyStr,
         beginnings_: Callable[[], frozenset[AnyStr]],
     ) -> None:
         self._finders: Sequence[Finder[AnyStr]] = finders
+        self._nested = nested
         self._mask: AnyStr = mask
         self._reach = reach
         self._beginnings: Callable[[], frozenset[AnyStr]] = beginnings_
@@ -221,7 +230,7 @@ class MaskingStream(Generic[AnyStr]):
         """Hand out up to `until`. A find that begins before it is complete: all that may belong to it is there."""
         out: list[AnyStr] = []
         done = self._covered
-        for begin, end in _spans(self._finders, text):
+        for begin, end in _spans(self._finders, self._nested, text):
             if begin >= until:
                 break
             if begin >= done:
@@ -239,7 +248,7 @@ class MaskingStream(Generic[AnyStr]):
                 if text.endswith(form[:size]):
                     longest = size
                     break
-        return len(text) - longest
+        return min(len(text) - longest, self._nested.start_of_beginning(text))
 
 
 def mask_by_all(text: str, maskers: Sequence[Masker]) -> str:
@@ -261,9 +270,9 @@ def mask_by_all(text: str, maskers: Sequence[Masker]) -> str:
     return "".join([*out, text[done:]])
 
 
-def _spans(finders: Iterable[Finder[AnyStr]], text: AnyStr) -> list[tuple[int, int]]:
+def _spans(finders: Iterable[Finder[AnyStr]], nested: NestedForms, text: AnyStr) -> list[tuple[int, int]]:
     """Where something was found, in order; finds may overlap."""
-    spans: list[tuple[int, int]] = []
+    spans = nested.spans(text)
     for finder in finders:
         at = 0
         while found := finder.search(text, at):
