@@ -30,7 +30,8 @@ def test_an_error_that_a_request_can_cause_is_no_error_of_the_server() -> None:
         "NoonbellError", "SchedulerAlreadyActiveError", "StopFromTaskError", "ScheduleDriftError", "HostTimeZoneError",
         "InitializationError", "DailyTasksUnavailable", "SettingsInvalidError", "ActionError", "CommandFailedError",
         "HttpJobFailedError", "NotStartedError", "ExitInTaskError", "ReceiveError", "WebhookMalformedError",
-        "WebhookRefusedError", "WebhookTooLargeError", "WebhookInProgressError", "WebhookRepeatedError", "WebhookUnavailableError",
+        "WebhookRefusedError", "WebhookTooLargeError", "WebhookInProgressError", "WebhookRepeatedError",
+        "WebhookUnavailableError",
         "StoreError", "StoreCorruptError", "TaskTryDeserializeError", "TaskMissingFieldError", "TaskInvalidTypeError",
         "TaskInvalidValueError", "TaskInvalidStructureError", "ScheduleViewError", "TimelineError",
     }  # fmt: skip
