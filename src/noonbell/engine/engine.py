@@ -142,8 +142,8 @@ class Engine(Generic[W]):
             await self._account_for_claims()
         except Exception as error:
             expected = isinstance(error, StoreError)
-            told = "Unstarted runs may stay claimed until the next start: %s"
-            logger.error(told, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+            message = "Unstarted runs may stay claimed until the next start: %s"
+            logger.error(message, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it helps
         self._executor.close()
 
     async def _wait_for_runs(self) -> None:
@@ -154,8 +154,8 @@ class Engine(Generic[W]):
             if not self._in_flight.empty.is_set():
                 names = sorted({job.name for job in self._in_flight})
                 more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-                told = ", ".join(names[:_MOST_NAMED]) + more
-                logger.warning("Stopping: waiting for %d runs: %s", len(self._in_flight), told)
+                listed = ", ".join(names[:_MOST_NAMED]) + more
+                logger.warning("Stopping: waiting for %d runs: %s", len(self._in_flight), listed)
             pause = _LOGGED_AGAIN
 
     async def cut_off(self) -> int:

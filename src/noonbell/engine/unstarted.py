@@ -42,8 +42,8 @@ class UnstartedRuns:
             logger.warning("%d unstarted runs are left to the engine that has taken the name", len(starts))
         except Exception as error:
             expected = isinstance(error, StoreError)
-            told = "%d unstarted runs stay claimed until the next start: %s"
-            logger.error(told, len(starts), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+            message = "%d unstarted runs stay claimed until the next start: %s"
+            logger.error(message, len(starts), describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it helps
         for start in starts:
             self._in_flight.discard(start)
         if not self._in_flight:
