@@ -8,7 +8,8 @@ not fit, as sentences:
 3. An action that was interrupted by a death starts again, under the same run, before anything else of its task.
 4. A run starts again after it ended well only if a death came between, in the life of that end.
 5. At a named point: what it says about each attempt in the middle of it (see `_check_death`).
-6. An attempt that was interrupted is recorded as of unknown outcome.
+6. An attempt that was interrupted is recorded as of unknown outcome. Of a run with many attempts, the first five and the
+   last twenty stay on record.
 
 That the ledger accounts for every occurrence is for `verify_store`; for the tasks of every minute it is counted here a
 second time, by division.
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MINUTE = 60_000_000
+_FIRST_KEPT, _LAST_KEPT = 5, 20
 Line = Mapping[str, Any]
 
 
@@ -102,18 +104,24 @@ def _check_task(tries: list[Try], ledger: Ledger) -> Iterable[str]:
                 yield f"{told} was interrupted and not started again before the next run"
             elif following is not None and following.life == one.life:
                 yield f"{told} did not end, and started again in the same life"
-            if ledger.attempts.get((one.run, one.attempt)) != "unknown":
+            if _is_kept(ledger, one) and ledger.attempts.get((one.run, one.attempt)) != "unknown":
                 yield f"{told} was interrupted, but is recorded as {ledger.attempts.get((one.run, one.attempt))}"
         elif one.end and repeated and following is not None:
             if following.life == one.life:
                 yield f"{told} ended well, and started again with no death between"
-            if ledger.attempts.get((one.run, one.attempt)) != "unknown":
+            if _is_kept(ledger, one) and ledger.attempts.get((one.run, one.attempt)) != "unknown":
                 yield f"{told} was repeated after its end, though its end is recorded"
     seen: dict[str, int] = {}
     for at, one in enumerate(tries):
         if one.run in seen and seen[one.run] != at - 1:
             yield f"{one.task}: run {one.run} started again after another run of its task"
         seen[one.run] = at
+
+
+def _is_kept(ledger: Ledger, one: Try) -> bool:
+    """Return whether an attempt has to be on record."""
+    _, attempts = ledger.ended.get(one.run) or ledger.live.get(one.run) or ("", 0)
+    return one.attempt <= _FIRST_KEPT or one.attempt > attempts - _LAST_KEPT
 
 
 def _check_ended(story: Story, ledger: Ledger) -> Iterable[str]:

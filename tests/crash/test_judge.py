@@ -45,6 +45,18 @@ def test_a_run_that_waits_for_its_retry_is_in_order() -> None:
     assert judge(story, ledger(ended={}, live={RUN: ("waiting", 1)}, attempts={(RUN, 1): "failed"})) == []
 
 
+@pytest.mark.parametrize(("omitted", "missing"), [(range(6, 12), 0), (range(6, 13), 1), (range(5, 12), 1)])
+def test_of_many_attempts_only_those_between_the_first_and_the_last_may_be_off_the_record(
+    omitted: range, missing: int
+) -> None:
+    story = [line for attempt in range(1, 31) for line in (LIFE, start(attempt=attempt))]
+    story += [LIFE, start(attempt=31), end(attempt=31)]
+    recorded = {(RUN, attempt): "unknown" for attempt in range(1, 31) if attempt not in omitted}
+    found = judge(story, ledger(ended={RUN: ("succeeded", 31)}, attempts=recorded))
+    assert len(found) == missing
+    assert all("was interrupted, but is recorded as None" in text for text in found)
+
+
 @pytest.mark.parametrize(
     ("journal", "changed", "complaint"),
     [
