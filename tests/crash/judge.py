@@ -8,8 +8,8 @@ not fit, as sentences:
 3. An action that was interrupted by a death starts again, under the same run, before anything else of its task.
 4. A run starts again after it ended well only if a death came between, in the life of that end.
 5. At a named point: what it says about each attempt in the middle of it (see `_check_death`).
-6. An attempt that was interrupted is recorded as of unknown outcome. Of a run with many attempts, the first five and the
-   last twenty stay on record.
+6. An attempt that was interrupted is recorded as of unknown outcome. Of a run with many attempts, the first five and
+   the last twenty stay on record.
 
 That the ledger accounts for every occurrence is for `verify_store`; for the tasks of every minute it is counted here a
 second time, by division.
