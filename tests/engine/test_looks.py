@@ -13,6 +13,7 @@ from noonbell.core.records import Settlement, Start
 from noonbell.engine.engine import Engine
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.work import Batch, Job, Room
+from noonbell.errors import NotStartedError
 from noonbell.ports import Claimed, Settled
 from noonbell.testing import ManualClock
 
@@ -172,3 +173,37 @@ async def test_a_clock_that_was_set_back_does_not_put_off_a_look_beyond_the_long
     bench.engine.wake(bench.clock.now() + 2 * DAY)  # sooner than what is planned, by the clock as it is now
     await bench.clock.advance(timedelta(days=1) + SECOND)
     assert len(bench.looks) == 2
+
+
+class WaitingWork(Work):
+    """Its first look brings three runs that wait for a slot; a stop comes before they have one."""
+
+    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+        await super().claim(now, last_poll_at, room)
+
+        async def call(_: Callable[..., None]) -> None:
+            await self.end.wait()
+            raise NotStartedError
+
+        starts = [Start(sid, "scheduled", now, 1, 1, "cron", 1, now, now, None) for sid in (1, 2, 3)]
+        jobs = [Job(start, None, "run", call, is_async=True, waits=True) for start in starts]
+        return Batch(jobs, Claimed(starts, 3, full=False, next_wake_at=now + DAY, quarantined=[]))
+
+
+async def test_runs_that_a_stop_keeps_from_starting_are_handed_back_together(bench: Bench) -> None:
+    handed_back: list[list[int]] = []
+
+    async def hand_back(starts: Sequence[Start], owner: str, at: int) -> None:
+        handed_back.append([start.sid for start in starts])
+
+    setattr(bench.ledger, "hand_back", hand_back)  # noqa: B010 - only this test needs it
+    work = WaitingWork(bench.clock)
+    engine = Engine(cast("Any", bench.ledger), bench.clock, work, longest_wait_us=DAY)
+    engine.start()
+    await bench.clock.advance(SECOND)
+    engine.request_stop()
+    work.end.set()
+    await bench.clock.settle()
+    assert handed_back == [[1, 2, 3]]
+    assert not any(engine.running(sid) for sid in (1, 2, 3))
+    await engine.stop()
