@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +55,12 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
+def kill(victim: asyncio.subprocess.Process) -> None:
+    """Send SIGKILL. `Process.kill` looks first whether the process has ended, and then its exit status is lost."""
+    with suppress(ProcessLookupError):
+        os.kill(victim.pid, signal.SIGKILL)
+
+
 class Campaign:
     """One database that is put through many deaths."""
 
@@ -88,7 +95,7 @@ class Campaign:
             yield victim
         finally:
             if victim.returncode is None:
-                victim.kill()
+                kill(victim)
             await victim.wait()
 
     async def hear(self, victim: asyncio.subprocess.Process, word: str) -> None:
@@ -122,7 +129,7 @@ class Campaign:
     async def die_at_random(self) -> None:
         async with self.life() as victim:
             await asyncio.sleep(self._chosen.uniform(0, RANDOM_SECONDS))
-            victim.send_signal(signal.SIGKILL)
+            kill(victim)
         self._count_death(victim.returncode)
 
     async def live_for(self, seconds: float) -> None:
