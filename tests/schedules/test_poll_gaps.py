@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from noonbell.engine import lane as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
 from noonbell.store.memory import MemoryStore
+from noonbell.store.sqlite import SqliteStore
+from tests.patience import until
 from tests.schedules.conftest import IN_EARNEST, World
 
 LONGEST_WAIT = IN_EARNEST
@@ -224,6 +227,46 @@ async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monke
         assert {found[at] for at in MINUTES[2:6]} == {"missed"}
     assert (await verify_store(world.store)).problems == []
     assert len((await world.store.polls())["default"].gaps) == 2
+    await world.schedules.stop()
+
+
+class ForgetfulFile(SqliteStore):
+    """A file that fails to record a gap."""
+
+    fails = False
+
+    async def record_gap(self, *args: Any) -> Any:
+        if self.fails:
+            raise StoreUnavailableError("not now")
+        return await super().record_gap(*args)
+
+
+async def test_a_gap_that_was_not_recorded_before_the_engine_died_is_recorded_by_the_next(tmp_path: Path) -> None:
+    """No sign of life shows a poll after a gap that is not on record."""
+    world = World(lambda: ForgetfulFile(tmp_path / "x.db"), longest_wait=IN_EARNEST)
+    await world.schedules.open()
+    key = await world.create(catch_up_policy="skip")
+    await world.schedules.start()
+    await world.minutes(1)
+    assert isinstance(world.store, ForgetfulFile)
+    world.store.fails = True
+    await world.clock.jump(timedelta(minutes=5))
+    await world.minutes(1)
+
+    async def missed() -> bool:
+        found = dict(await world.told(key))
+        return {found.get(at) for at in MINUTES[2:6]} == {"missed"}
+
+    await until(missed)
+    assert world.schedules._lane._member is not None
+    await world.schedules._lane._member.beat("up")
+    await world.crash()
+    await world.schedules.start()
+    await world.minutes(1)
+    await until(
+        lambda: world.schedules._lane.engine is not None and world.schedules._lane.engine.last_poll_at is not None
+    )
+    assert (await verify_store(world.store)).problems == []
     await world.schedules.stop()
 
 

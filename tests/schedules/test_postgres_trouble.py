@@ -122,7 +122,11 @@ async def test_an_engine_lives_through_restarts_and_cut_connections(postgres: Po
         wanted = {(row[0], row[1]) for row in runs if row[0] % 2 == 0}
         return len(set(service.received)) >= len(wanted)
 
+    async def idle() -> bool:
+        return not await service.store.read_ledger("live", None, 10)
+
     await until(delivered)
+    await until(idle)  # a stop hands back what has not started yet
     await service.schedules.stop()
     report = await verify_store(service.store)
     assert (report.problems, report.schedules) == ([], 2 * MANY)

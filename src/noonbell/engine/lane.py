@@ -204,6 +204,13 @@ class LaneWork:
             since = moment(gap.since).isoformat(timespec="seconds")
             logger.warning("poll gap lane=%s seconds=%.1f since=%s", self._lane, seconds, since)
 
+    @property
+    def has_unrecorded_gap(self) -> bool:
+        """Whether a gap could not be recorded yet. Until it is, no poll may be: if this engine died, its record would
+        show a poll and no gap before it, and what was decided by the gap would contradict the record.
+        """
+        return self._unrecorded is not None
+
     def _limit(self, room: Room) -> int:
         limit = min(self._batch, room.runs)
         return min(limit, room.threads or _PAST_PLAIN) if self._met_plain else limit

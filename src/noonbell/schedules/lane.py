@@ -195,7 +195,7 @@ class Lane:
             mask=self.actions.mask,
             threads=self._threads,
         )
-        member.polled = lambda: (engine.last_poll_at, work.grace_us)
+        member.polled = lambda: (None if work.has_unrecorded_gap else engine.last_poll_at, work.grace_us)
         self.engine = engine
         duties = self._duties(engine, member, zones)
         self._services = Services(self._clock, duties, outage_of(self._store), engine.lose)

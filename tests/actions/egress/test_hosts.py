@@ -1,5 +1,7 @@
 """Hosts and URLs are read in one way, and everything that others might read differently is refused."""
 
+import ipaddress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,14 +60,17 @@ def test_names_come_out_in_lower_case_ascii(text: str, canonical: str) -> None:
     assert (host.text, host.address) == (canonical, None)
 
 
+MAPPED = str(ipaddress.ip_address("::ffff:127.0.0.1"))  # newer versions of Python write the last part as IPv4
+
+
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [
         ("127.0.0.1", "127.0.0.1"),
         ("::1", "::1"),
         ("[::1]", "::1"),
-        ("0:0:0:0:0:FFFF:7F00:1", "::ffff:7f00:1"),
-        ("[::ffff:127.0.0.1]", "::ffff:7f00:1"),
+        ("0:0:0:0:0:FFFF:7F00:1", MAPPED),
+        ("[::ffff:127.0.0.1]", MAPPED),
         ("2606:4700::1111", "2606:4700::1111"),
     ],
 )
