@@ -35,6 +35,11 @@ FIVE_MINUTES = 300.0
 T = TypeVar("T")
 
 
+def _own_warnings() -> dict[str, str]:
+    """The environment of tools whose warnings are not ours."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a fresh copy of the sources."""
@@ -44,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"],
-        cwd=copy, capture_output=True, text=True, check=False, timeout=FIVE_MINUTES,
+        cwd=copy, env=_own_warnings(), capture_output=True, text=True, check=False, timeout=FIVE_MINUTES,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (made,) = (copy / "dist").glob("*.whl")
@@ -62,7 +67,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
          "--disable-pip-version-check", str(wheel)],
     ]  # fmt: skip
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FIVE_MINUTES)
+        done = subprocess.run(
+            command, env=_own_warnings(), capture_output=True, text=True, check=False, timeout=FIVE_MINUTES
+        )
         assert done.returncode == 0, done.stderr
     (packages,) = environment.glob("lib/python3*/site-packages")
     # a line of this file is a place to look for modules; the lines of the files over there are not read
