@@ -4,7 +4,7 @@ Pages do not show them, and the API does not show them to keys that may only rea
 are credentials.
 
 A form has KEPT in place of each. A value that is left alone stays as it is stored, as long as the request goes to the
-same host: it does not follow an address that somebody changes. A value that only refers to secrets is no credential,
+same host: it does not follow a changed address. A value that only refers to secrets is no credential,
 and is shown.
 """
 
