@@ -447,8 +447,11 @@ class ScheduleStore(Store, Protocol):
         """
         ...
 
-    async def beat(self, sign: EngineSign) -> None:
-        """A sign of life. Of one that did not join, or was taken for dead, nothing is kept."""
+    async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
+        """A sign of life. Of one that did not join, or was taken for dead, nothing is kept.
+
+        `now` is the clock. It is read after the polls of the lane are, within the transaction (`Polls.polled`).
+        """
         ...
 
     async def leave(self, instance: str) -> None:
@@ -467,10 +470,10 @@ class ScheduleStore(Store, Protocol):
         """When each lane was last polled, as recorded by `beat` and `record_gap`, and its latest gaps."""
         ...
 
-    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
-        """Record a gap and the poll that ended it, unless another poll has ended it before.
+    async def record_gaps(self, lane: str, instance: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
+        """Record gaps and the polls that ended them, unless another poll has ended one of them before.
 
-        Returns the polls of the lane.
+        Returns the polls of the lane. `now` is the clock, read as in `beat`.
         """
         ...
 

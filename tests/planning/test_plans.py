@@ -274,7 +274,7 @@ async def test_applying_knows_that_the_lane_was_polled(store: ScheduleStore) -> 
     await applied(store, '[schedules.a]\ncron = "* * * * *"\n')
     hold = await store.hold(engine_name("one-1"), "process 1")
     await store.join(EngineRecord("one-1", "default", "h", 1, "1", "-", NOW, NOW, "up"))
-    await store.beat(EngineSign("one-1", NOW, NOW, "up", last_poll_at=NOW + 550_000_000))
+    await store.beat(EngineSign("one-1", NOW, NOW, "up", last_poll_at=NOW + 550_000_000), lambda: NOW)
     await applied(store, '[schedules.a]\ncron = "*/2 * * * *"\n', NOW + 600_000_000)
     hold.release()
     (span,) = await store.spans(1, NOW, NOW + DAY)

@@ -144,8 +144,8 @@ async def test_which_lanes_are_up(world: World) -> None:
     hold = await store.hold(engine_name("new-2"), "process 2")
     await store.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
     assert lanes_up(await store.engines(0)) == {"default": began}
-    await store.beat(EngineSign("new-2", began + 2, began + 1, "up"))
-    await store.beat(EngineSign("new-2", began + 3, began + 1, "stopping"))
+    await store.beat(EngineSign("new-2", began + 2, began + 1, "up"), lambda: began + 2)
+    await store.beat(EngineSign("new-2", began + 3, began + 1, "stopping"), lambda: began + 3)
     assert lanes_up(await store.engines(0)) == {"default": began, "other": began + 1}
     await store.leave("new-2")
     assert lanes_up(await store.engines(0)) == {"default": began}

@@ -33,10 +33,10 @@ class Unreachable(MemoryStore):
             raise StoreUnavailableError("The database is away")
         return await super().claim_by_policy(*args, **more)
 
-    async def beat(self, sign: Any) -> None:
+    async def beat(self, *args: Any) -> None:
         if self.away:
             raise StoreUnavailableError("The database is away")
-        await super().beat(sign)
+        await super().beat(*args)
 
 
 @pytest.fixture
@@ -204,11 +204,11 @@ class Forgetful(MemoryStore):
 
     fails = 0
 
-    async def record_gap(self, *args: Any) -> Any:
+    async def record_gaps(self, *args: Any) -> Any:
         if self.fails:
             self.fails -= 1
             raise StoreUnavailableError("not now")
-        return await super().record_gap(*args)
+        return await super().record_gaps(*args)
 
 
 async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,15 +230,33 @@ async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monke
     await world.schedules.stop()
 
 
+async def test_two_gaps_that_could_not_be_recorded_at_once_are_both_recorded() -> None:
+    world = World(Forgetful, longest_wait=IN_EARNEST)
+    await world.schedules.open()
+    key = await world.create(catch_up_policy="skip")
+    await world.schedules.start()
+    await world.minutes(1)
+    assert isinstance(world.store, Forgetful)
+    world.store.fails = 2
+    await world.clock.jump(timedelta(minutes=5))
+    await world.clock.jump(timedelta(minutes=5))
+    await world.minutes(1)
+    found = dict(await world.told(key))
+    assert {found[at] for at in (*MINUTES[2:6], *MINUTES[7:11])} == {"missed"}
+    assert (await verify_store(world.store)).problems == []
+    assert len((await world.store.polls())["default"].gaps) == 3, "and the one before the first poll"
+    await world.schedules.stop()
+
+
 class ForgetfulFile(SqliteStore):
     """A file that fails to record a gap."""
 
     fails = False
 
-    async def record_gap(self, *args: Any) -> Any:
+    async def record_gaps(self, *args: Any) -> Any:
         if self.fails:
             raise StoreUnavailableError("not now")
-        return await super().record_gap(*args)
+        return await super().record_gaps(*args)
 
 
 async def test_a_gap_that_was_not_recorded_before_the_engine_died_is_recorded_by_the_next(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
         lambda: store.claim_streams(LANE, ME, T0 + MINUTE, 10),
         lambda: store.settle_streams([Delivery(1, ME, T0 + MINUTE, 1)]),
         lambda: store.join(engine),
-        lambda: store.beat(EngineSign(ME, T0 + MINUTE, T0, "up")),
+        lambda: store.beat(EngineSign(ME, T0 + MINUTE, T0, "up"), lambda: T0 + MINUTE),
         lambda: store.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
     ]
     for verb in verbs:

@@ -135,7 +135,7 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
         await db.execute("UPDATE instances SET expires_at = expires_at + interval '1 hour'")
 
         async def found() -> bool:
-            await three.beat(EngineSign(C, T0, T0, "up"))
+            await three.beat(EngineSign(C, T0, T0, "up"), lambda: T0)
             return bool(await two.dead_engines(LANE))
 
         await until(found)

@@ -107,25 +107,23 @@ class Polls(msgspec.Struct, frozen=True):
         return (*gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else gaps
 
     def polled(self, at: int, grace_us: int, now: int) -> Polls:
-        """After a poll, as recorded at `now`. One that is older than the last changes nothing.
+        """After a poll at `at`. One that is older than the last changes nothing.
 
-        If `now` itself is older than the last poll by more than the grace, the clock was set back.
+        `now` must have been read after these polls were: if it is older than the last poll by more than the grace, the
+        clock was set back. A time that was read earlier would make a write that was delayed look the same.
         """
-        if self._set_back(now):
-            return Polls(at, grace_us, self._upto(now))
+        if now < self.last_poll_at - self.grace_us:
+            return Polls(min(at, now), grace_us, self._upto(now))
         return replace(self, last_poll_at=max(self.last_poll_at, at), grace_us=grace_us)
 
-    def ended(self, gap: Gap) -> Polls:
-        """After a poll that has ended a gap, unless another poll has ended it before."""
-        before = Polls(gap.until, gap.grace_us, self._upto(gap.until)) if self._set_back(gap.until) else self
-        known = bool(before.gaps) and before.gaps[-1].until > gap.since
-        if known or gap.since < before.last_poll_at < gap.until:
-            return before.polled(gap.until, gap.grace_us, gap.until)
-        gaps = (*before.gaps, gap)[-MOST_GAPS:]
-        return Polls(max(before.last_poll_at, gap.until), gap.grace_us, gaps)
-
-    def _set_back(self, at: int) -> bool:
-        return at < self.last_poll_at - self.grace_us
+    def ended(self, gaps: Iterable[Gap], now: int) -> Polls:
+        """After polls that have ended these gaps, oldest first; another poll may have ended one of them before."""
+        polls = self
+        for gap in gaps:
+            polls = polls.polled(gap.until, gap.grace_us, now)
+            if not any(gap.since < one.until and one.since < gap.until for one in polls.gaps):
+                polls = replace(polls, gaps=tuple(sorted((*polls.gaps, gap)))[-MOST_GAPS:])
+        return polls
 
     def _upto(self, at: int) -> tuple[Gap, ...]:
         return tuple(gap for gap in self.gaps if gap.until <= at)

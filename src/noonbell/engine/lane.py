@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from noonbell.actions.callback import moment, run_id
 from noonbell.actions.results import Prepared
 from noonbell.core.detail import has_traceback
-from noonbell.core.presence import GRACE_US, Gap, Polls
+from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
 from noonbell.engine.metrics import Metrics
@@ -110,7 +110,7 @@ class LaneWork:
         self.grace_us = grace_us
         self._polls = Polls()  # of the lane, as last read
         self._now = now
-        self._unrecorded: Gap | None = None
+        self._unrecorded: tuple[Gap, ...] = ()
         self._batch = FIRST_BATCH
 
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
@@ -176,40 +176,46 @@ class LaneWork:
         """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
         if last_poll_at is None or now - last_poll_at > self.grace_us:
             polls = (await self._store.polls()).get(self._lane, Polls())
-            self._polls = replace(polls, grace_us=self.grace_us)
+            self._polls = replace(self.with_unrecorded(polls), grace_us=self.grace_us)
             self._batch = FIRST_BATCH
         return _Poll(now, self._now, self._polls, last_poll_at, longest_wait)
 
     async def _end_poll(self, poll: _Poll) -> None:
         """Record the gap that a poll has ended; if that fails, the next poll tries again."""
         if poll.ended is not None:
-            self._unrecorded = poll.ended
-            self._polls = self._polls.ended(
-                poll.ended
-            )  # what is still due is decided by it, whether that succeeds or not
-        gap = self._unrecorded
-        if gap is None:
+            self._unrecorded = (*self._unrecorded, poll.ended)[-MOST_GAPS:]
+            self._polls = self.with_unrecorded(self._polls)  # what is still due is decided by it, recorded or not
+        gaps = self._unrecorded
+        if not gaps:
             return
         try:
-            self._polls = await self._store.record_gap(self._lane, self.owner, gap)
+            self._polls = await self._store.record_gaps(self._lane, self.owner, gaps, self._now)
         except StoreError as error:  # what was claimed starts all the same
             logger.error("poll gap not recorded lane=%s reason=%s", self._lane, error)  # noqa: TRY400 - the cause is in the message
             return
-        self._unrecorded = None
-        if gap in self._polls.gaps and gap.since:
-            self.up_since = gap.until
-            seconds = (gap.until - gap.since) / 1_000_000
-            self.metrics.poll_gaps += 1
-            self.metrics.poll_gap_seconds += seconds
-            since = moment(gap.since).isoformat(timespec="seconds")
-            logger.warning("poll gap lane=%s seconds=%.1f since=%s", self._lane, seconds, since)
+        self._unrecorded = ()
+        for gap in gaps:
+            if gap in self._polls.gaps and gap.since:
+                self._report(gap)
+
+    def _report(self, gap: Gap) -> None:
+        self.up_since = gap.until
+        seconds = (gap.until - gap.since) / 1_000_000
+        self.metrics.poll_gaps += 1
+        self.metrics.poll_gap_seconds += seconds
+        since = moment(gap.since).isoformat(timespec="seconds")
+        logger.warning("poll gap lane=%s seconds=%.1f since=%s", self._lane, seconds, since)
+
+    def with_unrecorded(self, polls: Polls) -> Polls:
+        """The polls of the lane as stored, with the gaps that could not be recorded yet."""
+        return polls.ended(self._unrecorded, self._now())
 
     @property
     def has_unrecorded_gap(self) -> bool:
         """Whether a gap could not be recorded yet. Until it is, no poll may be: if this engine died, its record would
         show a poll and no gap before it, and what was decided by the gap would contradict the record.
         """
-        return self._unrecorded is not None
+        return bool(self._unrecorded)
 
     def _limit(self, room: Room) -> int:
         limit = min(self._batch, room.runs)

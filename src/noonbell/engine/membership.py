@@ -104,7 +104,7 @@ class Membership:
             self.instance, self._clock.now(), self.up_since, state, self._zone_data(), load or {}, last_poll_at,
             grace_us,
         )  # fmt: skip
-        await self._store.beat(sign)
+        await self._store.beat(sign, self._clock.now)
 
     async def rescue(self, tell: TellCut | None = None) -> Rescue:
         """Free what dead engines have left."""

@@ -10,6 +10,7 @@ taken: nothing that it still has to tell will be accepted.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -48,6 +49,7 @@ class Settler:
         self._stale = stale  # told of the ends that were not recorded
         self._lost = lost  # told that the name is gone
         self._outage = outage_of(store)
+        self._context = contextvars.copy_context()  # not that of the action whose end comes first
         self._gathering: list[Settlement] = []
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -66,7 +68,8 @@ class Settler:
     def add(self, settlement: Settlement) -> None:
         self._gathering.append(settlement)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._drain(), name="noonbell-settle")
+            create_task = asyncio.get_running_loop().create_task
+            self._task = create_task(self._drain(), name="noonbell-settle", context=self._context)
 
     async def _drain(self) -> None:
         pause = _FIRST_PAUSE

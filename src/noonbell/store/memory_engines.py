@@ -6,7 +6,7 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -37,19 +37,19 @@ class EnginesInMemory:
             tx.put(self.data.seen, engine.instance, engine.joined_at)
         return up_since
 
-    async def beat(self, sign: EngineSign) -> None:
+    async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
         with self._transaction() as tx:
             before = self.data.engines.get(sign.instance)
             if before is not None:
-                now = replace(
+                after = replace(
                     before, up_since=sign.up_since, state=sign.state, zone_data=sign.zone_data, load=sign.load,
                     last_poll_at=sign.last_poll_at,
                 )  # fmt: skip
-                tx.put(self.data.engines, sign.instance, now)
+                tx.put(self.data.engines, sign.instance, after)
                 tx.put(self.data.seen, sign.instance, sign.at)
                 if sign.last_poll_at is not None:
                     polls = self.data.lanes.get(before.lane, Polls())
-                    tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us, sign.at))
+                    tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
 
     async def leave(self, instance: str) -> None:
         with self._transaction() as tx:
@@ -67,10 +67,10 @@ class EnginesInMemory:
     async def polls(self) -> dict[str, Polls]:
         return dict(self._tables().lanes)
 
-    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
+    async def record_gaps(self, lane: str, instance: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
         del instance
         with self._transaction() as tx:
-            polls = self.data.lanes.get(lane, Polls()).ended(gap)
+            polls = self.data.lanes.get(lane, Polls()).ended(gaps, now())
             tx.put(self.data.lanes, lane, polls)
         return polls
 

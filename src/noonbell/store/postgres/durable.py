@@ -7,7 +7,7 @@ Editing needs no engine: it takes the locks of the schedules that it changes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name
 from noonbell.core.records import (
@@ -144,10 +144,10 @@ class DurableOnPostgres:
             await self._still_held(db, engine_name(engine.instance))
             return await engines.join(db, engine)
 
-    async def beat(self, sign: EngineSign) -> None:
+    async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
         async with self._connections.writing() as db:
             await self._still_held(db, engine_name(sign.instance))
-            await engines.beat(db, sign)
+            await engines.beat(db, sign, now)
 
     async def leave(self, instance: str) -> None:
         async with self._connections.writing() as db:
@@ -166,10 +166,10 @@ class DurableOnPostgres:
         async with self._connections.reading() as db:
             return await engines.polls(db)
 
-    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
+    async def record_gaps(self, lane: str, instance: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
         async with self._connections.writing() as db:
             await self._still_held(db, engine_name(instance))
-            return await engines.record_gap(db, lane, gap)
+            return await engines.record_gaps(db, lane, gaps, now)
 
     async def take_over(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False

@@ -17,7 +17,7 @@ changes several of them takes them in this order too (`schema`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -104,7 +104,7 @@ async def join(db: Connection, engine: EngineRecord) -> int:
     return up_since
 
 
-async def beat(db: Connection, sign: EngineSign) -> None:
+async def beat(db: Connection, sign: EngineSign, now: Callable[[], int]) -> None:
     await db.execute(
         "UPDATE engines SET seen_at = clock_timestamp(), up_since = $2, state = $3, zone_data = $4, load = $5, "
         "last_poll_at = $6 WHERE instance = $1",
@@ -113,7 +113,8 @@ async def beat(db: Connection, sign: EngineSign) -> None:
     if sign.last_poll_at is not None:
         lane = await db.fetchval("SELECT lane FROM engines WHERE instance = $1", sign.instance)
         if lane is not None:
-            await _put_polls(db, lane, (await _locked(db, lane)).polled(sign.last_poll_at, sign.grace_us, sign.at))
+            polls = await _locked(db, lane)
+            await _put_polls(db, lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
 
 
 async def polls(db: Connection) -> dict[str, Polls]:
@@ -121,8 +122,9 @@ async def polls(db: Connection) -> dict[str, Polls]:
     return {row[0]: Polls(row[1], row[2], read_gaps(row[3])) for row in rows}
 
 
-async def record_gap(db: Connection, lane: str, gap: Gap) -> Polls:
-    return await _put_polls(db, lane, (await _locked(db, lane)).ended(gap))
+async def record_gaps(db: Connection, lane: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
+    polls = await _locked(db, lane)
+    return await _put_polls(db, lane, polls.ended(gaps, now()))
 
 
 async def _locked(db: Connection, lane: str) -> Polls:

@@ -7,6 +7,7 @@ of the file meanwhile: nobody joins or claims in between.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,8 +58,8 @@ class EnginesOnSqlite:
         )  # fmt: skip
         return up_since
 
-    async def beat(self, sign: EngineSign) -> None:
-        await self._connection.run(lambda db: _beat(db, sign))
+    async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
+        await self._connection.run(lambda db: _beat(db, sign, now))
 
     async def leave(self, instance: str) -> None:
         sql = "DELETE FROM engines WHERE instance = ?"
@@ -75,10 +76,10 @@ class EnginesOnSqlite:
     async def polls(self) -> dict[str, Polls]:
         return await self._connection.run(_polls, write=False)
 
-    async def record_gap(self, lane: str, instance: str, gap: Gap) -> Polls:
+    async def record_gaps(self, lane: str, instance: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
         del instance
         return await self._connection.run(
-            lambda db: _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).ended(gap))
+            lambda db: _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).ended(gaps, now()))
         )
 
     async def take_over(
@@ -117,7 +118,7 @@ class EnginesOnSqlite:
         return holder_of(self.path, engine_name(instance)) is not None
 
 
-def _beat(db: apsw.Connection, sign: EngineSign) -> None:
+def _beat(db: apsw.Connection, sign: EngineSign, now: Callable[[], int]) -> None:
     db.execute(
         "UPDATE engines SET seen_at = ?, up_since = ?, state = ?, zone_data = ?, load = ?, last_poll_at = ? "
         "WHERE instance = ?",
@@ -129,7 +130,8 @@ def _beat(db: apsw.Connection, sign: EngineSign) -> None:
     if sign.last_poll_at is not None:
         lane: Any = db.execute("SELECT lane FROM engines WHERE instance = ?", (sign.instance,)).get
         if lane is not None:
-            _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).polled(sign.last_poll_at, sign.grace_us, sign.at))
+            polls = _polls(db, lane).get(lane, Polls())
+            _put_polls(db, lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
 
 
 def _polls(db: apsw.Connection, lane: str | None = None) -> dict[str, Polls]:

@@ -3,7 +3,7 @@
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -52,6 +52,11 @@ def schedule(name: str, **definition: Any) -> DurableSchedule:
     )  # fmt: skip
 
 
+def clock(at: int) -> Callable[[], int]:
+    """A clock that shows one instant."""
+    return lambda: at
+
+
 def record(instance: str, at: int = T0, lane: str = LANE) -> EngineRecord:
     return EngineRecord(instance, lane, "host", 7, "1.2", "2026a", at, at)
 
@@ -61,7 +66,7 @@ async def join(store: ScheduleStore, instance: str, at: int = T0, lane: str = LA
     hold = await store.hold(engine_name(instance), instance)
     since = await store.join(record(instance, at, lane))
     await store.record(LifecycleEvent(lane_name(lane), at, instance, "init-ok"))
-    await store.beat(EngineSign(instance, at, since, "up"))
+    await store.beat(EngineSign(instance, at, since, "up"), clock(at))
     return hold, since
 
 
@@ -95,7 +100,8 @@ class EngineCases(StorageCases):
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B, T0 + SECOND), await join(two, C, T0, "other")]
             await one.beat(
-                EngineSign(A, T0 + 2 * SECOND, T0 - SECOND, "stopping", "2026b", {"running": 3, "late": None})
+                EngineSign(A, T0 + 2 * SECOND, T0 - SECOND, "stopping", "2026b", {"running": 3, "late": None}),
+                clock(T0 + 2 * SECOND),
             )
             for store in (one, two):
                 found = await store.engines(T0 + 5 * SECOND)
@@ -141,9 +147,9 @@ class EngineCases(StorageCases):
                 sign = EngineSign(instance, T0 + at, T0, "up", last_poll_at=T0 + at, grace_us=70 * SECOND)
                 if instance == "engine-unknown":  # it did not join, or was taken for dead: nothing of it is kept
                     with suppress(StoreError):
-                        await store.beat(sign)
+                        await store.beat(sign, clock(T0 + at))
                 else:
-                    await store.beat(sign)
+                    await store.beat(sign, clock(T0 + at))
             expected = {LANE: Polls(T0 + 5, 70 * SECOND), "other": Polls(T0 + 1, 70 * SECOND)}
             assert await one.polls() == await two.polls() == expected
             assert [e.last_poll_at for e in await one.engines(T0)] == [T0 + 1, T0 + 5, T0 + 3]
@@ -155,34 +161,58 @@ class EngineCases(StorageCases):
     async def test_a_gap_between_polls_is_recorded_once(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
-            first = await one.record_gap(LANE, A, Gap(0, T0, MINUTE))
+            first = await one.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
             assert first == Polls(T0, MINUTE, (Gap(0, T0, MINUTE),)), "nothing proves a poll before the first"
             later = T0 + 10 * MINUTE
             gap = Gap(T0 + SECOND, later, MINUTE)
-            found = await one.record_gap(LANE, A, gap)
+            found = await one.record_gaps(LANE, A, [gap], clock(later))
             assert found == Polls(later, MINUTE, (*first.gaps, gap))
-            again = await two.record_gap(LANE, B, Gap(T0 + SECOND, later + SECOND, MINUTE))
+            again = await two.record_gaps(LANE, B, [Gap(T0 + SECOND, later + SECOND, MINUTE)], clock(later + SECOND))
             assert again.gaps == found.gaps, "the other engine ended it"
-            assert (await one.record_gap(LANE, A, gap)).gaps == found.gaps, "it is tried again after a failure"
+            assert (await one.record_gaps(LANE, A, [gap], clock(later))).gaps == found.gaps, (
+                "it is tried again after a failure"
+            )
             assert await one.polls() == {LANE: again}
             for n in range(1, 2 * MOST_GAPS, 2):
                 at = later + n * 5 * MINUTE
-                again = await one.record_gap(LANE, A, Gap(at - 4 * MINUTE, at, MINUTE))
+                again = await one.record_gaps(LANE, A, [Gap(at - 4 * MINUTE, at, MINUTE)], clock(at))
             assert len(again.gaps) == MOST_GAPS
             assert again.gaps[-1].until == again.last_poll_at
+            for hold, _ in held:
+                hold.release()
+
+    async def test_gaps_are_recorded_late_and_together(self) -> None:
+        async with self.shared() as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            first, second, third = (Gap(T0 + n * MINUTE, T0 + (n + 4) * MINUTE, MINUTE) for n in (0, 4, 10))
+            await two.record_gaps(LANE, B, [third], clock(third.until))
+            found = await one.record_gaps(LANE, A, [first, second], clock(third.until + MINUTE))
+            assert found == Polls(third.until, MINUTE, (first, second, third))
+            for hold, _ in held:
+                hold.release()
+
+    async def test_a_sign_of_life_that_was_delayed_does_not_set_the_clock_back(self) -> None:
+        async with self.shared() as (one, two):
+            held = [await join(one, A), await join(two, B)]
+            gap = Gap(T0, T0 + 10 * MINUTE, MINUTE)
+            found = await two.record_gaps(LANE, B, [gap], clock(gap.until))
+            sign = EngineSign(A, T0 + MINUTE, T0, "up", last_poll_at=T0 + MINUTE)  # made before, written after
+            await one.beat(sign, clock(gap.until + SECOND))
+            assert (await one.polls())[LANE] == found
             for hold, _ in held:
                 hold.release()
 
     async def test_polls_follow_a_clock_that_is_set_back(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
-            await one.record_gap(LANE, A, Gap(0, T0, MINUTE))
-            await one.record_gap(LANE, A, Gap(T0, T0 + 50 * MINUTE, MINUTE))  # the clock was an hour ahead
+            await one.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
+            ahead = T0 + 50 * MINUTE  # the clock was an hour ahead
+            await one.record_gaps(LANE, A, [Gap(T0, ahead, MINUTE)], clock(ahead))
             back = T0 + 2 * MINUTE
-            await two.beat(EngineSign(B, back, T0, "up", last_poll_at=back))
+            await two.beat(EngineSign(B, back, T0, "up", last_poll_at=back), clock(back))
             assert (await one.polls())[LANE] == Polls(back, MINUTE, (Gap(0, T0, MINUTE),))
-            later = await one.record_gap(LANE, A, Gap(back, back + 5 * MINUTE, MINUTE))
-            await two.beat(EngineSign(B, later.last_poll_at, T0, "up", last_poll_at=back))
+            later = await one.record_gaps(LANE, A, [Gap(back, back + 5 * MINUTE, MINUTE)], clock(back + 5 * MINUTE))
+            await two.beat(EngineSign(B, later.last_poll_at, T0, "up", last_poll_at=back), clock(later.last_poll_at))
             assert (await one.polls())[LANE] == later, "an engine that has not polled for long does not set it back"
             for hold, _ in held:
                 hold.release()
@@ -200,7 +230,7 @@ class EngineCases(StorageCases):
     async def test_nothing_is_kept_of_a_sign_of_one_who_did_not_join(self) -> None:
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
-            await one.beat(EngineSign(A, T0, T0, "up"))
+            await one.beat(EngineSign(A, T0, T0, "up"), clock(T0))
             await one.leave(A)
             assert await two.engines(T0) == []
             hold.release()
