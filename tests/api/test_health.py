@@ -45,6 +45,28 @@ async def test_a_service_whose_engine_completes_no_poll_is_not_ready(tmp_path: P
     await stopping
 
 
+async def test_the_grace_of_an_engine_that_waits_longer_counts(tmp_path: Path) -> None:
+    """An engine that polls every two minutes is not stalled after a hundred seconds."""
+    clock = ManualClock(datetime(2026, 3, 4, tzinfo=UTC))
+    service = build(settings_for(tmp_path, store="memory://", engine=False), clock=clock)
+    await service.start()
+    transport = httpx2.ASGITransport(app=create_app(service))
+    async with (
+        httpx2.AsyncClient(base_url="http://service", transport=transport) as client,
+        Schedules(service.store, clock=clock, longest_wait=timedelta(minutes=2)) as engine,
+    ):
+        await engine.start()
+        await clock.advance(timedelta(seconds=12))
+        await clock.advance(timedelta(seconds=100))
+        answer = (await client.get("/readyz")).json()
+        assert (answer["engine"], answer["ready"]) == ("running", True)
+        assert answer["last_poll_seconds"] >= 90, "longer than the grace of an ordinary engine"
+        stopping = asyncio.ensure_future(engine.stop())
+        await clock.advance(timedelta(minutes=1))
+        await stopping
+    await service.stop()
+
+
 async def test_without_an_engine_of_its_own_it_is_ready_while_another_polls(tmp_path: Path) -> None:
     """And until the grace has passed for the first time."""
     clock = ManualClock(datetime(2026, 3, 4, tzinfo=UTC))
