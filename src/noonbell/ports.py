@@ -483,7 +483,7 @@ class ScheduleStore(Store, Protocol):
         """Free what dead engines of the lane have left; `owner` is who does it.
 
         Runs that were executing are queued again, as `orphan`. A run of an at-most-once schedule and one that a person
-        asked for end as `unknown` instead. A run whose engine has died MOST_CRASHES times ends as `abandoned`, with a
+        asked for end as `unknown` instead. A run at its third death may end as `abandoned` (`core.crashes`), with a
         `schedule.quarantined`; its schedule goes on. What `tell` makes of each run that ends here is put into the
         outbox. Streams of messages can be claimed again. The crash of each dead engine is recorded in the lifecycle of
         the lane. What an engine that is alive has in hand is not touched.

@@ -126,6 +126,21 @@ async def test_what_a_dead_engine_had_in_hand_goes_on_at_another_within_seconds(
     assert (await verify_store(crew.store)).problems == []
 
 
+async def test_all_runs_of_a_dead_engine_start_again_at_once(crew: Crew) -> None:
+    first = await crew.up("a")
+    for _ in range(50):
+        await first.create(type="cron", spec="1 12 * * *", action=ACTION)
+    crew.duration = timedelta(minutes=3)
+    await crew.clock.advance(timedelta(seconds=30))
+    runs = {run for _, run in crew.calls}
+    await crew.up("b")
+    crew.calls.clear()
+    await crew.kill("a")
+    await crew.clock.advance(timedelta(microseconds=membership.LOOK))
+    assert {run for _, run in crew.calls} == runs
+    assert len(crew.calls) == len(runs) == 50
+
+
 @pytest.mark.parametrize(("minutes", "verdict"), [(1, "fired"), (5, "missed")])
 async def test_what_comes_due_while_the_only_loop_is_blocked_is_missed_after_the_grace(
     crew: Crew, minutes: int, verdict: str
@@ -198,7 +213,7 @@ async def test_a_poisonous_run_is_given_up_though_different_engines_die_and_its_
     crew.duration = timedelta(seconds=8)
     deaths: list[str] = []
     await crew.clock.advance(timedelta(seconds=30))
-    for _ in range(75):
+    for _ in range(200):
         executing = [who for who, run in crew.calls if run.startswith("poison:")]
         if len(executing) > len(deaths):
             deaths.append(executing[-1])

@@ -19,7 +19,7 @@ AT_ONCE: Final = 0
 # Owners of declared tasks: `noonbell.Scheduler` and `noonbell.periodic`. A durable schedule never has one of these.
 DECLARED_OWNERS: Final = ("scheduler:", "periodic:")
 
-# A durable schedule's run that was executing so many times when its engine died is not started again.
+# A durable schedule's run that was executing at so many deaths of an engine is abandoned (see `core.crashes`).
 MOST_CRASHES: Final = 3
 
 Kind = Literal["scheduled", "manual"]

@@ -6,8 +6,9 @@ missed slots to tell, so batches begin small then, and grow as long as little is
 Plain functions are claimed only as far as there are threads for them. Those that find none stay due as they are, and
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
 
-A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing when an
-engine died start again by and by (`suspects`). What this engine could not carry out it leaves to others (`strangers`).
+A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing at two deaths
+of an engine start one at a time (`crash_probation`). Schedules whose action this engine does not know are deferred
+(`unknown_actions`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from noonbell.core.detail import has_traceback
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
+from noonbell.engine.crash_probation import CrashProbation, ProbationBatch, without
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.strangers import Strangers
-from noonbell.engine.suspects import Lineup, Suspects, without
+from noonbell.engine.unknown_actions import UnknownActions
 from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.errors import StoreError, fact_of
 from noonbell.ports import Claimed, ScheduleStore
@@ -103,8 +104,8 @@ class LaneWork:
         self._notices = notices
         self._needs_thread = needs_thread
         self._met_plain = False  # the last claim came upon plain functions
-        self._suspects = Suspects()
-        self._strangers = Strangers(knows, others)
+        self._probation = CrashProbation()
+        self._unknown_actions = UnknownActions(knows, others)
         self._rescued_at: int | None = None  # when this engine freed runs of a dead one last
         self.up_since = up_since
         self.grace_us = grace_us
@@ -120,9 +121,9 @@ class LaneWork:
         poll = await self._begin_poll(now, last_poll_at, longest_wait)
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
         told, noticed = 0, False
-        lineup, strangers = Lineup(self._suspects, now), self._strangers
-        strangers.begin(now)
-        parts = (poll, threads, strangers, lineup)
+        probation, unknown_actions = ProbationBatch(self._probation, now), self._unknown_actions
+        unknown_actions.begin(now)
+        parts = (poll, threads, unknown_actions, probation)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         spans: dict[tuple[int, int], tuple[str, Span]] = {}
@@ -131,11 +132,11 @@ class LaneWork:
 
         def take_turn(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if any(part.leaves(stored) for part in parts):
+            if any(part.defers(stored) for part in parts):
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, poll.gaps, lineup)
+            turn = _look(stored, now, poll.gaps, probation)
             told += len(turn.audits)
             spans.update(((stored.sid, span.from_at), (stored.columns.name, span)) for span in turn.spans)
             starts = turn.starts
@@ -161,8 +162,7 @@ class LaneWork:
             self._on_messages()
         await self._end_poll(poll)
         await self._learn(claimed.starts, stored)
-        if lineup.chosen:
-            self._watch(lineup.chosen, claimed.starts, now)
+        self._begin_probation(probation.admitted, claimed.starts)
         self._fit_batch(told, full=claimed.full)
         claimed = _with_pause(claimed, sum(part.kept for part in parts), now)
         _log_quarantined(claimed)
@@ -250,11 +250,13 @@ class LaneWork:
         for start in unsure:
             self._notices.learn(start, failing=ended.get(start.sid, "succeeded") != "succeeded")
 
-    def _watch(self, chosen: Sequence[LiveRun], starts: Sequence[Start], now: int) -> None:
-        begun = {(start.sid, start.kind, start.run_for) for start in starts}
-        for live in chosen:
-            if (live.sid, live.kind, live.run_for) in begun:
-                self._suspects.begin(live, now)
+    def _begin_probation(self, admitted: LiveRun | None, starts: Sequence[Start]) -> None:
+        """Note the run on probation that a claim has admitted, if it starts: a policy may have put it off."""
+        if admitted is not None and any(
+            (start.sid, start.kind, start.run_for) == (admitted.sid, admitted.kind, admitted.run_for)
+            for start in starts
+        ):
+            self._probation.begin(admitted)
 
     def _job(self, start: Start, stored: StoredSchedule) -> Job[StoredSchedule]:
         name = stored.columns.name
@@ -267,7 +269,6 @@ class LaneWork:
     def rescued(self, at: int) -> None:
         """Runs of a dead engine were freed here."""
         self._rescued_at = at
-        self._suspects.begin_again()
 
     def due_at(self, job: Job[StoredSchedule]) -> int:
         start = job.start  # an orphan that another engine has freed counts from its claim: nobody here knows more
@@ -290,9 +291,10 @@ class LaneWork:
 
     def ended(self, job: Job[StoredSchedule], at: int, error: BaseException | None, retry_at: int | None) -> None:
         del at, error, retry_at
-        self._suspects.ended(job.start)
+        self._probation.ended(job.start)
 
     def tell(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
+        self._probation.ended(job.start)  # before the log, whose handlers may raise: the next one would wait for ever
         if self._notices is not None:
             try:
                 settlement.messages.extend(self._notices.of_end(job.subject, settlement))
@@ -319,7 +321,7 @@ class _Poll:
         self._clock = clock
         self._is_late: bool | None = None
 
-    def leaves(self, stored: StoredSchedule) -> bool:
+    def defers(self, stored: StoredSchedule) -> bool:
         """The same for all schedules, as it was when the first of them was locked."""
         del stored
         if self._is_late is None:
@@ -343,7 +345,7 @@ class _Threads:
         self._needed_by = needed_by
         self.kept = 0
 
-    def leaves(self, stored: StoredSchedule) -> bool:
+    def defers(self, stored: StoredSchedule) -> bool:
         if self._left > 0 or not self._needed_by(stored) or executes_alone(stored):
             return False
         self.met = True
@@ -385,8 +387,8 @@ def _left_alone(stored: StoredSchedule, until: int) -> Turn:
     )  # fmt: skip
 
 
-def _look(stored: StoredSchedule, now: int, gaps: Sequence[Gap], lineup: Lineup) -> Turn:
-    held = lineup.held_back(stored) if stored.lives else ()
+def _look(stored: StoredSchedule, now: int, gaps: Sequence[Gap], probation: ProbationBatch) -> Turn:
+    held = probation.held_back(stored) if stored.lives else ()
     if not held:
         return look(stored, now, gaps)
     rest = without(stored, held)

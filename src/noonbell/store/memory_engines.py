@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome, StoredSchedule
 from noonbell.core.turns import definition_of
@@ -99,14 +99,28 @@ class EnginesInMemory:
             def left(by: str | None) -> bool:
                 return by == owner if stopped else not self._lives(by)
 
-            for sid, durable in self.data.durable.items():
-                if durable["lane"] == lane:
-                    lives = [one for one in self.data.live.get(sid, {}).values() if one.state == "running"]
-                    queued += self._free_runs(tx, [one for one in lives if left(one.owner)], at, tell, stopped=stopped)
+            of_lane = [sid for sid, durable in self.data.durable.items() if durable["lane"] == lane]
+            runs = {sid: [one for one in self._running(sid) if left(one.owner)] for sid in of_lane}
+            executed = ((one.owner, one.crashes) for lives in runs.values() for one in lives)
+            engines = frozenset() if stopped else abandoning(executed)
+            for lives in runs.values():
+                queued += self._free_runs(tx, lives, at, tell, engines, stopped=stopped)
             memory_outbox.free(tx, self.data, lane, left)
         return Rescue(queued, dead)
 
-    def _free_runs(self, tx: Transaction, lives: list[LiveRun], at: int, tell: TellCut | None, *, stopped: bool) -> int:
+    def _running(self, sid: int) -> list[LiveRun]:
+        return [one for one in self.data.live.get(sid, {}).values() if one.state == "running"]
+
+    def _free_runs(
+        self,
+        tx: Transaction,
+        lives: list[LiveRun],
+        at: int,
+        tell: TellCut | None,
+        engines: frozenset[str | None],
+        *,
+        stopped: bool,
+    ) -> int:
         """Queue the runs of one schedule again, or end them; returns how many are queued."""
         final: list[tuple[LiveRun, Outcome]] = []
         given_up: list[tuple[LiveRun, Outcome]] = []
@@ -120,7 +134,7 @@ class EnginesInMemory:
             tx.put(self.data.attempts[sid], (live.run_for, live.kind, live.attempt), attempt)
             if live.kind == "manual" or definition_of(self.data.durable[sid]["definition"]).at_most_once:
                 final.append((live, "unknown"))
-            elif not stopped and is_poisonous(live.crashes):
+            elif live.owner in engines and is_on_probation(live.crashes):
                 given_up.append((live, "abandoned"))
                 row = self.data.schedules[sid]
                 told = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)

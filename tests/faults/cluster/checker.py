@@ -128,6 +128,7 @@ class Findings:
     overlaps: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
     recovery: list[float] = field(default_factory=list)  # seconds from a death or pause to the first orphan's start
+    restarts: list[float] = field(default_factory=list)  # seconds from a death to the start of each run of one death
     starts: int = 0
     interrupted: int = 0
     repeated: int = 0  # with an explanation
@@ -166,6 +167,7 @@ def check(
     found.other.extend(f"{run} has not come to its end" for run in ledger.live)
     found.overlaps.extend(_overlaps(story, least_us))
     found.recovery = [*_recoveries(story, by_run)]
+    found.restarts = [*_restarts(story, by_run)]
     found.interrupted = sum(one.ok is None for one in story.tries)
     found.repeated = sum(one.ok is not False for tries in by_run.values() for one in tries[:-1])
     return found
@@ -354,6 +356,15 @@ def _recoveries(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float
         ]
         if again:
             yield min(again) / 1_000_000
+
+
+def _restarts(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
+    """For each run whose first attempt was executing at a death: how long until it began again."""
+    for tries in by_run.values():
+        for one, following in pairwise(tries[:2]):
+            died = story.killed.get(one.worker)
+            if one.attempt == 1 and died is not None and one.at <= died <= min(following.at, story.closed_at(one)):
+                yield (following.at - died) / 1_000_000
 
 
 def spread(story: Story) -> dict[int, int]:

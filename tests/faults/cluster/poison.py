@@ -2,10 +2,10 @@
 
     python -m tests.faults.cluster.poison [--poisons N] [--backends postgres redis sqlite] [--at-once N] [--seed S]
 
-They come one after the other, and whoever dies of one is replaced at once. A trial is such a job: it has to bring down
-three workers, whichever they are, and to end as abandoned, told in the audit as quarantined. No other run may be given
-up for them. A run that happened to be near the deaths of different poisonous jobs is told as `unlucky`: at its third
-death it is given up, whoever was to blame.
+They come one after the other, and a worker that dies of one is replaced at once. A trial is such a job: it has to bring
+down three workers, whichever they are, and to end as abandoned, with the audit event `schedule.quarantined`. No other
+run may be abandoned for them. A run on probation that was executing when another poisonous job killed its worker is
+counted as `unlucky`: it was the only one on probation there, and is abandoned (`core.crashes`).
 """
 
 from __future__ import annotations

@@ -130,6 +130,7 @@ def summary(run: str, outcomes: list[Outcome], wanted_trials: int, began: float,
         return sum(getattr(outcome.findings, kind) for outcome in outcomes)
 
     middle, late = at_quantiles([seconds for outcome in outcomes for seconds in outcome.findings.recovery])
+    restart = at_quantiles([seconds for outcome in outcomes for seconds in outcome.findings.restarts])
     trials = sum(outcome.trials for outcome in outcomes)
     line = {
         "run": run,
@@ -141,6 +142,8 @@ def summary(run: str, outcomes: list[Outcome], wanted_trials: int, began: float,
         "other": total("other"),
         "recovery_p50_s": middle,
         "recovery_p99_s": late,
+        "restart_p50_s": restart[0],
+        "restart_p99_s": restart[1],
         "starts": count("starts"),
         "interrupted": count("interrupted"),
         "repeated": count("repeated"),

@@ -105,6 +105,7 @@ def test_a_permitted_story_passes() -> None:
     found = check(plan(), read(log()), ledger(), LEASE)
     assert found.wrong == []
     assert found.recovery == [2.5, 3.0]
+    assert found.restarts == [2.5]
     assert (found.interrupted, found.repeated, found.starts) == (1, 2, 13)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
@@ -147,7 +147,7 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 # --- taking over ------------------------------------------------------------------------------------------------------
 
 _LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team
+    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team, l.owner
     FROM schedules s JOIN runs_live l ON l.sid = s.sid WHERE s.lane = $1 AND l.state = 'running'
     AND CASE WHEN $2::text IS NULL
         THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || l.owner) = 0 ELSE l.owner = $2 END
@@ -191,8 +191,9 @@ async def take_over(
     final = [row for row in left if row[1] == "manual" or definition_of(row[6]).at_most_once]
     ended = {tuple(row[:3]) for row in final}
     repeated = [row for row in left if tuple(row[:3]) not in ended]
-    given_up = [row for row in repeated if stopped is None and is_poisonous(row[5])]
-    again = [row for row in repeated if stopped is not None or not is_poisonous(row[5])]
+    engines = frozenset() if stopped is not None else abandoning((row[8], row[5]) for row in found)
+    given_up = [row for row in repeated if row[8] in engines and is_on_probation(row[5])]
+    again = [row for row in repeated if row not in given_up]  # of those there is one for an engine at most
     messages = [] if tell is None else await _told_of_cut(db, final, given_up, tell)
     await _end(db, final, "unknown", at)
     await _end(db, given_up, "abandoned", at)

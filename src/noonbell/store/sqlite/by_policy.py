@@ -8,7 +8,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.crashes import CUT_OFF, INTERRUPTED, is_poisonous, quarantined
+from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
@@ -122,7 +122,7 @@ def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
 
 
 _LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.team
+    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.team, l.owner
     FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running'
     AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2
     AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))
@@ -144,13 +144,14 @@ def take_over(
     )
     final: Any = db.execute(_LEFT_RUNNING, (lane, 1, owners)).fetchall()
     left: Any = db.execute(_LEFT_RUNNING, (lane, 0, owners)).fetchall()
-    given_up = [row for row in left if not stopped and is_poisonous(row[5])]
+    engines = frozenset() if stopped else abandoning((row[7], row[5]) for row in (*final, *left))
+    given_up = [row for row in left if row[7] in engines and is_on_probation(row[5])]
     if tell is not None:
         outbox.append(db, _told_of_cut(db, final, given_up, tell), at)
     _end_left(db, final, "unknown", at)
     _end_left(db, given_up, "abandoned", at)
     auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[6]) for row in given_up])
-    queued = [row for row in left if stopped or not is_poisonous(row[5])]
+    queued = [row for row in left if row not in given_up]  # of those there is one for an engine at most
     if queued:
         db.execute(
             "UPDATE runs_live SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, fence = fence + 1, "

@@ -311,6 +311,13 @@ class EngineCases(StorageCases):
             for hold, _ in held:
                 hold.release()
 
+    async def _dies_with(self, killer: ScheduleStore, instance: str, runs: int) -> None:
+        """An engine joins, claims so many runs, and dies."""
+        await join(killer, instance)
+        assert len(await claim(killer, instance, T0 + MINUTE, runs)) == runs
+        killer.kill()
+        await self.holder_dies()
+
     async def test_a_run_that_brings_down_engine_after_engine_is_given_up(self) -> None:
         async with self.shared("a") as (one, two):
             hold, _ = await join(two, B)
@@ -323,10 +330,7 @@ class EngineCases(StorageCases):
             killer = one
             for death in range(1, MOST_CRASHES + 1):
                 instance = f"engine-{death}"
-                await join(killer, instance)
-                await claim(killer, instance, T0 + MINUTE)
-                killer.kill()
-                await self.holder_dies()
+                await self._dies_with(killer, instance, 1)
                 freed = await two.take_over(LANE, B, T0 + MINUTE, tell)
                 assert freed == (int(death < MOST_CRASHES), [instance], 0)
                 killer = cast("ScheduleStore", await self.reopen(two))
@@ -339,6 +343,22 @@ class EngineCases(StorageCases):
             assert stored.last_failure_at == T0 + MINUTE
             assert [e.event for _, e in await two.audit(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
             assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
+            hold.release()
+
+    async def test_of_two_runs_on_probation_beside_each_other_none_is_given_up(self) -> None:
+        async with self.shared("a", "b") as (one, two):
+            hold, _ = await join(two, B)
+            killer = one
+            for death in range(1, MOST_CRASHES + 1):
+                await self._dies_with(killer, f"engine-{death}", 2)
+                assert (await two.take_over(LANE, B, T0 + MINUTE)).queued == 2, "either may be to blame"
+                assert [(await only_live(two, sid)).crashes for sid in (1, 2)] == [death] * 2
+                killer = cast("ScheduleStore", await self.reopen(two))
+                await killer.open()
+            await self._dies_with(killer, "engine-alone", 1)
+            assert (await two.take_over(LANE, B, T0 + MINUTE)).queued == 0
+            ended = [[run.outcome for run in await two.runs(sid, T0, T0 + MINUTE)] for sid in (1, 2)]
+            assert sorted(ended) == [[], ["abandoned"]]
             hold.release()
 
     async def test_a_run_that_may_not_be_repeated_ends_with_its_engine(self) -> None:

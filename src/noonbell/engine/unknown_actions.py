@@ -1,9 +1,9 @@
-"""Schedules whose action this engine does not know: they are left to others that share the lane.
+"""Schedules whose action this engine does not know: they are deferred, for other engines of the lane.
 
 Engines of one lane may differ: a program that brings its functions, a service beside it for people, an older version
-during an upgrade. A run that such an engine claims could only fail. So, while others are up, it leaves what it does not
-know as it stands, due as before. After a minute nobody seems to know it, and it is claimed all the same: its failure
-says what is missing.
+during an upgrade. A run that such an engine claims could only fail. So, while other engines are up, it leaves the
+schedule due as it is. After a minute no engine seems to know the action, and the schedule is claimed all the same: the
+failure of the run says what is missing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from noonbell.core.turns import executes_alone
 PATIENCE: Final = 60_000_000
 
 
-class Strangers:
-    """Those that were left to others at the last look, and since when."""
+class UnknownActions:
+    """The schedules that were deferred at the last poll, and since when."""
 
     def __init__(self, knows: Callable[[StoredSchedule], bool], others: Callable[[], bool]) -> None:
         self._knows = knows
@@ -33,11 +33,12 @@ class Strangers:
         return len(self._since)
 
     def begin(self, now: int) -> None:
-        """A look begins."""
+        """A poll begins."""
         self._now, self._others_up = now, self._others()
         self._before, self._since = self._since, {}
 
-    def leaves(self, stored: StoredSchedule) -> bool:
+    def defers(self, stored: StoredSchedule) -> bool:
+        """Whether the schedule stays due as it is."""
         if not self._others_up or self._knows(stored) or executes_alone(stored):
             return False
         since = self._before.get(stored.sid, self._now)
