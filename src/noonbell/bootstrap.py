@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,9 @@ from noonbell.store.timed import StoreTimes, timed
 logger = logging.getLogger("noonbell.service")
 
 _LONGEST_WAIT: Final = timedelta(seconds=1)
-_SWEEP_SECONDS: Final = 600.0
+_USES_SECONDS: Final = 15.0
+_USES_PER_SWEEP: Final = 40
+_LAST_USES_SECONDS: Final = 2.0
 _KNOW_SECRETS: Final = 5_000_000
 # Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
 _HAND_BACK_SECONDS: Final = 8.0
@@ -186,6 +189,10 @@ class Service:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeping
+            self._sweeping = None
+            with contextlib.suppress(TimeoutError):  # a store that does not answer must not hold up a stop
+                async with asyncio.timeout(_LAST_USES_SECONDS):
+                    await self._write_uses()
         if self._duties is not None:
             self._duties.cut_off()
             await self._duties.stop()
@@ -237,12 +244,22 @@ class Service:
             await self.store.close()
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+        """Write when API keys were last used, and now and then forget old sessions."""
+        for turn in itertools.count(1):
+            await asyncio.sleep(_USES_SECONDS)
+            await self._write_uses()
+            if turn % _USES_PER_SWEEP:
+                continue
             try:
                 await self.access.sweep()
             except NoonbellError as error:
                 logger.warning("Old sessions were not swept: %s", describe_error(error))
+
+    async def _write_uses(self) -> None:
+        try:
+            await self.access.write_uses()
+        except NoonbellError as error:
+            logger.warning("The last uses of API keys were not written: %s", describe_error(error))
 
 
 def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[str, str] | None = None) -> Service:

@@ -7,9 +7,9 @@ StoreError says that nothing happened. `decide` is called inside the claim's tra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from noonbell.core.history import RunKey
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls
@@ -45,6 +45,7 @@ from noonbell.core.records import (
     Turn,
 )
 
+T = TypeVar("T")
 Decide = Callable[[Due], Decision]
 
 LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "pruned", "lifecycle"]
@@ -607,6 +608,23 @@ class ScheduleStore(Store, Protocol):
 
     async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
         """Up to `limit` spans that touch (after, upto], the oldest first; it costs what it gives."""
+        ...
+
+    async def previous_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        """As `next_runs`, the newest first."""
+        ...
+
+    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        """As `next_spans`, the newest first."""
+        ...
+
+    async def snapshot(self, read: Callable[[ScheduleStore], Coroutine[Any, Any, T]]) -> T:
+        """Call `read` with a store on which every verb reads from the same snapshot, and return its result.
+
+        All of it is one transaction, in which nothing can be written. On SQLite `read` runs in the thread of the
+        connection, and other verbs wait for it: it awaits nothing but verbs of that store, one after the other, and
+        leaves what can be computed later to its caller.
+        """
         ...
 
     # --- pruning --------------------------------------------------------------------------------------------------

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from noonbell.access import Access
 from noonbell.access.access import CACHED_SECONDS
 from noonbell.access.records import API_KEY, implied, moment
-from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError
+from noonbell.errors import (
+    AccessInvalidError,
+    AccessNotFoundError,
+    DocumentConflictError,
+    NaiveDatetimeError,
+    StoreUnavailableError,
+)
 from noonbell.ports import AuditFilter
 from tests.access.conftest import World
 
@@ -99,29 +106,85 @@ async def test_a_key_that_another_process_revoked_works_for_seconds_more(world: 
     assert await world.access.authenticate(key) is None
 
 
-async def test_the_last_use_is_written_once_a_minute(world: World) -> None:
+async def version(world: World, key_id: str) -> int:
+    (document,) = await world.store.get_documents(API_KEY, [key_id])
+    return document.version
+
+
+async def test_the_last_use_is_kept_once_a_minute_and_written_beside_the_requests(world: World) -> None:
     record, key = await world.access.create_key("default", ["read"], name="one")
     first = world.clock.now()
     for _ in range(50):
         await world.access.authenticate(key)
-    (document,) = await world.store.get_documents(API_KEY, [record.key_id])
-    assert document.version == 2
+    assert await version(world, record.key_id) == 1, "a request writes nothing"
     assert (await world.access.get_key(record.key_id)).last_used_at == moment(first)
-    await world.clock.jump(timedelta(seconds=59))
+    for _ in range(2):
+        await world.access.write_uses()
+        await world.clock.jump(timedelta(seconds=1))
+        await world.access.authenticate(key)
+    assert await version(world, record.key_id) == 2
+    assert (await world.access.get_key(record.key_id)).last_used_at == moment(first)
+    await world.clock.jump(timedelta(seconds=57))
     await world.access.authenticate(key)
     assert (await world.access.get_key(record.key_id)).last_used_at == moment(first)
     await world.clock.jump(timedelta(seconds=1))
     await world.access.authenticate(key)
-    assert (await world.access.get_key(record.key_id)).last_used_at == moment(world.clock.now())
+    (listed,) = await world.access.acting("ann").list_keys("default")
+    assert listed.last_used_at == moment(world.clock.now()), "also where it is not written yet"
+    await world.access.write_uses()
+    assert await version(world, record.key_id) == 3
+
+
+async def test_a_use_that_another_process_has_written_is_not_written_again(world: World) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    other = Access(world.store, world.clock)
+    for access in (world.access, other):
+        await access.authenticate(key)
+        await access.write_uses()
+    assert await version(world, record.key_id) == 2
+
+
+async def test_uses_that_cannot_be_written_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, key = await world.access.create_key("default", ["read"], name="one")
+    await world.access.authenticate(key)
+
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailableError("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "put_documents", fail)
+        with pytest.raises(StoreUnavailableError):
+            await world.access.write_uses()
+    await world.access.write_uses()
+    assert await version(world, record.key_id) == 2
+
+
+async def test_a_key_that_changes_at_that_moment_does_not_hold_up_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [await world.access.create_key("default", ["read"], name=name) for name in ("one", "two", "three")]
+    for _, key in made:
+        await world.access.authenticate(key)
+    get = world.store.get_documents
+
+    async def get_and_lose(kind: str, ids: Sequence[str]) -> Any:
+        found = await get(kind, ids)
+        await world.store.drop_documents(API_KEY, [made[1][0].key_id])
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "get_documents", get_and_lose)
+        await world.access.write_uses()
+    left = {one.key_id: one.last_used_at for one in await world.access.list_keys("default")}
+    assert left == {made[place][0].key_id: moment(world.clock.now()) for place in (0, 2)}
 
 
 async def test_writing_the_last_use_does_not_bring_a_revoked_key_back(world: World) -> None:
     record, key = await world.access.create_key("default", ["read"], name="one")
     await world.access.authenticate(key)
-    await world.clock.jump(timedelta(seconds=3))
     await world.store.drop_documents(API_KEY, [record.key_id])  # by somebody else, while it is remembered here
-    world.clock.step(timedelta(minutes=2))  # the wall clock alone: still remembered, and a use is due to be written
-    await world.access.authenticate(key)
+    assert await world.access.authenticate(key) is not None
+    await world.access.write_uses()
     assert await world.store.get_documents(API_KEY, [record.key_id]) == []
 
 

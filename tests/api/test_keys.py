@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
 
 from noonbell import __version__
+from noonbell.access import Access
 from noonbell.api.app import PREFIX
 from noonbell.core.presence import EngineRecord, engine_name
-from tests.api.conftest import Client
+from noonbell.engine import SystemClock
+from noonbell.store.sqlite import SqliteStore
+from tests.api.conftest import Client, serving, settings_for
+from tests.patience import until
 
 
 async def test_a_key_is_shown_once_and_works(inside: Client) -> None:
@@ -140,3 +147,29 @@ async def test_a_key_that_expires_makes_none_that_outlives_it(inside: Client) ->
     assert ends == [soon, soon, soon - timedelta(minutes=9)]
     for_ever = await inside.admin.post(f"{PREFIX}/keys", json={"name": "child", "scopes": ["read"]})
     assert for_ever.json()["expires_at"] is None
+
+
+@pytest.mark.parametrize("seconds", [0.01, 3600.0], ids=["while it runs", "when it stops"])
+async def test_the_last_use_of_a_key_is_written_beside_the_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr("noonbell.bootstrap._USES_SECONDS", seconds)
+    settings = settings_for(tmp_path)
+
+    async def is_written() -> bool:
+        """Whether another process can read it."""
+        store = SqliteStore(tmp_path / "service.db", read_only=True)
+        await store.open()
+        try:
+            keys = await Access(store, SystemClock()).list_keys("default")
+        finally:
+            await store.close()
+        return [one.name for one in keys if one.last_used_at is not None] == ["read of default"]
+
+    async with serving(settings) as client:
+        assert (await client.read.get(f"{PREFIX}/runs")).status_code == 200
+        if seconds < 1:
+            await until(is_written)
+        else:
+            assert not await is_written()
+    assert await is_written()

@@ -15,7 +15,11 @@ from noonbell.timing.cron_timing import CronTiming
 from tests.schedules.conftest import IN_EARNEST, NOON, World
 
 START = NOON - timedelta(days=1)
-READS = ("runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "live", "past_runs", "read_ledger")
+READS = (
+    "runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "previous_runs", "previous_spans", "live",
+    "past_runs", "read_ledger",
+)  # fmt: skip
+BOTH_ORDERS = pytest.mark.parametrize("order", ["oldest", "newest"])
 
 
 async def paged(world: World, key: str, limit: int, **bounds: Any) -> list[Occurrence]:
@@ -29,6 +33,10 @@ async def paged(world: World, key: str, limit: int, **bounds: Any) -> list[Occur
             return found
         assert len(page.items) == limit
         cursor = page.next_cursor
+
+
+async def newest_first(world: World, key: str, limit: int, **bounds: Any) -> list[Occurrence]:
+    return await paged(world, key, limit, order="newest", **bounds)
 
 
 async def eventful(world: World) -> list[str]:
@@ -71,12 +79,15 @@ async def test_pages_of_any_size_tell_the_same(world: World, limits: tuple[int, 
         whole = await paged(world, key, 1000)
         assert whole
         assert [one.scheduled_for for one in whole] == sorted({one.scheduled_for for one in whole}), "each once"
+        assert await newest_first(world, key, 1000) == whole[::-1]
         for limit in limits:
             assert await paged(world, key, limit) == whole
+            assert await newest_first(world, key, limit) == whole[::-1]
         first, last = whole[len(whole) // 3].scheduled_for, whole[2 * len(whole) // 3].scheduled_for
         within = [one for one in whole if first <= one.scheduled_for <= last]
         for limit in (1, 3):
             assert await paged(world, key, limit, start=first, end=last) == within
+            assert await newest_first(world, key, limit, start=first, end=last) == within[::-1]
 
 
 async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
@@ -96,12 +107,12 @@ async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
 
 
 class Counting:
-    """Counts the rows that a store gives out."""
+    """Counts the rows that stores of one class give out, also on their snapshots."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
         for name in READS:
-            setattr(inner, name, self._counted(getattr(inner, name)))
+            monkeypatch.setattr(type(store), name, self._counted(getattr(type(store), name)))
 
     def _counted(self, verb: Callable[..., Awaitable[list[Any]]]) -> Callable[..., Awaitable[list[Any]]]:
         async def read(*args: Any, **named: Any) -> list[Any]:
@@ -112,22 +123,28 @@ class Counting:
         return read
 
 
+@BOTH_ORDERS
 @pytest.mark.parametrize("kind", [{}, {"type": "interval", "spec": "60"}], ids=["cron", "interval"])
-async def test_a_page_reads_what_it_gives(world: World, kind: dict[str, Any]) -> None:
+async def test_a_page_reads_what_it_gives(
+    world: World, kind: dict[str, Any], order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = await world.create(overlap="skip", **kind)
     await world.schedules.start()
     await world.minutes(30)
     world.duration = timedelta(seconds=90)  # from now on every second one is skipped: as many spans as runs
     await world.minutes(30)
-    counting = Counting(world.store)
+    counting = Counting(world.store, monkeypatch)
     for start in (NOON, NOON + timedelta(minutes=15), NOON + timedelta(minutes=40)):
         counting.rows = 0
-        page = await world.schedules.occurrences(key, start=start, limit=10)
+        page = await world.schedules.occurrences(key, start=start, limit=10, order=order)
         assert len(page.items) == 10
-        assert counting.rows <= 40
+        assert 10 <= counting.rows <= 40
 
 
-async def test_the_runs_of_other_schedules_are_not_looked_at(world: World) -> None:
+@BOTH_ORDERS
+async def test_the_runs_of_other_schedules_are_not_looked_at(
+    world: World, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = await world.create(spec="*/10 * * * *")
     await world.create(name="busy")
     await world.schedules.start()
@@ -139,9 +156,10 @@ async def test_the_runs_of_other_schedules_are_not_looked_at(world: World) -> No
         scanned += 1
         return []
 
-    for name in ("runs", "next_runs", "latest_runs", "read_ledger"):
-        setattr(world.store, name, scan)
-    assert [f"{one.scheduled_for:%M}" for one in await paged(world, key, 2)] == ["10", "20", "30"]
+    for name in ("runs", "next_runs", "previous_runs", "latest_runs", "read_ledger"):
+        monkeypatch.setattr(type(world.store), name, scan)
+    found = [f"{one.scheduled_for:%M}" for one in await paged(world, key, 2, order=order)]
+    assert found == (["10", "20", "30"] if order == "oldest" else ["30", "20", "10"])
     assert scanned == 0
 
 
@@ -159,8 +177,9 @@ async def test_days_that_were_pruned_are_left_out(world: World) -> None:
         pass
     kept = [one for one in whole if one.scheduled_for >= midnight]
     assert 0 < len(kept) < len(whole)
-    assert await paged(world, key, 5) == kept
-    assert await paged(world, key, 1000) == kept
+    for limit in (5, 1000):
+        assert await paged(world, key, limit) == kept
+        assert await newest_first(world, key, limit) == kept[::-1]
 
 
 async def test_a_deleted_schedule_keeps_its_history(world: World) -> None:
@@ -171,6 +190,7 @@ async def test_a_deleted_schedule_keeps_its_history(world: World) -> None:
     await world.schedules.delete(key)
     await world.minutes(10)
     assert await paged(world, key, 4) == before
+    assert await newest_first(world, key, 4) == before[::-1]
     assert [one.event for one in (await world.schedules.audit(subject=key)).items][-1] == "schedule.deleted"
     assert (await world.schedules.dead_letters(key)).items == []
     assert len((await world.schedules.runs(key)).items) == len(before)
@@ -181,7 +201,7 @@ async def test_a_deleted_schedule_keeps_its_history(world: World) -> None:
 
 
 async def test_years_of_minutes_are_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page near the end of ten years does not enumerate what lies before it."""
+    """A page near the end of ten years does not enumerate what lies before it, nor one at its end."""
     store = MemoryStore()
     world = World(lambda: store, NOON, longest_wait=IN_EARNEST)
     await world.schedules.open()
@@ -191,17 +211,29 @@ async def test_years_of_minutes_are_not_walked_through(monkeypatch: pytest.Monke
     await world.minutes(1)
     end = world.clock.now()
     start = datetime.fromtimestamp(end / 1_000_000, UTC) - timedelta(minutes=20)
-    steps, following = 0, CronTiming.following
+    steps = 0
 
-    def counted(self: CronTiming, after: int) -> int | None:
+    def counted(step: Callable[[CronTiming, int], int | None]) -> Callable[[CronTiming, int], int | None]:
+        def taken(self: CronTiming, at: int) -> int | None:
+            nonlocal steps
+            steps += 1
+            assert steps < 100, "occurrences outside the page are enumerated"
+            return step(self, at)
+
+        return taken
+
+    async def verdicts(**asked: Any) -> list[str]:
         nonlocal steps
-        steps += 1
-        assert steps < 100, "occurrences before the page are enumerated"
-        return following(self, after)
+        steps = 0
+        with monkeypatch.context() as patched:
+            patched.setattr(CronTiming, "following", counted(CronTiming.following))
+            patched.setattr(CronTiming, "latest", counted(CronTiming.latest))
+            page = await world.schedules.occurrences(key, limit=5, **asked)
+        assert steps >= 5
+        return [one.verdict for one in page.items]
 
-    monkeypatch.setattr(CronTiming, "following", counted)
-    page = await world.schedules.occurrences(key, start=start, limit=5)
-    monkeypatch.undo()
-    assert steps >= 5
-    assert [one.verdict for one in page.items] == ["missed"] * 5
+    assert await verdicts(start=start) == ["missed"] * 5
+    assert await verdicts(start=NOON, order="newest") == ["fired", "fired", "missed", "missed", "missed"]
     await world.schedules.stop()
+    await world.clock.advance(timedelta(days=3650))
+    assert await verdicts(start=NOON, order="newest") == ["pending"] * 5

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from noonbell.access import Access
+from noonbell.access import Access, Caller
 from noonbell.cli.program import program
 from noonbell.engine import SystemClock
 from noonbell.store.sqlite import SqliteStore
@@ -116,7 +116,13 @@ def test_keys(shell: Shell) -> None:
     assert made.exit_code == 0
     key = made.stdout.strip()
     assert key.startswith("nbk_"), "the key alone is on stdout, so that it can be put into a variable"
-    caller = shell.ask(lambda access: access.authenticate(key))
+
+    async def use(access: Access) -> Caller | None:
+        caller = await access.authenticate(key)
+        await access.write_uses()
+        return caller
+
+    caller = shell.ask(use)
     assert caller is not None
     assert sorted(caller.scopes) == ["read", "write"]
     (listed,) = shell.told("api-keys", "list")

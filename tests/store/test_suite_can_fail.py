@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from noonbell.core.records import Declaration, LiveRun, Settlement, Start
+from noonbell.core.records import Declaration, LiveRun, Settlement, Span, Start
 from noonbell.errors import NoonbellError
 from noonbell.ports import Claimed, Decide, Settled, Store
 from noonbell.store.memory import MemoryData, MemoryStore
@@ -114,10 +114,21 @@ class SkipsARowBetweenPages(MemoryStore):
         return page[1:] if after else page
 
 
+class GivesTheOldestFirst(MemoryStore):
+    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        return (await self.next_spans(sid, after, upto, limit))[::-1]
+
+
+class WritesInASnapshot(MemoryStore):
+    async def snapshot(self, read: Any) -> Any:
+        return await read(self)
+
+
 WRONG = [
     ForgetsTheFence, ForgetsTheOwner, TakesMoreThanItMay, SleepsTooLong, LetsOneBadRowStopAll, LeavesHalfDone,
     CountsAnAttemptThatNeverWas, DropsTheRetry, LosesTheInterruptedAttempt, ReusesEpochs, LetsTwoHoldOneName,
     DiesWithItsLock, LosesItsData, WorksAfterDeath, SkipsARowBetweenPages, TellsNobodyWhatAnEndWakes,
+    GivesTheOldestFirst, WritesInASnapshot,
 ]  # fmt: skip
 
 

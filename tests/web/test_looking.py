@@ -10,7 +10,7 @@ import pytest
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
-from noonbell.web import ahead, ledger_view, times, year
+from noonbell.web import ahead, times, year
 from noonbell.web.times import instant
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -94,10 +94,10 @@ def test_a_year_of_verdicts_and_the_latest_occurrences() -> None:
         history = await store.history_of("one")
         assert history is not None
         drawn = await year.year_of(store, history.sid, "UTC", now, START)
-        some = await ledger_view.latest_occurrences(schedules, "one", now, 3)
-        every = await ledger_view.latest_occurrences(schedules, "one", now, 100)
+        some = (await schedules.detail("one", occurrences=3)).occurrences
+        every = (await schedules.detail("one", occurrences=100)).occurrences
         await schedules.stop()
-        return drawn, [some.older, *some.items], [every.older, *every.items]
+        return drawn, [some.next_cursor is not None, *some.items], [every.next_cursor is not None, *every.items]
 
     drawn, some, every = loop.run_until_complete(main())
     loop.close()

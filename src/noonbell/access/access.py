@@ -6,8 +6,10 @@
 
 A key is `nbk_<id>_<secret>`: the id finds its document, and the SHA-256 of the secret is compared in constant time.
 What was found is remembered for CACHED_SECONDS, so that a busy client does not read the store each time: a key that is
-revoked by another process works that much longer, one that is revoked here does not. The last use is written at most
-once a minute.
+revoked by another process works that much longer, one that is revoked here does not.
+
+A request that only reads writes nothing: the last use of a key is kept here, at most once a minute, and `write_uses`
+writes it. Where a process ends without that, its last uses are lost.
 
 `acting` gives a view with another actor, whom the audit then names.
 """
@@ -116,11 +118,16 @@ class Access(Members):
     async def list_keys(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         """The keys of a team, or of all, by id and past `after`."""
         found = await self._store.list_documents(API_KEY, team, after, limit)
-        return [_key(document, _key_body(document.body)) for document in found]
+        return [self._record(document) for document in found]
 
     async def get_key(self, key_id: str, *, team: str | None = None) -> ApiKey:
-        document = await self._find_key(key_id, team)
-        return _key(document, _key_body(document.body))
+        return self._record(await self._find_key(key_id, team))
+
+    def _record(self, document: Document) -> ApiKey:
+        """A key with its last use, written or not."""
+        body = _key_body(document.body)
+        used_at = self._shared.uses.get(document.id)
+        return _key(document, body if used_at is None else msgspec.structs.replace(body, last_used_at=used_at))
 
     async def revoke_key(self, key_id: str, *, team: str | None = None) -> list[str]:
         """Revoke a key and every key that was made with it, directly or by one of them; return their ids, it first.
@@ -141,6 +148,7 @@ class Access(Members):
         told = self._told("api_key.revoked", document.id, {"name": name, **facts}, document.team)
         await self._store.drop_documents(API_KEY, [document.id], [told])
         self._shared.known.pop(document.id, None)
+        self._shared.uses.pop(document.id, None)
 
     async def _made_by(self, makers: set[str]) -> list[Document]:
         """The keys that were made with one of these."""
@@ -172,8 +180,8 @@ class Access(Members):
         now = self._now()
         if body.expires_at is not None and body.expires_at <= now:
             return None
-        if body.last_used_at is None or now - body.last_used_at >= _USE_WRITTEN:
-            await self._used(document, body, now)
+        if _is_due(self._shared.uses.get(document.id, body.last_used_at), now):
+            self._shared.uses[document.id] = now
         return Caller(_actor_of_key(document.id), document.team, implied(body.scopes), key_id=document.id)
 
     async def _known_key(self, key_id: str) -> tuple[Document, KeyBody] | None:
@@ -194,20 +202,49 @@ class Access(Members):
             self._shared.known.clear()
         self._shared.known[document.id] = elapsed, document, body
 
-    async def _used(self, document: Document, body: KeyBody, now: int) -> None:
-        """Only where the document is still as it was read: a key that was revoked meanwhile must not come back."""
-        used = msgspec.structs.replace(body, last_used_at=now)
-        text = _encode(used).decode()
-        write = DocumentWrite(API_KEY, document.id, document.team, text, expected=document.version)
-        # remembered first, so that the requests beside this one do not write it as well
-        self._remember(self._shared.clock.elapsed(), document, used)
+    async def write_uses(self) -> None:
+        """Write the last uses of keys that are not written yet; where that fails they are kept for the next time."""
+        uses, self._shared.uses = self._shared.uses, {}
+        ids = list(uses)
         try:
-            (after,) = await self._store.put_documents([write], now)
-        except DocumentConflictError:
-            self._shared.known.pop(document.id, None)
-        else:
-            if document.id in self._shared.known:
-                self._remember(self._shared.clock.elapsed(), after, used)
+            for begin in range(0, len(ids), _PAGE):
+                found = await self._store.get_documents(API_KEY, ids[begin : begin + _PAGE])
+                await self._write_uses([_used(document, uses[document.id]) for document in found])
+                for document in found:
+                    self._remember_use(document.id, uses[document.id])
+        except BaseException:
+            self._shared.uses = uses | self._shared.uses
+            raise
+
+    def _remember_use(self, key_id: str, at: int) -> None:
+        """What is remembered of a key goes on counting the minute from its last use."""
+        if (cached := self._shared.known.get(key_id)) is not None:
+            self._shared.known[key_id] = *cached[:2], msgspec.structs.replace(cached[2], last_used_at=at)
+
+    async def _write_uses(self, found: Sequence[DocumentWrite | None]) -> None:
+        writes = [write for write in found if write is not None]
+        if not writes:
+            return
+        try:
+            await self._store.put_documents(writes, self._now())
+        except DocumentConflictError:  # another process has written one of them, or revoked its key
+            for write in writes if len(writes) > 1 else ():
+                await self._write_uses([write])
+
+
+def _used(document: Document, at: int) -> DocumentWrite | None:
+    """The key with its last use; None where a later one, or one of the same minute, is written already."""
+    body = _key_body(document.body)
+    if not _is_due(body.last_used_at, at):
+        return None
+    text = _encode(msgspec.structs.replace(body, last_used_at=at)).decode()
+    # only where it is still as it was read: a key that was revoked since then must not come back
+    return DocumentWrite(API_KEY, document.id, document.team, text, expected=document.version)
+
+
+def _is_due(last_used_at: int | None, now: int) -> bool:
+    """Whether a use is to be written where this was the last one that was."""
+    return last_used_at is None or now - last_used_at >= _USE_WRITTEN
 
 
 _key_body = msgspec.json.Decoder(KeyBody).decode

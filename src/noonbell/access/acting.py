@@ -31,6 +31,7 @@ class _Shared:
         self.logins = Logins(store, clock)
         self.passwords = Passwords()
         self.known: dict[str, tuple[float, Document, KeyBody]] = {}  # by key id, with when it was read
+        self.uses: dict[str, int] = {}  # by key id: the last use of a key, where it is not written yet
 
 
 class Acting:

@@ -81,11 +81,15 @@ class RunHistory:
 
     async def runs(self, schedule_id: str, *, cursor: str | None = None, limit: int = 100) -> Page[Run]:
         """The ended runs of a schedule, scheduled and manual, the one that ended last first."""
-        history = await self._history(schedule_id)
         size = page_size(limit)
         before = None if cursor is None else RunKey(*_read_cursor(cursor, ("run_for", "kind")))
-        found = await self._store.past_runs(history.sid, before, size + 1)
-        items = [_ended(history.schedule_id, history.name, run) for run in found[:size]]
+
+        async def read(store: ScheduleStore) -> tuple[History, list[StoredRun]]:
+            history = await self._history(schedule_id, store)
+            return history, await store.past_runs(history.sid, before, size + 1)
+
+        history, found = await self._store.snapshot(read)
+        items = [ended_run(history, run) for run in found[:size]]
         return Page(items, _cursor(*key_of(found[size - 1])) if len(found) > size else None)
 
     async def recent_runs(
@@ -105,70 +109,51 @@ class RunHistory:
             raise ScheduleInvalidError("outcome", outcome, f"must be one of {', '.join(get_args(Outcome))}")
         size = page_size(limit)
         before = None if cursor is None else LedgerKey(*_read_cursor(cursor, ("run_for", "sid", "kind")))
-        found, reached = await self._latest(before, size + 1, outcome, self._only(team))
+        only = self._only(team)
+        if only is None:
+            found, reached = await self._store.latest_runs(before, size + 1, outcome), None
+        else:
+            found, reached = await self._store.snapshot(lambda store: _of_team(store, only, before, size + 1, outcome))
         items = [_ended(one.schedule_id, one.name, one.run) for one in found[:size]]
         place = _place(found[size - 1]) if len(found) > size else reached
         return Page(items, None if place is None else _cursor(*place))
-
-    async def _latest(
-        self, before: LedgerKey | None, wanted: int, outcome: Outcome | None, team: str | None
-    ) -> tuple[list[PastRun], LedgerKey | None]:
-        """Up to `wanted` runs, and where the search ended where it was given up."""
-        if team is None:
-            return await self._store.latest_runs(before, wanted, outcome), None
-        found: list[PastRun] = []
-        sought, block = 0, wanted
-        while sought < MOST_SOUGHT:
-            rows = await self._store.latest_runs(before, block, outcome)
-            found += [one for one in rows if one.team == team]
-            if len(found) >= wanted or len(rows) < block:
-                return found, None
-            sought, before, block = sought + block, _place(rows[-1]), min(4 * block, _BLOCK)
-        return found, before
 
     async def run(self, run_id: str) -> Run:
         """One run, ended or not, with all its attempts and what they left to tell."""
         schedule_id, kind, run_for = _read_run_id(run_id)
         require_id("run", schedule_id)
-        history = await self._store.history_of(schedule_id)
-        if history is None or self._team not in (None, history.team):
-            raise ScheduleNotFoundError("run", run_id)
-        # In this order: a run that ends meanwhile is found among the ended ones, and with all its attempts.
-        alive = [one for one in await self._store.live(history.sid) if (one.kind, one.run_for) == (kind, run_for)]
-        past = await self._store.runs(history.sid, run_for, run_for, kind)
-        recorded = await self._store.attempts(history.sid, run_for, run_for)
-        tried = [one for one in recorded if one.kind == kind]
-        for ended in past:
-            return _ended(schedule_id, history.name, ended, await self._with_plain(ended, tried))
-        for live in alive:
-            return _live(schedule_id, history.name, live, tried)
-        raise ScheduleNotFoundError("run", run_id)
 
-    async def _with_plain(self, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
-        """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
-        if tried or run.attempts != 1 or run.outcome != "succeeded":
-            return tried
-        kinds = {epoch.epoch: kind_of(epoch) for epoch in await self._store.epochs(run.sid)}
-        cause: Cause = "manual" if run.kind == "manual" else cause_of(kinds.get(run.epoch, "cron"))
-        return [
-            StoredAttempt(
-                run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.began_at, run.ended_at, run.owner, None
-            )
-        ]
+        async def read(store: ScheduleStore) -> Run:
+            history = await store.history_of(schedule_id)
+            if history is None or self._team not in (None, history.team):
+                raise ScheduleNotFoundError("run", run_id)
+            recorded = await store.attempts(history.sid, run_for, run_for)
+            tried = [one for one in recorded if one.kind == kind]
+            for ended in await store.runs(history.sid, run_for, run_for, kind):
+                return ended_run(history, ended, await _with_plain(store, ended, tried))
+            for live in await store.live(history.sid):
+                if (live.kind, live.run_for) == (kind, run_for):
+                    return live_run(history, live, tried)
+            raise ScheduleNotFoundError("run", run_id)
+
+        return await self._store.snapshot(read)
 
     async def statistics(self, schedule_id: str, *, last: int = 100) -> Statistics:
         """What the `last` ended runs of a schedule add up to."""
         if type(last) is not int or not 1 <= last <= MOST_COUNTED:
             raise ScheduleInvalidError("last", last, f"must be a number of runs from 1 to {MOST_COUNTED}")
-        history = await self._history(schedule_id)
-        runs: list[StoredRun] = []
-        while len(runs) < last:
-            before = key_of(runs[-1]) if runs else None
-            block = await self._store.past_runs(history.sid, before, min(_BLOCK, last - len(runs)))
-            runs.extend(block)
-            if len(block) < _BLOCK:
+
+        async def read(store: ScheduleStore) -> tuple[History, list[StoredRun]]:
+            history = await self._history(schedule_id, store)
+            return history, await store.past_runs(history.sid, None, min(_BLOCK, last))
+
+        history, runs = await self._store.snapshot(read)
+        while len(runs) % _BLOCK == 0 < len(runs) < last:  # many are read block by block: others use the store as well
+            block = await self._store.past_runs(history.sid, key_of(runs[-1]), min(_BLOCK, last - len(runs)))
+            if not block:
                 break
-        return statistics_of(history, runs, last, lambda run: _id(schedule_id, run))
+            runs += block
+        return statistics_of(history, runs, last, lambda run: run_id(schedule_id, run.kind, run.run_for))
 
     def _only(self, team: str | None) -> str | None:
         """The team that is asked for, or the one that is seen."""
@@ -176,12 +161,43 @@ class RunHistory:
             raise ScheduleInvalidError("team", team, f'must be "{self._team}" here, or be left out')
         return team if self._team is None else self._team
 
-    async def _history(self, schedule_id: str) -> History:
+    async def _history(self, schedule_id: str, store: ScheduleStore | None = None) -> History:
         require_id("schedule", schedule_id)
-        found = await self._store.history_of(schedule_id)
+        found = await (self._store if store is None else store).history_of(schedule_id)
         if found is None or self._team not in (None, found.team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found
+
+
+# --- reading from a snapshot ------------------------------------------------------------------------------------------
+
+
+async def _of_team(
+    store: ScheduleStore, team: str, before: LedgerKey | None, wanted: int, outcome: Outcome | None
+) -> tuple[list[PastRun], LedgerKey | None]:
+    """Up to `wanted` runs, and where the search ended where it was given up."""
+    found: list[PastRun] = []
+    sought, block = 0, wanted
+    while sought < MOST_SOUGHT:
+        rows = await store.latest_runs(before, block, outcome)
+        found += [one for one in rows if one.team == team]
+        if len(found) >= wanted or len(rows) < block:
+            return found, None
+        sought, before, block = sought + block, _place(rows[-1]), min(4 * block, _BLOCK)
+    return found, before
+
+
+async def _with_plain(store: ScheduleStore, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
+    """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
+    if tried or run.attempts != 1 or run.outcome != "succeeded":
+        return tried
+    kinds = {epoch.epoch: kind_of(epoch) for epoch in await store.epochs(run.sid)}
+    cause: Cause = "manual" if run.kind == "manual" else cause_of(kinds.get(run.epoch, "cron"))
+    return [
+        StoredAttempt(
+            run.sid, run.run_for, run.kind, 1, "succeeded", cause, run.began_at, run.ended_at, run.owner, None
+        )
+    ]
 
 
 def _place(past: PastRun) -> LedgerKey:
@@ -192,6 +208,10 @@ def _id(schedule_id: str, run: StoredRun | LiveRun) -> str:
     return run_id(schedule_id, run.kind, run.run_for)
 
 
+def ended_run(history: History, run: StoredRun, tried: Iterable[StoredAttempt] = ()) -> Run:
+    return _ended(history.schedule_id, history.name, run, tried)
+
+
 def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAttempt] = ()) -> Run:
     return Run(
         _id(schedule_id, run), schedule_id, name, run.kind, moment(run.run_for), run.outcome, run.attempts,
@@ -200,11 +220,12 @@ def _ended(schedule_id: str, name: str, run: StoredRun, tried: Iterable[StoredAt
     )  # fmt: skip
 
 
-def _live(schedule_id: str, name: str, live: LiveRun, tried: Iterable[StoredAttempt]) -> Run:
+def live_run(history: History, live: LiveRun, tried: Iterable[StoredAttempt]) -> Run:
     started = None if live.started_at is None else moment(live.started_at)
+    schedule_id = history.schedule_id
     return Run(
-        _id(schedule_id, live), schedule_id, name, live.kind, moment(live.run_for), live.state, live.attempt, started,
-        None, attempt_records(tried := list(tried)), attempts_omitted=omitted(tried),
+        _id(schedule_id, live), schedule_id, history.name, live.kind, moment(live.run_for), live.state, live.attempt,
+        started, None, attempt_records(tried := list(tried)), attempts_omitted=omitted(tried),
     )  # fmt: skip
 
 

@@ -8,11 +8,10 @@ whose day was pruned is left out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
 from itertools import islice
-from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -28,10 +27,7 @@ from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
 
 _Told = tuple[int, Occurrence]
-
-_FIRST_WINDOW: Final = 3600 * SECOND
-_WIDER: Final = 4
-_NARROWER: Final = 16
+_Fires = Callable[[Timing, int, int], Iterator[int]]
 
 
 class EpochTerms(msgspec.Struct, frozen=True):
@@ -73,36 +69,47 @@ async def decided(
     reader = _Reader(store, sid, [] if stored is None else stored.lives)
     found: list[_Told] = []
     for epoch in await store.epochs(sid):
-        decided_to = epoch.to_at if epoch.to_at is not None or stored is None else stored.cursor_at
-        low, high = max(after, epoch.from_at), min(upto, epoch.from_at if decided_to is None else decided_to)
-        known = None if low >= high or not epoch.enabled else _known_timing(epoch)
-        while epoch.enabled and low < high and len(found) < limit:
+        low, high = _decided_part(epoch, stored, after, upto)
+        known = _known_timing(epoch) if low < high else None
+        while low < high and len(found) < limit:
             told, low = await reader.step(known, epoch, low, high, limit - len(found))
             found.extend(told)
     if stored is not None:
-        found.extend(islice(_pending(stored, after, min(upto, now)), limit - len(found)))
+        found.extend(islice(_pending(stored, after, min(upto, now), _fires), limit - len(found)))
     return await reader.with_attempts(found)
 
 
 async def decided_newest(
-    store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
+    store: ScheduleStore,
+    sid: int,
+    stored: StoredSchedule | None,
+    now: int,
+    *,
+    after: int,
+    upto: int,
+    limit: int,
+    epochs: Sequence[Epoch] | None = None,
 ) -> list[_Told]:
-    """The same, the newest first: read window by window, each as wide as seems right after the one before it.
-
-    A window that holds more than twice what is wanted is read again, narrower. Occurrences lie a second apart at least.
-    """
+    """The same, the newest first: the epochs are gone through from the last to the first. They may be passed in."""
+    reader = _Reader(store, sid, [] if stored is None else stored.lives)
     found: list[_Told] = []
-    width = _FIRST_WINDOW
-    while after < upto and len(found) < limit:
-        low = max(after, upto - width)
-        told = await decided(store, sid, stored, now, after=low, upto=upto, limit=2 * limit + 1)
-        if len(told) > 2 * limit:
-            width = max((upto - low) // _NARROWER, limit * SECOND)
-            continue
-        found += reversed(told)
-        upto = low
-        width *= _WIDER
-    return found[:limit]
+    if stored is not None:
+        found.extend(islice(_pending(stored, after, min(upto, now), _fires_back), limit))
+    for epoch in reversed(await store.epochs(sid) if epochs is None else epochs):
+        low, high = _decided_part(epoch, stored, after, upto)
+        known = _known_timing(epoch) if low < high and len(found) < limit else None
+        while low < high and len(found) < limit:
+            told, high = await reader.step_back(known, epoch, low, high, limit - len(found))
+            found.extend(told)
+    return await reader.with_attempts(found)
+
+
+def _decided_part(epoch: Epoch, stored: StoredSchedule | None, after: int, upto: int) -> tuple[int, int]:
+    """The part of (after, upto] in which occurrences of the epoch are decided; an empty one where there are none."""
+    decided_to = epoch.to_at if epoch.to_at is not None or stored is None else stored.cursor_at
+    if decided_to is None or not epoch.enabled:
+        return after, after
+    return max(after, epoch.from_at), min(upto, decided_to)
 
 
 def _known_timing(epoch: Epoch) -> Timing | None:
@@ -143,6 +150,18 @@ class _Reader:
         # days that were pruned have no rows, and hold no more of others than of this one: on to what is next
         return (told, due[-1]) if told else await self._as_written(epoch, low, high, limit)
 
+    async def step_back(
+        self, known: Timing | None, epoch: Epoch, low: int, high: int, limit: int
+    ) -> tuple[list[_Told], int]:
+        """As `step`, from the newest to the oldest: what is left to read lies in (low, the instant that it returns]."""
+        if known is None:
+            return await self._as_written_back(epoch, low, high, limit)
+        due = list(islice(_fires_back(known, low, high), limit))
+        if not due:
+            return [], low
+        told = await self._looked_up(due[::-1])
+        return (told[::-1], due[-1] - 1) if told else await self._as_written_back(epoch, low, high, limit)
+
     async def _looked_up(self, due: list[int]) -> list[_Told]:
         """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
         runs = {run.run_for: run for run in await self._store.runs_for(self._sid, due)}
@@ -167,17 +186,31 @@ class _Reader:
         passed = (
             told
             for span in await self._store.next_spans(self._sid, low, high, limit)
-            for told in _of_span(span, epoch, low, high)
+            for told in _of_span(span, instants(span, epoch, low, high))
         )
         every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when)
         told = list(islice(every, limit))
         return told, told[-1][0] if len(told) == limit else high
 
+    async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Told], int]:
+        """As `_as_written`, the newest first."""
+        runs = [_of_run(run) for run in await self._store.previous_runs(self._sid, low, high, limit)]
+        ended = {at for at, _ in runs}
+        alive = sorted((at for at in self._lives if low < at <= high and at not in ended), reverse=True)
+        passed = (
+            told
+            for span in await self._store.previous_spans(self._sid, low, high, limit)
+            for told in _of_span(span, instants_back(span, epoch, low, high))
+        )
+        every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when, reverse=True)
+        told = list(islice(every, limit))
+        return told, told[-1][0] - 1 if len(told) == limit else low
+
     async def with_attempts(self, found: list[_Told]) -> list[_Told]:
         """The same, each run with its recorded attempts."""
         fired = [at for at, occurrence in found if occurrence.verdict == "fired"]
         tried: dict[int, list[StoredAttempt]] = {}
-        for attempt in await self._store.attempts(self._sid, fired[0], fired[-1]) if fired else ():
+        for attempt in await self._store.attempts(self._sid, min(fired), max(fired)) if fired else ():
             if attempt.kind == "scheduled":
                 tried.setdefault(attempt.run_for, []).append(attempt)
         return [
@@ -204,22 +237,31 @@ def _of_live(live: LiveRun) -> _Told:
     )  # fmt: skip
 
 
-def _of_span(span: Span, epoch: Epoch, after: int, upto: int) -> Iterator[_Told]:
-    for at in instants(span, epoch, after):
-        if at > upto:
-            return
-        yield at, Occurrence(moment(at), span.verdict, span.reason)
+def _of_span(span: Span, found: Iterable[int]) -> Iterator[_Told]:
+    return ((at, Occurrence(moment(at), span.verdict, span.reason)) for at in found)
 
 
-def instants(span: Span, epoch: Epoch, after: int) -> Iterator[int]:
-    """The occurrences of a span that lie after `after`."""
+def instants(span: Span, epoch: Epoch, after: int, upto: int) -> Iterator[int]:
+    """The occurrences of a span that lie in (after, upto], the oldest first."""
     terms = msgspec.json.decode(epoch.policies, type=EpochTerms)
-    if terms.type == "interval":  # within a span the anchor did not move
-        every = parse_interval(epoch.spec) * SECOND
-        skipped = max(0, (after - span.from_at) // every + 1)
-        yield from range(span.from_at + skipped * every, span.to_at + 1, every)
-        return
-    yield from _fires(_timing(epoch, terms), max(after, span.from_at - 1), span.to_at)
+    if terms.type == "interval":
+        return iter(_steps(span, epoch, after, upto))
+    return _fires(_timing(epoch, terms), max(after, span.from_at - 1), min(upto, span.to_at))
+
+
+def instants_back(span: Span, epoch: Epoch, after: int, upto: int) -> Iterator[int]:
+    """The same, the newest first."""
+    terms = msgspec.json.decode(epoch.policies, type=EpochTerms)
+    if terms.type == "interval":
+        return reversed(_steps(span, epoch, after, upto))
+    return _fires_back(_timing(epoch, terms), max(after, span.from_at - 1), min(upto, span.to_at))
+
+
+def _steps(span: Span, epoch: Epoch, after: int, upto: int) -> range:
+    """Those of an interval: within a span its anchor did not move."""
+    every = parse_interval(epoch.spec) * SECOND
+    skipped = max(0, (after - span.from_at) // every + 1)
+    return range(span.from_at + skipped * every, min(upto, span.to_at) + 1, every)
 
 
 def _fires(timing: Timing, after: int, upto: int) -> Iterator[int]:
@@ -229,11 +271,19 @@ def _fires(timing: Timing, after: int, upto: int) -> Iterator[int]:
         at = timing.following(at)
 
 
-def _pending(stored: StoredSchedule, after: int, upto: int) -> Iterator[_Told]:
-    if not stored.enabled:
+def _fires_back(timing: Timing, after: int, upto: int) -> Iterator[int]:
+    at = timing.latest(upto)
+    while at is not None and at > after:
+        yield at
+        at = timing.latest(at - 1)
+
+
+def _pending(stored: StoredSchedule, after: int, upto: int, fires: _Fires) -> Iterator[_Told]:
+    after = max(after, stored.cursor_at)
+    if not stored.enabled or after >= upto:
         return
     timing, quiet = timing_of(stored.columns, stored.anchor_at), quiet_hours_of(stored.quiet)
-    for at in _fires(timing, max(after, stored.cursor_at), upto):
+    for at in fires(timing, after, upto):
         skipped = Occurrence(moment(at), "skipped", "quiet hours") if quiet.is_quiet(at) else None
         yield at, skipped or Occurrence(moment(at), "pending")
 

@@ -8,10 +8,10 @@ from typing import Any, Final, cast
 
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock
+from noonbell.ports import AuditFilter, Clock, ScheduleStore
 from noonbell.schedules import arguments, audits
 from noonbell.schedules.arguments import Order
-from noonbell.schedules.history import RunHistory
+from noonbell.schedules.detail import Details
 from noonbell.schedules.occurrences import decided, decided_newest, upcoming
 from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
 from noonbell.schedules.run_warnings import RunWarnings
@@ -20,7 +20,7 @@ from noonbell.store.survey import SurveyStore
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 
 
-class Reading(RunHistory, RunWarnings):
+class Reading(Details, RunWarnings):
     """The part of `Schedules` that shows what there is."""
 
     _clock: Clock
@@ -57,20 +57,24 @@ class Reading(RunHistory, RunWarnings):
 
         They come in the order that is asked for, "oldest" or "newest" first. A deleted schedule keeps its own.
         """
-        sid = (await self._history(schedule_id)).sid
-        existing = await self._store.find_schedules([schedule_id])
-        stored = existing[0] if existing else None
         now, size = self._clock.now(), page_size(limit)
         from_at, to_at = arguments.period(start, end)
         upto = now if to_at is None else to_at
         after = (upto - _DAY if from_at is None else from_at) - 1
-        read = decided
-        if arguments.is_newest_first(order):
-            read = decided_newest
+        newest = arguments.is_newest_first(order)
+        if newest:
             upto = upto if cursor is None else min(upto, arguments.after_cursor(cursor) - 1)
         elif cursor is not None:
             after = max(after, arguments.after_cursor(cursor))
-        found = await read(self._store, sid, stored, now, after=after, upto=upto, limit=size + 1)
+
+        async def read(store: ScheduleStore) -> Sequence[tuple[int, Occurrence]]:
+            sid = (await self._history(schedule_id, store)).sid
+            existing = await store.find_schedules([schedule_id])
+            stored = existing[0] if existing else None
+            told = decided_newest if newest else decided
+            return await told(store, sid, stored, now, after=after, upto=upto, limit=size + 1)
+
+        found = await self._store.snapshot(read)
         items = [occurrence for _, occurrence in found[:size]]
         return Page(items, str(found[size - 1][0]) if len(found) > size else None)
 

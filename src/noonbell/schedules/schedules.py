@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from copy import copy
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -116,9 +115,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._team = None if team is None else check_team(team)
         self._is_view = False
         self._as_seen: tuple[int, datetime] | None = None
-        self.secrets = arguments.secrets_of(secrets, opened, self._clock, actor)
+        self._secrets = arguments.secrets_of(secrets, opened, self._clock, actor)
         self._actions = Actions(
-            self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self.secrets, egress=egress,
+            self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self._secrets, egress=egress,
             http_limits=http_limits,
         )  # fmt: skip
         self._lane = Lane(
@@ -133,13 +132,13 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     ) -> Desk:
         store = cast("NotifyStore", opened)
         desk = Desk(
-            store, self._clock, lane=lane, egress=egress, secrets=self.secrets, public_url=public_url, apprise=apprise
+            store, self._clock, lane=lane, egress=egress, secrets=self._secrets, public_url=public_url, apprise=apprise
         )
-        self.channels = Channels(
-            store, self._clock, secrets=self.secrets, egress=egress, actor=self._actor, apprise=apprise,
+        self._channels = Channels(
+            store, self._clock, secrets=self._secrets, egress=egress, actor=self._actor, apprise=apprise,
             on_change=desk.wake,
         )  # fmt: skip
-        self.rules = Rules(store, self._clock, actor=self._actor, on_change=desk.wake)
+        self._rules = Rules(store, self._clock, actor=self._actor, on_change=desk.wake)
         return desk
 
     # --- acting for somebody --------------------------------------------------------------------------------------
@@ -153,21 +152,39 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         arguments.check_names(actor=actor)
         if self._team is not None and team != self._team:
             raise ScheduleViewError(f"acting(team={team!r})", f'it is of the team "{self._team}" alone')
-        view = copy(self)
-        vars(view).update(_is_view=True, _actor=actor, _team=None if team is None else check_team(team))
-        view.secrets = self.secrets.acting(actor)
-        view.channels = self.channels.acting(actor)
-        view.rules = self.rules.acting(actor)
-        return view
+        return self._view(_actor=actor, _team=None if team is None else check_team(team))
+
+    def reading_from(self, store: ScheduleStore) -> Schedules:
+        """A view that reads from a snapshot: what it shows is what the store held at one moment."""
+        return self._view(_store=store)
 
     def unchanged_since(self, seen: Schedule) -> Schedules:
         """A view that changes or deletes a schedule only as it was seen; raises ScheduleChangedError where it is not.
 
         Its edits count, not its runs.
         """
-        view = copy(self)
-        vars(view).update(_is_view=True, _as_seen=(seen.epoch, seen.updated_at))
+        return self._view(_as_seen=(seen.epoch, seen.updated_at))
+
+    def _view(self, **bound: Any) -> Schedules:
+        """The same services with another actor, team or store: nothing but references is copied."""
+        view = object.__new__(Schedules)
+        vars(view).update(vars(self), _is_view=True, **bound)
         return view
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets, in the name of the same actor."""
+        return self._secrets.acting(self._actor) if self._is_view else self._secrets
+
+    @property
+    def channels(self) -> Channels:
+        """The channels of notifications, in the name of the same actor."""
+        return self._channels.acting(self._actor) if self._is_view else self._channels
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of notifications, in the name of the same actor."""
+        return self._rules.acting(self._actor) if self._is_view else self._rules
 
     @property
     def team(self) -> str | None:
@@ -293,7 +310,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         new, understood = self._creator(now).new(fields)
         self._require_allowed([new])
         await self._require_quiet_hours([new])
-        await warnings.log_missing_secrets(self.secrets, [new])
+        await warnings.log_missing_secrets(self._secrets, [new])
         await self._store.create_schedules([new], now, self._actor)
         self._wake(new.next_run_at)
         (stored,) = await self._store.find_schedules([new.schedule_id])
@@ -322,7 +339,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 await asyncio.sleep(0)  # others share this event loop
         self._require_allowed(made)
         await self._require_quiet_hours(made)
-        await warnings.log_missing_secrets(self.secrets, made)
+        await warnings.log_missing_secrets(self._secrets, made)
         async for batch, done in batches(made, self._clock):
             with arguments.telling_written(done - len(batch), len(made)):
                 await self._store.create_schedules(batch, now, self._actor)
@@ -401,7 +418,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
-            await warnings.log_missing(self.secrets, self._team or DEFAULT_TEAM, action)
+            await warnings.log_missing(self._secrets, self._team or DEFAULT_TEAM, action)
 
         def edit(stored: StoredSchedule) -> Edit | None:
             if of_team not in (None, stored.team):

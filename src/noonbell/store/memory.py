@@ -9,9 +9,9 @@ a file is opened again; it does not outlive the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ from noonbell.core.records import (
     asked_cause,
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store import memory_asking, memory_outbox
 from noonbell.store.backlog import BacklogInMemory
 from noonbell.store.coming import ComingInMemory
@@ -47,11 +47,13 @@ from noonbell.store.memory_history import HistoryInMemory
 from noonbell.store.memory_outbox import OutboxInMemory
 from noonbell.store.memory_pruning import PruningInMemory
 from noonbell.store.memory_tables import MemoryData, MemoryHold, Row, Transaction, between, in_order, order
+from noonbell.store.snapshot import in_one_step, refuse_writing
 from noonbell.store.survey import SurveyInMemory
 from noonbell.store.waking import WakingInMemory
 
 __all__ = ["MemoryData", "MemoryStore"]
 
+T = TypeVar("T")
 QUARANTINE_US: Final = 60_000_000
 INTERRUPTED: Final = "interrupted: the instance ended before the attempt did"
 _LIVE: Final = (
@@ -405,6 +407,12 @@ class MemoryStore(
         upto_sid: int | None = None,
     ) -> list[tuple[Any, ...]]:
         return self._tables().page(table, after, limit, above_sid, upto_sid)
+
+    async def snapshot(self, read: Callable[[ScheduleStore], Coroutine[Any, Any, T]]) -> T:
+        self._tables()
+        view = object.__new__(type(self))
+        vars(view).update(vars(self), _transaction=refuse_writing)
+        return in_one_step(read(cast("ScheduleStore", view)))
 
     def _schedules(self, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
         return [

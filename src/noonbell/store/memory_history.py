@@ -62,6 +62,16 @@ class HistoryInMemory:
         wanted = (span for span in spans if span.from_at <= upto and span.to_at > after)
         return [copy(span) for span in nsmallest(limit, wanted, key=lambda span: span.from_at)]
 
+    async def previous_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
+        runs = self._tables().runs.get(sid, {}).values()
+        wanted = (run for run in runs if run.kind == "scheduled" and after < run.run_for <= upto)
+        return [copy(run) for run in nlargest(limit, wanted, key=lambda run: run.run_for)]
+
+    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+        spans = self._tables().spans.get(sid, {}).values()
+        wanted = (span for span in spans if span.from_at <= upto and span.to_at > after)
+        return [copy(span) for span in nlargest(limit, wanted, key=lambda span: span.from_at)]
+
 
 def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) -> list[Run]:
     """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""

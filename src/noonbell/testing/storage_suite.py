@@ -27,6 +27,7 @@ from noonbell.testing.storage_cases.messages import MessageCases
 from noonbell.testing.storage_cases.pruning import PruningCases
 from noonbell.testing.storage_cases.reading import ReadingCases
 from noonbell.testing.storage_cases.settling import SettlingCases
+from noonbell.testing.storage_cases.snapshots import SnapshotCases
 from noonbell.testing.storage_cases.waking import WakingCases
 
 
@@ -35,6 +36,7 @@ class StorageSuite(
     ClaimingCases,
     SettlingCases,
     ReadingCases,
+    SnapshotCases,
     PruningCases,
     MessageCases,
     DocumentCases,

@@ -1,6 +1,6 @@
 """A year of verdicts, a day at a time: how many occurrences succeeded, failed, were skipped, missed or coalesced.
 
-It is read from the ledger with bounds: the latest MOST_RUNS runs, about the latest MOST_SPANS spans, and what pruning
+It is read from the ledger with bounds: the latest MOST_RUNS runs, the latest MOST_SPANS spans, and what pruning
 has kept of older days. Days that lie before what was read are `unread`: what they show may not be all, and where they
 show nothing they are not empty, but not known here. `runs_since` and `spans_since` say from when on each is whole.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.core.history import key_of
@@ -21,7 +21,6 @@ from noonbell.web.times import instant, moment
 MOST_RUNS: Final = 3_000
 MOST_SPANS: Final = 1_000
 _BLOCK: Final = 1_000
-_DAY: Final = 86_400_000_000
 _WEEKS: Final = 53
 _CELL: Final = 14
 _LEFT: Final = 30
@@ -107,6 +106,16 @@ class Year:
         return told
 
 
+class _Rows(NamedTuple):
+    """What is read for a year in one transaction; `runs_since` and `spans_since` are 0 where all of it was read."""
+
+    runs: list[Run]
+    runs_since: int
+    spans: list[Span]
+    spans_since: int
+    pruned: list[PrunedDay]
+
+
 async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, since: datetime) -> Year:
     """The year up to `now` by the calendar of the zone; days before `since`, when the schedule began, are empty."""
     zone = _zone(timezone)
@@ -116,56 +125,50 @@ async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, 
         first + timedelta(days=number): Day(first + timedelta(days=number))
         for number in range((today - first).days + 1)
     }
-    begin = datetime(first.year, first.month, first.day, tzinfo=zone)
-    reached = await _add_runs(store, sid, days, zone, instant(begin))
-    spans, spans_since = await _latest_spans(store, sid, max(instant(begin), reached), instant(now))
-    for span in spans:
+    begin = instant(datetime(first.year, first.month, first.day, tzinfo=zone))
+    rows = await store.snapshot(lambda read: _read(read, sid, begin, instant(now)))
+    for run in rows.runs:
+        day = days.get(moment(run.run_for).astimezone(zone).date())
+        if day is not None:
+            day.counts[run.outcome] += 1
+    for span in rows.spans:
         _add_span(days, span, zone)
-    await _add_pruned(store, sid, days)
-    whole_from = max(reached, spans_since)
+    for kept in rows.pruned:
+        day = days.get(moment(kept.day).astimezone(UTC).date())
+        if day is not None:
+            day.counts["kept"] += kept.fired + kept.passed
+    whole_from = max(rows.runs_since, rows.spans_since)
     oldest = moment(whole_from).astimezone(zone).date() if whole_from else first
     for one in days.values():
         one.unread = since.astimezone(zone).date() <= one.date < oldest
-    return _drawn(
-        list(days.values()), first, moment(reached) if reached else None, moment(spans_since) if spans_since else None
-    )
+    return _drawn(list(days.values()), first, _maybe_moment(rows.runs_since), _maybe_moment(rows.spans_since))
+
+
+async def _read(store: ScheduleStore, sid: int, begin: int, now: int) -> _Rows:
+    runs, runs_since = await _latest_runs(store, sid, begin)
+    spans, spans_since = await _latest_spans(store, sid, max(begin, runs_since), now)
+    pruned = await store.read_ledger("pruned", None, 4 * 366, above_sid=sid - 1, upto_sid=sid)
+    kept = [PrunedDay(**dict(zip(_PRUNED, row, strict=True))) for row in pruned]
+    return _Rows(runs, runs_since, spans, spans_since, kept)
+
+
+async def _latest_runs(store: ScheduleStore, sid: int, begin: int) -> tuple[list[Run], int]:
+    """The latest runs, and the instant up to which they were read; 0 where all of the year were."""
+    runs: list[Run] = []
+    while len(runs) < MOST_RUNS:
+        block = await store.past_runs(sid, key_of(runs[-1]) if runs else None, _BLOCK)
+        runs += block
+        if len(block) < _BLOCK or block[-1].run_for < begin:
+            return runs, 0
+    return runs, runs[-1].run_for
 
 
 async def _latest_spans(store: ScheduleStore, sid: int, begin: int, now: int) -> tuple[list[Span], int]:
-    """The spans of the year, and 0; where they are too many the latest, and the instant from which on they are whole.
-
-    The store reads them from old to new, so the latest are sought in stretches that grow: a day, then two, then four.
-    """
-    found = await store.next_spans(sid, begin - 1, now, MOST_SPANS + 1)
+    """The spans of the year, and 0; of too many the latest, and the instant from which on they are whole."""
+    found = await store.previous_spans(sid, begin - 1, now, MOST_SPANS + 1)
     if len(found) <= MOST_SPANS:
         return found, 0
-    latest: dict[int, Span] = {}
-    reached, step = now, _DAY
-    while reached > begin:
-        start = max(begin, reached - step)
-        block = await store.next_spans(sid, start - 1, reached, MOST_SPANS + 1)
-        if len(block) > MOST_SPANS or len(latest | {span.from_at: span for span in block}) > MOST_SPANS:
-            break
-        latest |= {span.from_at: span for span in block}
-        reached, step = start, 2 * step
-    return list(latest.values()), reached
-
-
-async def _add_runs(store: ScheduleStore, sid: int, days: dict[date, Day], zone: tzinfo, begin: int) -> int:
-    """Add the latest runs; returns the instant up to which they were read, 0 where all of the year were."""
-    read = 0
-    last: Run | None = None
-    while read < MOST_RUNS:
-        block = await store.past_runs(sid, None if last is None else key_of(last), _BLOCK)
-        for run in block:
-            day = days.get(moment(run.run_for).astimezone(zone).date())
-            if day is not None:
-                day.counts[run.outcome] += 1
-        read += len(block)
-        if len(block) < _BLOCK or block[-1].run_for < begin:
-            return 0
-        last = block[-1]
-    return 0 if last is None else last.run_for
+    return found[:MOST_SPANS], found[MOST_SPANS - 1].from_at
 
 
 def _add_span(days: dict[date, Day], span: Span, zone: tzinfo) -> None:
@@ -180,12 +183,8 @@ def _add_span(days: dict[date, Day], span: Span, zone: tzinfo) -> None:
             day.parts.add(span.verdict)
 
 
-async def _add_pruned(store: ScheduleStore, sid: int, days: dict[date, Day]) -> None:
-    for row in await store.read_ledger("pruned", None, 4 * 366, above_sid=sid - 1, upto_sid=sid):
-        kept = PrunedDay(**dict(zip(_PRUNED, row, strict=True)))
-        day = days.get(moment(kept.day).astimezone(UTC).date())
-        if day is not None:
-            day.counts["kept"] += kept.fired + kept.passed
+def _maybe_moment(at: int) -> datetime | None:
+    return moment(at) if at else None
 
 
 def _drawn(days: list[Day], first: date, runs_since: datetime | None, spans_since: datetime | None) -> Year:

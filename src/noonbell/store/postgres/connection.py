@@ -14,13 +14,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError, StoreUrlError
+from noonbell.store.snapshot import refuse_writing
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
@@ -229,6 +230,21 @@ class Connections:
         # neither the text of the error nor its cause: they may quote the address, and with it the password
         del error
         return StoreUrlError(f"The address {self.where} cannot be understood", value=self.where)
+
+
+class InTransaction:
+    """Stands for Connections within one transaction that reads: every verb gets the connection of that one."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        yield self._db
+
+    def writing(self, also: str = "") -> NoReturn:
+        del also
+        refuse_writing()
 
 
 async def _learn_types(db: Connection) -> None:

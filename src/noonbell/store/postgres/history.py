@@ -9,6 +9,7 @@ from typing import Any, Final
 from noonbell.core.history import RunKey, key_of, mended
 from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
+from noonbell.store.newest_first import NewestFirst
 from noonbell.store.postgres.connection import Connection, Connections
 
 _FIELDS: Final = Run.__struct_fields__
@@ -52,7 +53,7 @@ _LAST: Final = """
 _PAGE: Final = 100
 
 
-class HistoryOnPostgres:
+class HistoryOnPostgres(NewestFirst):
     """The verbs of ScheduleStore that look back, as a part of the store."""
 
     _connections: Connections
@@ -115,6 +116,9 @@ class HistoryOnPostgres:
             "AND from_at <= $3 AND to_at > $2 ORDER BY from_at LIMIT $4"
         )
         return [Span(*row) for row in await self._rows(sql, sid, after, upto, limit)]
+
+    async def _look(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
+        return await self._rows(sql, *bindings)
 
     async def _rows(self, sql: str, *bindings: Any) -> list[Any]:
         async with self._connections.reading() as db:

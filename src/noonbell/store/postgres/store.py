@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from noonbell.core.presence import LANE, engine_name
 from noonbell.core.records import (
@@ -22,11 +22,11 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.errors import StoreError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
 from noonbell.store.postgres import claiming, declaring, hints, paging, settling
-from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.connection import Connection, Connections, InTransaction
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.engines import SetBack
@@ -36,6 +36,8 @@ from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import bring_up_to_date, require_current
 from noonbell.store.survey import SurveyOnPostgres
 from noonbell.store.waking import WakingOnPostgres
+
+T = TypeVar("T")
 
 # A verb that writes for a held name may take as long as so many statements.
 _LONGEST_STATEMENTS: Final = 4
@@ -349,6 +351,12 @@ class PostgresStore(
     ) -> list[tuple[Any, ...]]:
         sql, bindings = paging.statement(table, after, limit, above_sid, upto_sid)
         return [tuple(row) for row in await self._read(sql, *bindings)]
+
+    async def snapshot(self, read: Callable[[ScheduleStore], Coroutine[Any, Any, T]]) -> T:
+        async with self._connections.reading() as db:
+            view = object.__new__(type(self))
+            vars(view).update(_connections=InTransaction(db))
+            return await read(cast("ScheduleStore", view))
 
     async def _read(self, sql: str, *bindings: Any) -> list[Any]:
         async with self._connections.reading() as db:

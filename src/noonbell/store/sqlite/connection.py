@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import apsw
 
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.store.snapshot import refuse_writing
 from noonbell.store.sqlite.schema import MIGRATIONS, SETTLE_TABLE
 
 T = TypeVar("T")
@@ -146,6 +147,18 @@ class Connection:
             db.close()
             raise
         self._db = db
+
+
+class InTransaction:
+    """Stands for a Connection within a transaction of it that reads: work runs in that transaction, at once."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
+        if write:
+            refuse_writing()
+        return work(self._db)
 
 
 def _hand_over(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from noonbell.core.history import RunKey, key_of, mended
 from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
+from noonbell.store.newest_first import NewestFirst
 from noonbell.store.sqlite.connection import Connection
 
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +42,7 @@ _LAST: Final = """
 _WHOLE: Final = 1 << 62
 
 
-class HistoryOnSqlite:
+class HistoryOnSqlite(NewestFirst):
     """The verbs of ScheduleStore that look back, as a part of the store."""
 
     _connection: Connection
@@ -82,6 +83,9 @@ class HistoryOnSqlite:
             "AND from_at <= ?3 AND to_at > ?2 ORDER BY from_at LIMIT ?4"
         )
         return [Span(*row) for row in await self._rows(sql, (sid, after, upto, limit))]
+
+    async def _look(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return await self._rows(sql.replace("$", "?"), bindings)
 
     async def _rows(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._connection.run(lambda db: db.execute(sql, bindings).fetchall(), write=False)

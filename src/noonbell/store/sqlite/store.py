@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from noonbell.core.records import (
     Attempt,
@@ -18,11 +18,12 @@ from noonbell.core.records import (
     Span,
     Start,
 )
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, Settled
+from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store.backlog import BacklogOnSqlite
 from noonbell.store.coming import ComingOnSqlite
+from noonbell.store.snapshot import in_one_step
 from noonbell.store.sqlite import claiming, declaring, paging, settling
-from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.connection import Connection, InTransaction
 from noonbell.store.sqlite.documents import DocumentsOnSqlite
 from noonbell.store.sqlite.durable import DurableOnSqlite
 from noonbell.store.sqlite.engines import EnginesOnSqlite
@@ -31,6 +32,8 @@ from noonbell.store.sqlite.hold import FileHold, holder_of, take
 from noonbell.store.sqlite.outbox import OutboxOnSqlite
 from noonbell.store.survey import SurveyOnSqlite
 from noonbell.store.waking import WakingOnSqlite
+
+T = TypeVar("T")
 
 
 class SqliteStore(
@@ -147,6 +150,14 @@ class SqliteStore(
         upto_sid: int | None = None,
     ) -> list[tuple[Any, ...]]:
         return await self._read(*paging.statement(table, after, limit, above_sid, upto_sid))
+
+    async def snapshot(self, read: Callable[[ScheduleStore], Coroutine[Any, Any, T]]) -> T:
+        def within(db: Any) -> T:
+            view = object.__new__(type(self))
+            vars(view).update(path=self.path, _connection=InTransaction(db))
+            return in_one_step(read(cast("ScheduleStore", view)))
+
+        return await self._connection.run(within, write=False)
 
     async def _read(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._connection.run(lambda db: db.execute(sql, bindings).fetchall(), write=False)

@@ -14,10 +14,13 @@ from fastapi.responses import Response
 
 from noonbell.access.records import moment
 from noonbell.actions.callback import run_id
-from noonbell.core.presence import lanes_up
+from noonbell.core.presence import EngineRecord, lanes_up
+from noonbell.core.records import StoredSchedule
 from noonbell.monitors.records import Monitor
-from noonbell.ports import LEDGER_TABLES
+from noonbell.ports import LEDGER_TABLES, ScheduleFilter, ScheduleStore
+from noonbell.schedules import Page, Schedules, Undelivered
 from noonbell.schedules.history import Run
+from noonbell.store.backlog import BacklogStore
 from noonbell.store.coming import ComingStore
 from noonbell.web.ahead import MINUTE, MINUTES, MOST_SCHEDULES, NextHour, next_hour
 from noonbell.web.routing import page_router
@@ -53,15 +56,32 @@ class Instance(NamedTuple):
     here: bool
 
 
+class _Standing(NamedTuple):
+    """What stands in the store at one moment. `known` are the schedules of the live rows, by number."""
+
+    live: list[dict[str, Any]]
+    known: dict[int, StoredSchedule]
+    soon: list[StoredSchedule]
+    letters: Page[Undelivered]
+    engines: list[EngineRecord]
+    backlog: dict[str, int] | None
+    any_schedule: bool
+
+
 @router.get("/")
 async def overview(visitor: Visiting) -> Response:
-    latest = (await visitor.schedules.recent_runs(limit=_LATEST)).items
-    failures = await _failures(visitor)
+    schedules, now = visitor.schedules, visitor.service.clock.now()
+    latest = (await schedules.recent_runs(limit=_LATEST)).items
+    failures = await _failures(schedules)
     day_ago = visitor.now - timedelta(days=1)
-    alive, more_alive = await _alive(visitor)
+    operates = visitor.caller.manages_teams
+    found = await visitor.service.store.snapshot(
+        lambda store: _standing(store, schedules.reading_from(store), visitor.team, now, operates=operates)
+    )
+    alive = _alive(found, visitor.team)
     monitors, more_monitors = await _monitors(visitor)
-    hour = await _hour(visitor)
-    letters = await visitor.schedules.dead_letters(limit=_MOST_LETTERS)
+    hour = next_hour(found.soon, now)
+    letters = found.letters
     return visitor.page(
         "overview.html",
         hour=hour,
@@ -69,30 +89,38 @@ async def overview(visitor: Visiting) -> Response:
         latest=latest,
         late=_late(latest),
         alive=alive[:_SHOWN_LIVE],
-        alive_count=f"{len(alive)}{'+' if more_alive else ''}",
+        alive_count=f"{len(alive)}{'+' if len(found.live) == _MOST_LIVE else ''}",
         failures=failures[:_SHOWN_FAILURES],
         failed_today=sum(1 for run in failures if run.ended_at is not None and run.ended_at >= day_ago),
         failures_full=len(failures) >= _MOST_FAILURES,
-        instances=await _instances(visitor),
+        instances=_instances(visitor, found.engines),
         stalled_for=timedelta(seconds=visitor.service.poll_age or 0) if visitor.service.stalled else None,
         lane=visitor.service.settings.lane,
         monitors=monitors,
         more_monitors=more_monitors,
         undelivered=f"{len(letters.items)}{'+' if letters.next_cursor else ''}" if letters.items else "",
-        backlog=await visitor.service.backlog() if visitor.caller.manages_teams else None,
+        backlog=found.backlog,
         down=[one for one in monitors if one.status == "down"],
-        fresh=not latest and not alive and not (await visitor.schedules.list(limit=1)).items,
+        fresh=not latest and not alive and not found.any_schedule,
+    )
+
+
+async def _standing(store: ScheduleStore, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
+    live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read_ledger("live", None, _MOST_LIVE)]
+    coming = cast("ComingStore", store)
+    known = await coming.schedules_by_number(list({row["sid"] for row in live}))
+    return _Standing(
+        live,
+        {one.sid: one for one in known},
+        await coming.coming(now, now + MINUTES * MINUTE, MOST_SCHEDULES + 1, team),
+        await schedules.dead_letters(limit=_MOST_LETTERS),
+        await store.engines(0),
+        await cast("BacklogStore", store).backlog(now) if operates else None,
+        bool(await store.list_schedules(ScheduleFilter(team=team), 0, 1)),
     )
 
 
 # --- what comes -------------------------------------------------------------------------------------------------------
-
-
-async def _hour(visitor: Visitor) -> NextHour:
-    now = visitor.service.clock.now()
-    store = cast("ComingStore", visitor.service.store)
-    soon = await store.coming(now, now + MINUTES * MINUTE, MOST_SCHEDULES + 1, visitor.team)
-    return next_hour(soon, now)
 
 
 def _bars(hour: NextHour) -> list[dict[str, Any]]:
@@ -110,12 +138,9 @@ def _bars(hour: NextHour) -> list[dict[str, Any]]:
 # --- what is and was --------------------------------------------------------------------------------------------------
 
 
-async def _alive(visitor: Visitor) -> tuple[list[Alive], bool]:
-    """The live runs of the team, those that execute first; and whether there may be more."""
-    found = await visitor.service.store.read_ledger("live", None, _MOST_LIVE)
-    rows = [dict(zip(_LIVE, row, strict=True)) for row in found]
-    store = cast("ComingStore", visitor.service.store)
-    known = {one.sid: one for one in await store.schedules_by_number(list({row["sid"] for row in rows}))}
+def _alive(found: _Standing, team: str) -> list[Alive]:
+    """The live runs of the team, those that execute first."""
+    known = found.known
     alive = [
         Alive(
             run_id(known[row["sid"]].schedule_id, row["kind"], row["run_for"]),
@@ -126,18 +151,18 @@ async def _alive(visitor: Visitor) -> tuple[list[Alive], bool]:
             moment(row["run_for"]),
             row["kind"],
         )
-        for row in rows
-        if row["sid"] in known and known[row["sid"]].team == visitor.team
+        for row in found.live
+        if row["sid"] in known and known[row["sid"]].team == team
     ]
     alive.sort(key=lambda one: (one.state != "running", one.since or one.scheduled_for))
-    return alive, len(found) == _MOST_LIVE
+    return alive
 
 
-async def _failures(visitor: Visitor) -> list[Run]:
+async def _failures(schedules: Schedules) -> list[Run]:
     """The latest runs that did not succeed, whatever they ended as."""
     found: list[Run] = []
     for outcome in ("failed", "abandoned", "unknown"):
-        page = await visitor.schedules.recent_runs(limit=_MOST_FAILURES, outcome=outcome)
+        page = await schedules.recent_runs(limit=_MOST_FAILURES, outcome=outcome)
         found += page.items
     found.sort(key=lambda run: run.ended_at or run.scheduled_for, reverse=True)
     return found[:_MOST_FAILURES]
@@ -151,9 +176,9 @@ def _late(latest: Sequence[Run]) -> dict[str, timedelta] | None:
     return {"middle": found[len(found) // 2], "most": found[-(-95 * len(found) // 100) - 1], "worst": found[-1]}
 
 
-async def _instances(visitor: Visitor) -> list[Instance]:
+def _instances(visitor: Visitor, engines: Sequence[EngineRecord]) -> list[Instance]:
     service = visitor.service
-    up = lanes_up(await service.store.engines(0))
+    up = lanes_up(engines)
     own = service.settings.lane
     return [
         Instance(lane, moment(since), here=lane == own and service.schedules.running)

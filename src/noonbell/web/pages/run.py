@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import Response
 
 from noonbell.api.routes.runs import RunInPath
-from noonbell.core.presence import lanes_up
-from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError
+from noonbell.core.presence import EngineRecord, lanes_up
+from noonbell.core.records import StoredSchedule
+from noonbell.errors import ScheduleBusyError
 from noonbell.ledger import why_schedule
-from noonbell.schedules import Schedule
+from noonbell.ports import ScheduleStore
+from noonbell.schedules import Schedules
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Attempt
+from noonbell.schedules.records import Attempt, schedule_record
 from noonbell.web import exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.session import Changing, Visiting
 from noonbell.web.times import instant, moment
 
 router = page_router()
@@ -28,23 +31,40 @@ _CAUSES: Final = {
 _ALIVE: Final = ("queued", "running", "waiting")
 
 
+class _Found(NamedTuple):
+    """What is read for the page in one transaction; `stored` is None where the schedule was deleted."""
+
+    run: Run
+    stored: StoredSchedule | None
+    engines: list[EngineRecord]
+    why: str
+
+
 @router.get("/runs/{run_id}")
 async def show(visitor: Visiting, run_id: RunInPath) -> Response:
-    run = await visitor.schedules.run(run_id)
-    schedule = await _schedule(visitor, run.schedule_id)
-    live = run.state in _ALIVE
+    schedules, now = visitor.schedules, visitor.service.clock.now()
+    found = await visitor.service.store.snapshot(lambda store: _read(store, schedules, run_id, now))
+    run, stored = found.run, found.stored
+    schedule = None if stored is None else schedule_record(stored, now=now)
     return visitor.page(
         "run.html",
         run=run,
         schedule=schedule,
         zone="UTC" if schedule is None else schedule.timezone,
-        live=live,
-        wakes_at=await _wakes_at(visitor, run) if run.state == "waiting" else None,
-        engines=lanes_up(await visitor.service.store.engines(0)) if live else {},
+        live=run.state in _ALIVE,
+        wakes_at=_wakes_at(run, stored) if run.state == "waiting" else None,
+        engines=lanes_up(found.engines),
         attempts=[_attempt(run, one) for one in reversed(run.tried)],
-        why=await _why(visitor, run),
+        why=found.why,
         CAUSES=_CAUSES,
     )
+
+
+async def _read(store: ScheduleStore, schedules: Schedules, run_id: str, now: int) -> _Found:
+    run = await schedules.reading_from(store).run(run_id)
+    stored = await store.find_schedules([run.schedule_id])
+    engines = await store.engines(0) if run.state in _ALIVE else []
+    return _Found(run, stored[0] if stored else None, engines, await _why(store, run, now))
 
 
 @router.post("/runs/{run_id}/again")
@@ -67,27 +87,17 @@ def _attempt(run: Run, one: Attempt) -> dict[str, Any]:
     return {"attempt": one, "shown": exchange.told(one.detail), "traceback": traceback, "omitted": omitted}
 
 
-async def _schedule(visitor: Visitor, schedule_id: str) -> Schedule | None:
-    try:
-        return await visitor.schedules.get(schedule_id)
-    except ScheduleNotFoundError:
-        return None  # deleted: its runs stay
-
-
-async def _wakes_at(visitor: Visitor, run: Run) -> object:
-    found = await visitor.service.store.find_schedules([run.schedule_id])
-    for one in found:
-        for live in one.lives:
-            if (live.kind, live.run_for) == (run.kind, instant(run.scheduled_for)) and live.wake_at:
-                return moment(live.wake_at)
+def _wakes_at(run: Run, stored: StoredSchedule | None) -> datetime | None:
+    for live in () if stored is None else stored.lives:
+        if (live.kind, live.run_for) == (run.kind, instant(run.scheduled_for)) and live.wake_at:
+            return moment(live.wake_at)
     return None
 
 
-async def _why(visitor: Visitor, run: Run) -> str:
+async def _why(store: ScheduleStore, run: Run, now: int) -> str:
     if run.kind == "manual":
         return "Somebody asked for this run; the audit names who. It stands beside the occurrences and changes none."
-    history = await visitor.service.store.history_of(run.schedule_id)
+    history = await store.history_of(run.schedule_id)
     if history is None:
         return ""
-    answer = await why_schedule(visitor.service.store, history.sid, run.scheduled_for, now=instant(visitor.now))
-    return answer.text
+    return (await why_schedule(store, history.sid, run.scheduled_for, now=now)).text

@@ -16,7 +16,6 @@ from fastapi.responses import Response
 
 from noonbell.actions.http import credentials
 from noonbell.api.declared import Declared, DeclaredTasks
-from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
 from noonbell.api.written import declared_told, not_editable, schedule_told
@@ -25,7 +24,6 @@ from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNot
 from noonbell.ledger import why_schedule
 from noonbell.periodic.application import NAME as APPLICATION
 from noonbell.schedules.history import Run
-from noonbell.web.ledger_view import latest_occurrences
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, Visiting, Visitor
@@ -36,7 +34,6 @@ router = page_router()
 
 _SHOWN: Final = 30
 _CHARTED: Final = 200
-_COUNTED: Final = 200
 _COMING: Final = 10
 TASK_PATIENCE_SECONDS: Final = 5.0
 
@@ -45,15 +42,16 @@ under_way: Final[set[asyncio.Task[bool]]] = set()  # the event loop itself holds
 
 @router.get("/schedules/{schedule_id}")
 async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    history = await _history(visitor, schedule_id)
-    if history is None:
-        return await _declared_page(visitor, declared, schedule_id)
-    found = None if history.removed_at is not None else await visitor.schedules.get(schedule_id)
-    told = None if found is None else schedule_told(found)
-    zone = "UTC" if told is None else told.timezone
     until = _until(visitor)
-    runs = (await visitor.schedules.runs(schedule_id, limit=_CHARTED)).items
-    began = (await visitor.service.store.epochs(history.sid))[0].from_at
+    try:
+        found = await visitor.schedules.detail(
+            schedule_id, upto=until, occurrences=_SHOWN, runs=_CHARTED, coming=_COMING
+        )
+    except ScheduleNotFoundError:
+        return await _declared_page(visitor, declared, schedule_id)
+    history = found.history
+    told = None if found.schedule is None else schedule_told(found.schedule)
+    zone = "UTC" if told is None else told.timezone
     return visitor.page(
         "schedule.html",
         schedule=told,
@@ -61,14 +59,14 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
         name=history.name,
         removed_at=None if history.removed_at is None else moment(history.removed_at),
         zone=zone,
-        coming=[] if told is None or not told.enabled else await visitor.schedules.preview(schedule_id, _COMING),
-        statistics=await visitor.schedules.statistics(schedule_id, last=_COUNTED),
-        alive=await _alive(visitor, schedule_id),
-        year=await year_of(visitor.service.store, history.sid, zone, visitor.now, moment(began)),
-        points=_points(runs),
-        ledger=await latest_occurrences(visitor.schedules, schedule_id, until or visitor.now, _SHOWN),
+        coming=found.coming,
+        statistics=found.statistics,
+        alive=found.live,
+        year=await year_of(visitor.service.store, history.sid, zone, visitor.now, found.began_at),
+        points=_points(found.runs),
+        ledger=found.occurrences,
         until=until,
-        quiet=await _quiet(visitor, told),
+        quiet=found.quiet_hours,
         action=None if told is None else credentials.shown(told.action),
     )
 
@@ -115,28 +113,6 @@ def _until(visitor: Visitor) -> datetime | None:
     if at.tzinfo is None or not 1970 < at.year < 9998:
         raise ScheduleInvalidError("before", before, "must be an ISO 8601 time with an offset")
     return min(at, visitor.now)
-
-
-async def _alive(visitor: Visitor, schedule_id: str) -> Sequence[Run]:
-    """The runs that have not ended."""
-    found = await visitor.service.store.find_schedules([schedule_id])
-    ids = [f"{schedule_id}:{live.kind}:{live.run_for}" for one in found for live in one.lives]
-    alive: list[Run] = []
-    for run_id in ids[:20]:
-        try:
-            alive.append(await visitor.schedules.run(run_id))
-        except ScheduleNotFoundError:
-            continue  # it ended between two looks
-    return alive
-
-
-async def _quiet(visitor: Visitor, told: ScheduleTold | None) -> Any:
-    if told is None or told.quiet_hours_policy_id is None:
-        return None
-    try:
-        return await visitor.schedules.get_quiet_hours(told.quiet_hours_policy_id)
-    except ScheduleNotFoundError:
-        return None
 
 
 def _points(runs: Sequence[Run]) -> str:
