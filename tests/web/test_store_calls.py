@@ -103,16 +103,16 @@ async def test_other_reads(site: Site) -> None:
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 async def test_a_page_is_few_statements_as_well(site: Site) -> None:
     """What is read from one snapshot is not merely the same reads under another name."""
-    told: list[str] = []
+    statements: list[str] = []
 
     def trace(_cursor: object, sql: str, _bindings: object) -> bool:
-        told.append(sql)
+        statements.append(sql)
         return True
 
     store: Any = site.browser.service.store
     store._connection._db.exec_trace = trace
     for key in site.schedule_ids:
-        told.clear()
+        statements.clear()
         await site.browser.read(f"/schedules/{key}")
-        read = [sql for sql in told if not sql.startswith(("BEGIN", "COMMIT"))]
+        read = [sql for sql in statements if not sql.startswith(("BEGIN", "COMMIT"))]
         assert 5 < len(read) <= 16, read

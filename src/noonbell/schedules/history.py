@@ -188,7 +188,7 @@ async def _of_team(
 
 
 async def _with_plain(store: ScheduleStore, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
-    """The attempts of a run: a single one that succeeded and had nothing to tell is known from the run alone."""
+    """The attempts of a run: a single one that succeeded and left no detail is known from the run alone."""
     if tried or run.attempts != 1 or run.outcome != "succeeded":
         return tried
     kinds = {epoch.epoch: kind_of(epoch) for epoch in await store.epochs(run.sid)}

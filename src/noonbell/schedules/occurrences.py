@@ -26,7 +26,7 @@ from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
 
-_Told = tuple[int, Occurrence]
+_Dated = tuple[int, Occurrence]
 _Fires = Callable[[Timing, int, int], Iterator[int]]
 
 
@@ -61,19 +61,19 @@ def _terms_text(kind: str, catch_up: str, quiet: str | None, anchor_at: int | No
 
 async def decided(
     store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
-) -> list[_Told]:
+) -> list[_Dated]:
     """Up to `limit` of the occurrences in (after, upto], the oldest; of a deleted schedule `stored` is None.
 
     What is read and kept depends on `limit` alone, not on how much lies between the bounds.
     """
     reader = _Reader(store, sid, [] if stored is None else stored.lives)
-    found: list[_Told] = []
+    found: list[_Dated] = []
     for epoch in await store.epochs(sid):
         low, high = _decided_part(epoch, stored, after, upto)
         known = _known_timing(epoch) if low < high else None
         while low < high and len(found) < limit:
-            told, low = await reader.step(known, epoch, low, high, limit - len(found))
-            found.extend(told)
+            part, low = await reader.step(known, epoch, low, high, limit - len(found))
+            found.extend(part)
     if stored is not None:
         found.extend(islice(_pending(stored, after, min(upto, now), _fires), limit - len(found)))
     return await reader.with_attempts(found)
@@ -89,18 +89,18 @@ async def decided_newest(
     upto: int,
     limit: int,
     epochs: Sequence[Epoch] | None = None,
-) -> list[_Told]:
+) -> list[_Dated]:
     """The same, the newest first: the epochs are gone through from the last to the first. They may be passed in."""
     reader = _Reader(store, sid, [] if stored is None else stored.lives)
-    found: list[_Told] = []
+    found: list[_Dated] = []
     if stored is not None:
         found.extend(islice(_pending(stored, after, min(upto, now), _fires_back), limit))
     for epoch in reversed(await store.epochs(sid) if epochs is None else epochs):
         low, high = _decided_part(epoch, stored, after, upto)
         known = _known_timing(epoch) if low < high and len(found) < limit else None
         while low < high and len(found) < limit:
-            told, high = await reader.step_back(known, epoch, low, high, limit - len(found))
-            found.extend(told)
+            part, high = await reader.step_back(known, epoch, low, high, limit - len(found))
+            found.extend(part)
     return await reader.with_attempts(found)
 
 
@@ -113,7 +113,7 @@ def _decided_part(epoch: Epoch, stored: StoredSchedule | None, after: int, upto:
 
 
 def _known_timing(epoch: Epoch) -> Timing | None:
-    """The occurrences of an epoch where they can be told without its ledger.
+    """The occurrences of an epoch where they are known without its ledger.
 
     Those of an interval hang on when its runs began, and rules that have changed since say nothing about the past.
     """
@@ -139,74 +139,74 @@ class _Reader:
 
     async def step(
         self, known: Timing | None, epoch: Epoch, low: int, high: int, limit: int
-    ) -> tuple[list[_Told], int]:
-        """Up to `limit` occurrences in (low, high], and how far they have been told."""
+    ) -> tuple[list[_Dated], int]:
+        """Up to `limit` occurrences in (low, high], and how far the ledger has been read."""
         if known is None:
             return await self._as_written(epoch, low, high, limit)
         due = list(islice(_fires(known, low, high), limit))
         if not due:
             return [], high
-        told = await self._looked_up(due)
+        part = await self._looked_up(due)
         # days that were pruned have no rows, and hold no more of others than of this one: on to what is next
-        return (told, due[-1]) if told else await self._as_written(epoch, low, high, limit)
+        return (part, due[-1]) if part else await self._as_written(epoch, low, high, limit)
 
     async def step_back(
         self, known: Timing | None, epoch: Epoch, low: int, high: int, limit: int
-    ) -> tuple[list[_Told], int]:
+    ) -> tuple[list[_Dated], int]:
         """As `step`, from the newest to the oldest: what is left to read lies in (low, the instant that it returns]."""
         if known is None:
             return await self._as_written_back(epoch, low, high, limit)
         due = list(islice(_fires_back(known, low, high), limit))
         if not due:
             return [], low
-        told = await self._looked_up(due[::-1])
-        return (told[::-1], due[-1] - 1) if told else await self._as_written_back(epoch, low, high, limit)
+        part = await self._looked_up(due[::-1])
+        return (part[::-1], due[-1] - 1) if part else await self._as_written_back(epoch, low, high, limit)
 
-    async def _looked_up(self, due: list[int]) -> list[_Told]:
+    async def _looked_up(self, due: list[int]) -> list[_Dated]:
         """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
         runs = {run.run_for: run for run in await self._store.runs_for(self._sid, due)}
         spans = deque(await self._store.next_spans(self._sid, due[0] - 1, due[-1], len(due) + 1))
-        told: list[_Told] = []
+        part: list[_Dated] = []
         for at in due:
             while spans and spans[0].to_at < at:
                 spans.popleft()
             if at in runs:
-                told.append(_of_run(runs[at]))
+                part.append(_of_run(runs[at]))
             elif at in self._lives:
-                told.append(_of_live(self._lives[at]))
+                part.append(_of_live(self._lives[at]))
             elif spans and spans[0].from_at <= at:
-                told.append((at, Occurrence(moment(at), spans[0].verdict, spans[0].reason)))
-        return told
+                part.append((at, Occurrence(moment(at), spans[0].verdict, spans[0].reason)))
+        return part
 
-    async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Told], int]:
+    async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """What the ledger holds, in order."""
         runs = [_of_run(run) for run in await self._store.next_runs(self._sid, low, high, limit)]
         ended = {at for at, _ in runs}
         alive = sorted(at for at in self._lives if low < at <= high and at not in ended)
         passed = (
-            told
+            dated
             for span in await self._store.next_spans(self._sid, low, high, limit)
-            for told in _of_span(span, instants(span, epoch, low, high))
+            for dated in _of_span(span, instants(span, epoch, low, high))
         )
         every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when)
-        told = list(islice(every, limit))
-        return told, told[-1][0] if len(told) == limit else high
+        part = list(islice(every, limit))
+        return part, part[-1][0] if len(part) == limit else high
 
-    async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Told], int]:
+    async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """As `_as_written`, the newest first."""
         runs = [_of_run(run) for run in await self._store.previous_runs(self._sid, low, high, limit)]
         ended = {at for at, _ in runs}
         alive = sorted((at for at in self._lives if low < at <= high and at not in ended), reverse=True)
         passed = (
-            told
+            dated
             for span in await self._store.previous_spans(self._sid, low, high, limit)
-            for told in _of_span(span, instants_back(span, epoch, low, high))
+            for dated in _of_span(span, instants_back(span, epoch, low, high))
         )
         every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when, reverse=True)
-        told = list(islice(every, limit))
-        return told, told[-1][0] - 1 if len(told) == limit else low
+        part = list(islice(every, limit))
+        return part, part[-1][0] - 1 if len(part) == limit else low
 
-    async def with_attempts(self, found: list[_Told]) -> list[_Told]:
+    async def with_attempts(self, found: list[_Dated]) -> list[_Dated]:
         """The same, each run with its recorded attempts."""
         fired = [at for at, occurrence in found if occurrence.verdict == "fired"]
         tried: dict[int, list[StoredAttempt]] = {}
@@ -219,25 +219,25 @@ class _Reader:
         ]
 
 
-def _when(told: _Told) -> int:
-    return told[0]
+def _when(dated: _Dated) -> int:
+    return dated[0]
 
 
-def _of_run(run: Run) -> _Told:
+def _of_run(run: Run) -> _Dated:
     return run.run_for, Occurrence(
         moment(run.run_for), "fired", state=run.outcome, attempts=run.attempts, started_at=moment(run.began_at),
         ended_at=moment(run.ended_at),
     )  # fmt: skip
 
 
-def _of_live(live: LiveRun) -> _Told:
+def _of_live(live: LiveRun) -> _Dated:
     return live.run_for, Occurrence(
         moment(live.run_for), "fired", state=live.state, attempts=live.attempt,
         started_at=None if live.started_at is None else moment(live.started_at),
     )  # fmt: skip
 
 
-def _of_span(span: Span, found: Iterable[int]) -> Iterator[_Told]:
+def _of_span(span: Span, found: Iterable[int]) -> Iterator[_Dated]:
     return ((at, Occurrence(moment(at), span.verdict, span.reason)) for at in found)
 
 
@@ -278,7 +278,7 @@ def _fires_back(timing: Timing, after: int, upto: int) -> Iterator[int]:
         at = timing.latest(at - 1)
 
 
-def _pending(stored: StoredSchedule, after: int, upto: int, fires: _Fires) -> Iterator[_Told]:
+def _pending(stored: StoredSchedule, after: int, upto: int, fires: _Fires) -> Iterator[_Dated]:
     after = max(after, stored.cursor_at)
     if not stored.enabled or after >= upto:
         return

@@ -71,8 +71,8 @@ class Reading(Details, RunWarnings):
             sid = (await self._history(schedule_id, store)).sid
             existing = await store.find_schedules([schedule_id])
             stored = existing[0] if existing else None
-            told = decided_newest if newest else decided
-            return await told(store, sid, stored, now, after=after, upto=upto, limit=size + 1)
+            select = decided_newest if newest else decided
+            return await select(store, sid, stored, now, after=after, upto=upto, limit=size + 1)
 
         found = await self._store.snapshot(read)
         items = [occurrence for _, occurrence in found[:size]]

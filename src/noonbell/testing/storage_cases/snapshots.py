@@ -99,9 +99,9 @@ class SnapshotCases(StorageCases):
         async with self.eventful() as store:
             before = await ledger(store)
             with raises(StoreError):
-                await store.snapshot(lambda snapshot: snapshot.record(_told()))
+                await store.snapshot(lambda snapshot: snapshot.record(_stopped()))
             assert await ledger(store) == before
-            await store.record(_told())
+            await store.record(_stopped())
             assert len(await store.lifecycle(OWNER)) == 1
 
     async def test_what_a_reader_raises_is_raised_and_harms_nothing(self) -> None:
@@ -140,5 +140,5 @@ class SnapshotCases(StorageCases):
             await store.snapshot(lambda snapshot: snapshot.epochs(1))
 
 
-def _told() -> LifecycleEvent:
+def _stopped() -> LifecycleEvent:
     return event("stop-end", T0 + HOUR)
