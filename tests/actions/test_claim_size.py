@@ -73,9 +73,20 @@ def test_claims_of_long_streams_do_not_grow() -> None:
 def test_a_claim_waits_until_there_is_room_for_a_quarter(streams: int) -> None:
     size = ClaimSize(streams)
     assert size.most == 4 * streams
-    assert size.room(0) == 4 * streams
-    assert size.room(3 * streams) == streams
-    assert size.room(3 * streams + 1) == 0
+    assert size.room(0, T0) == 4 * streams
+    assert size.room(3 * streams, T0) == streams
+    assert size.room(3 * streams + 1, T0) == 0
+
+
+def test_claims_are_small_while_a_burst_of_schedules_is_claimed() -> None:
+    size = ClaimSize(64)
+    size.claimed(256, full=True)
+    size.settled(SOON)
+    size.hold(T0)
+    assert [size.room(0, T0), size.room(255, T0 + SOON), size.room(0, T0 + SECOND)] == [256, 0, 512]
+    size.hold(T0 + SECOND)
+    size.hold(None)
+    assert size.room(0, T0 + SECOND) == 512
 
 
 # --- in the deliverer -------------------------------------------------------------------------------------------------
@@ -171,3 +182,19 @@ async def test_a_handler_that_is_stuck_holds_up_its_own_stream_alone(world: Worl
         stuck.set()
     assert world.inbox.got[-1] == "1"
     assert await world.left() == []
+
+
+async def test_claims_of_messages_stay_small_while_schedules_wait_to_be_claimed(world: World) -> None:
+    await post(world, 500)
+    recording: Any = Recording(world.store)  # type: ignore[arg-type]  # the store of this world
+    deliverer = world.deliverer(store=recording, streams=2)
+    deliverer.wake(more_due=True)
+    async with world.running(deliverer):
+        await world.clock.settle()
+        assert max(recording.limits) == 8
+        deliverer.wake()
+        await post(world, 500, first=1_001)
+        deliverer.wake()
+        await world.clock.settle()
+        assert max(recording.limits) >= 64
+    assert deliverer.delivered == 1_000

@@ -104,8 +104,12 @@ class Deliverer:
     def dead(self) -> int:
         return self._sender.dead
 
-    def wake(self) -> None:
-        """There may be messages: look now."""
+    def wake(self, *, more_due: bool = False) -> None:
+        """There may be messages: look now.
+
+        With `more_due` schedules wait to be claimed. They go first: claims of messages stay small for a moment.
+        """
+        self._size.hold(self._clock.now() if more_due else None)
         self._wakeup.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -136,7 +140,7 @@ class Deliverer:
     async def _look(self) -> int:
         """Claim what is due, as far as there is room; returns when to look again."""
         now = self._clock.now()
-        room = self._size.room(len(self._in_hand))
+        room = self._size.room(len(self._in_hand), now)
         if not room:
             return now + _LONGEST_WAIT  # those that end wake us
         bounds = self._sender.restraint.bounds(self._in_hand.values())

@@ -2,7 +2,7 @@
 
 Claims begin small, and double while they are full of streams, bring few messages, and all of it is recorded soon. When
 that takes long, be it a target or a store that is busy, they are small again: other engines of the lane can take what
-this one would keep waiting.
+this one would keep waiting. While a burst of schedules is being claimed they are small as well: what is due goes first.
 
 A target that is away is tried by one message, once its pause is over; what else is for it stays in the outbox, unread,
 until it answers, and then comes in ever larger claims. See `batches` for the pauses.
@@ -38,6 +38,7 @@ _SECOND: Final = 1_000_000
 # From the claim of a stream until its end is recorded: claims grow below the first, and are small above the second.
 _SOON: Final = _SECOND // 4
 _LONG: Final = _SECOND
+_HOLD: Final = _SECOND
 _LEFT_TO_OTHERS: Final = 60 * _SECOND
 # For so long none of a target that is not known here is claimed again.
 _ABSTAINS: Final = 10 * _SECOND
@@ -49,11 +50,17 @@ class ClaimSize:
     def __init__(self, streams: int) -> None:
         self.most = self._least = streams * _AHEAD
         self._grows = False
+        self._held_at: int | None = None
 
-    def room(self, in_flight: int) -> int:
+    def room(self, in_flight: int, now: int) -> int:
         """Return how many streams to claim now; 0 where it is better to wait until more have ended."""
-        room = self.most - in_flight
-        return room if room >= self.most // _AHEAD else 0
+        held = self._held_at is not None and now - self._held_at < _HOLD
+        most = self._least if held else self.most
+        return most - in_flight if most - in_flight >= most // _AHEAD else 0
+
+    def hold(self, at: int | None) -> None:
+        """Keep claims small for a moment from `at` on; with None, no longer."""
+        self._held_at = at
 
     def claimed(self, messages: int, *, full: bool) -> None:
         """Note what a claim has brought, and whether more was there."""
