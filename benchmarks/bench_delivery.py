@@ -1,13 +1,15 @@
-"""Messages from the outbox into Redis, PostgreSQL and Celery, beside a bare client that does the same.
+"""Messages from the outbox to a Python handler, Redis, PostgreSQL and Celery, beside a bare client that does the same.
 
     .venv/bin/python -m benchmarks.bench_delivery [--messages N] [--schedules N] [--rounds N]
 
 - Real servers on this machine, in processes of their own: Valkey, which is also Celery's broker, and PostgreSQL.
 - Each round delivers the same messages twice, first by the bare client, then by Noonbell. The bare client has them all
   in memory and sends them in batches of a thousand (Celery: 500): XADD in a pipeline; one INSERT of arrays; send_task
-  in the pipeline of one producer. Nothing remembers what was sent.
+  in the pipeline of one producer. The handler is an `async def` that gets one message at a time; a bare loop decodes
+  each and awaits it. Nothing remembers what was sent.
 - Noonbell has them in the outbox of a SQLite database on disk, as a burst of schedules leaves them. Its rate counts
   from the first claim until the outbox is empty, all synced: claimed by stream, sent in order, ids compared, dropped.
+  "memory" is the handler again, with the outbox of the store in memory.
 - Celery is sent a fifth of the messages.
 - After each round the receiving side is counted: as many as were sent, each once.
 
@@ -34,10 +36,12 @@ import redis.asyncio
 
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.message import message_of
-from noonbell.actions.targets import CeleryTasks, PostgresOutbox, RedisStream, Target
+from noonbell.actions.targets import CeleryTasks, Function, PostgresOutbox, RedisStream, Target
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.core.records import DurableSchedule, OutboxMessage, ScheduleColumns, Start, StoredSchedule
 from noonbell.engine import SystemClock
+from noonbell.ports import ScheduleStore
+from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer
 from tests.store.postgres_server import PostgresServer
@@ -87,7 +91,32 @@ def parts(given: list[OutboxMessage], most: int = TOGETHER) -> list[list[OutboxM
     return [given[place : place + most] for place in range(0, len(given), most)]
 
 
+# --- the handler ------------------------------------------------------------------------------------------------------
+
+
+class Inbox:
+    """A Python handler that keeps the ids of what it gets."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    async def receive(self, event: dict[str, Any]) -> None:
+        self.ids.append(event["id"])
+
+    async def counted(self) -> tuple[int, int]:
+        ids, self.ids = self.ids, []
+        return len(ids), len(set(ids))
+
+
 # --- bare clients -----------------------------------------------------------------------------------------------------
+
+
+def bare_loop(inbox: Inbox) -> Bare:
+    async def send(given: list[OutboxMessage]) -> None:
+        for message in given:
+            await inbox.receive(json.loads(message.body))
+
+    return send
 
 
 def bare_redis(url: str) -> Bare:
@@ -142,7 +171,7 @@ def bare_celery(url: str) -> Bare:
 # --- Noonbell ---------------------------------------------------------------------------------------------------------
 
 
-async def noonbell(store: SqliteStore, target: Target, given: list[OutboxMessage]) -> float:
+async def noonbell(store: ScheduleStore, target: Target, given: list[OutboxMessage]) -> float:
     for part in parts(given, 20_000):
         await store.post_messages(part, T0)
     deliverer = Deliverer(store, SystemClock(), lane=LANE, owner="bench", targets={"there": target})
@@ -176,9 +205,11 @@ async def measure(options: argparse.Namespace, folder: Path, valkey: RedisServer
     made = schedules(options.schedules)
     given = messages(made, options.messages)
     store = SqliteStore(folder / "bench.db")
-    await store.open()
-    await store.create_schedules(made, T0, "bench")
-    await store.take_over(LANE, "rescuer", T0)
+    memory, inbox = MemoryStore(), Inbox()
+    for one in (store, memory):
+        await one.open()
+        await one.create_schedules(made, T0, "bench")
+        await one.take_over(LANE, "rescuer", T0)
 
     async def in_redis() -> tuple[int, int]:
         ids = [fields[b"id"] for _, fields in client.xrange("there")]
@@ -195,7 +226,10 @@ async def measure(options: argparse.Namespace, folder: Path, valkey: RedisServer
         client.flushall()
         return len(ids), len(set(ids))
 
+    handler = (bare_loop(inbox), lambda: Function(inbox.receive), inbox.counted)
     parties: dict[str, tuple[Bare, Callable[[], Target], Callable[[], Awaitable[tuple[int, int]]]]] = {
+        "handler": handler,
+        "memory": handler,
         "redis": (bare_redis(valkey.url), lambda: RedisStream(valkey.url, "there"), in_redis),
         "postgres": (bare_postgres(dsn), lambda: PostgresOutbox(dsn), in_postgres),
         "celery": (bare_celery(broker), lambda: CeleryTasks(broker, "a.task", queue="there"), in_celery),
@@ -206,10 +240,11 @@ async def measure(options: argparse.Namespace, folder: Path, valkey: RedisServer
             sent = given[: len(given) // 5] if name == "celery" else given  # its client is slow, bare or not
             theirs = await timed(bare, sent)
             assert await counted() == (len(sent), len(sent)), name
-            ours = await noonbell(store, target(), sent)
+            ours = await noonbell(memory if name == "memory" else store, target(), sent)
             assert await counted() == (len(sent), len(sent)), name
             found[name].append((len(sent) / ours, len(sent) / theirs))
     await store.close()
+    await memory.close()
     await db.close()
     client.close()
     return {

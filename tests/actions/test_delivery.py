@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonbell.actions.delivery import Deliverer, Delivering
+from noonbell.actions.delivery import Deliverer
+from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import Target, as_target
 from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from noonbell.actions.delivery import Deliverer, Delivering
+from noonbell.actions.delivery import Deliverer
+from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import as_target
 from noonbell.core.records import Delivery, Stream
 from noonbell.ports import BOUNDS, AwayTarget, ScheduleStore, StreamBounds

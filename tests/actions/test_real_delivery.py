@@ -15,7 +15,8 @@ import pytest
 import redis.asyncio
 
 from noonbell import Schedules
-from noonbell.actions.delivery import Deliverer, Delivering
+from noonbell.actions.delivery import Deliverer
+from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import BatchTarget, CeleryTasks, PostgresOutbox, RedisStream, Target, as_target
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.engine import SystemClock

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from noonbell import Schedules
+from noonbell.actions.registry import Actions
 from noonbell.core.detail import unpack
+from noonbell.engine import lane as engine_lane
 from noonbell.engine import membership
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger import verify_store
@@ -89,6 +91,29 @@ async def test_a_fired_occurrence_arrives_as_an_event(world: World) -> None:
     page = await world.schedules.occurrences(made.schedule_id)
     assert [(one.verdict, one.state) for one in page.items] == [("fired", "succeeded")] * 2
     assert (await verify_store(world.store)).problems == []
+
+
+async def test_the_delivery_is_notified_whether_more_schedules_are_due(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a burst, schedules are claimed before messages."""
+    more: list[bool] = []
+    wake = Actions.wake
+
+    def noted(actions: Actions, *, more_due: bool = False) -> None:
+        more.append(more_due)
+        wake(actions, more_due=more_due)
+
+    monkeypatch.setattr(Actions, "wake", noted)
+    monkeypatch.setattr(engine_lane, "FIRST_BATCH", 2)
+    monkeypatch.setattr(engine_lane, "BATCH", 2)
+    for _ in range(5):
+        await world.schedules.create(payload={}, action=MESSAGE, **EVERY_MINUTE)
+    await world.schedules.start()
+    more.clear()
+    await world.minutes(1)
+    assert more == [True, True, False]
+    assert len(world.got) == 5
 
 
 async def test_a_triggered_message_arrives_too(world: World) -> None:

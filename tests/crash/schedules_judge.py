@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, Final
 
-from noonbell.actions.delivery import MAX_ATTEMPTS
+from noonbell.actions.sender import MAX_ATTEMPTS
 from noonbell.core.records import DeadLetter
 from noonbell.ports import LEDGER_TABLES, ScheduleStore
 from tests.crash.schedules_declared import AT_MOST_ONCE, EDITED, is_quiet

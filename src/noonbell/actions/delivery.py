@@ -1,7 +1,8 @@
 """The deliverer: takes messages from the outbox to their targets.
 
 Messages of one schedule are a stream: they are delivered one after the other, in the order in which they were written,
-and the next is not begun before the one before it has arrived or is given up. Streams go side by side.
+and the next is not begun before the one before it has arrived or is given up. Streams go side by side, each served by
+one of a bounded number of workers (see `workers`).
 
 Targets that take many messages at once are given those of all streams together (see `batches`): a stream hands over
 what it has claimed for such a target and goes on when all of it has arrived. Others get one message after the other.
@@ -27,33 +28,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import groupby
 from typing import Final
 
-import msgspec
-
-from noonbell.actions.batches import Batches, Numbered, in_parts
-from noonbell.actions.restraint import LEAST_ROOM, Restraint
-from noonbell.actions.served import Served, attempts_of, log_failures, told_by, told_of_dead
-from noonbell.actions.targets import BatchTarget, Target
+from noonbell.actions.restraint import LEAST_ROOM, ClaimSize
+from noonbell.actions.sender import Delivering, Sender, heed_cancelling
+from noonbell.actions.served import Served, attempts_of, log_failures, told_of_dead
+from noonbell.actions.targets import Target
 from noonbell.actions.targets.protocol import ChannelDesk
-from noonbell.core.records import Delivery, OutboxMessage, Stream
-from noonbell.errors import HoldLostError, StoreError, TargetAwayError, describe_error
+from noonbell.actions.workers import TimeLimit, Workers
+from noonbell.core.records import Delivery
+from noonbell.errors import HoldLostError, StoreError
 from noonbell.ports import Clock, ScheduleStore, StreamBounds, StreamClaim
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.delivery")
 
-MAX_ATTEMPTS: Final = 10
-AT_ONCE_STREAMS: Final = 64
-# Streams that are claimed ahead for each that is being delivered: transactions are fewer than messages then.
-_AHEAD: Final = 4
 _SECOND: Final = 1_000_000
 _LONGEST_WAIT: Final = 5 * _SECOND
-# After so long a stream lets others have their turn.
-_LONGEST_TURN: Final = 5 * _SECOND
 _STORE_PAUSE: Final = _SECOND // 2
 # How soon to look again where a claim has left something alone: a try may have ended by then, or a target be known.
 _SOON: Final = _SECOND // 10
@@ -62,22 +55,6 @@ _LAST_CHANCES: Final = 3
 # Where it is cut off: for what is under way, and for each step of writing down how far that came.
 _CUT_OFF_SECONDS: Final = 1.0
 _LAST_SECONDS: Final = 2.0
-
-
-class Delivering(msgspec.Struct, frozen=True):
-    """How messages are delivered: how many streams side by side, and how patiently."""
-
-    streams: int = AT_ONCE_STREAMS
-    max_attempts: int = MAX_ATTEMPTS
-    first_pause_us: int = _SECOND
-    longest_pause_us: int = 300 * _SECOND
-    longest_delivery_seconds: float = 60.0
-    stop_seconds: float = 10.0
-
-    def pause_us(self, attempt: int) -> int:
-        """How long to wait after a failed attempt, counted from 1."""
-        # a shift far beyond the cap is cut off, so that the number stays small
-        return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
 
 
 class Deliverer:
@@ -95,25 +72,19 @@ class Deliverer:
         mask: Callable[[str], str] = str,
         desk: ChannelDesk | None = None,
     ) -> None:
-        self.delivered = 0
-        self.failed = 0
-        self.dead = 0
         self._store = store
         self._clock = clock
         self._lane = lane
         self._owner = owner
-        self._targets = targets
         self._how = Delivering() if how is None else how
-        self._mask = mask  # takes secrets out of what targets say
         self._desk = desk
-        self._batches: dict[str, Batches] = {}
-        self._restraint = Restraint(clock, self._batches, self._target_of)
         self._outage = outage_of(store)
+        self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, desk=desk)
         self._wakeup = asyncio.Event()
-        self._stopping = False
         self._cut_off = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
-        self._slots = asyncio.Semaphore(self._how.streams)
+        self._size = ClaimSize(self._how.streams)
+        self._workers = Workers(self._how.streams, self._how.longest_delivery_seconds, self._serve)
         self._in_hand: dict[int, Served] = {}
         self._ended: list[Served] = []
         self._settling: asyncio.Task[None] | None = None
@@ -121,13 +92,29 @@ class Deliverer:
         # stream that was claimed again since.
         self._claiming = asyncio.Lock()
 
-    def wake(self) -> None:
-        """There may be messages: look now."""
+    @property
+    def delivered(self) -> int:
+        return self._sender.delivered
+
+    @property
+    def failed(self) -> int:
+        return self._sender.failed
+
+    @property
+    def dead(self) -> int:
+        return self._sender.dead
+
+    def wake(self, *, more_due: bool = False) -> None:
+        """There may be messages: look now.
+
+        With `more_due` schedules wait to be claimed. They go first: claims of messages stay small for a moment.
+        """
+        self._size.hold(self._clock.now() if more_due else None)
         self._wakeup.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop` is set; returns when every stream is free again, as far as the store lets it."""
-        self._stopping = self._cut_off = False
+        self._sender.stopping = self._cut_off = False
         self._doubtful = True  # whatever an earlier run under this name has left behind
         watch = asyncio.ensure_future(self._watch(stop))
         try:
@@ -137,7 +124,7 @@ class Deliverer:
                 await self._clock.wait(wake_at, self._wakeup)
             await self._finish(self._how.stop_seconds)
         except BaseException:
-            self._stopping = self._cut_off = True
+            self._sender.stopping = self._cut_off = True
             await self._finish(min(self._how.stop_seconds, _CUT_OFF_SECONDS), _LAST_SECONDS)
             raise
         finally:
@@ -145,7 +132,7 @@ class Deliverer:
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._stopping = True
+        self._sender.stopping = True
         self._wakeup.set()
 
     # --- claiming -------------------------------------------------------------------------------------------------
@@ -153,17 +140,19 @@ class Deliverer:
     async def _look(self) -> int:
         """Claim what is due, as far as there is room; returns when to look again."""
         now = self._clock.now()
-        room = self._how.streams * _AHEAD - len(self._in_hand)
-        bounds = self._restraint.bounds(self._in_hand.values())
-        if room < self._how.streams or bounds.most_bytes < LEAST_ROOM:
+        room = self._size.room(len(self._in_hand), now)
+        if not room:
             return now + _LONGEST_WAIT  # those that end wake us
+        bounds = self._sender.restraint.bounds(self._in_hand.values())
+        if bounds.most_bytes < LEAST_ROOM:
+            return now + _LONGEST_WAIT
         try:
             async with self._claiming:
                 claim = await self._claim(now, room, bounds)
         except HoldLostError:
             return now + _LONGEST_WAIT  # the engine that we deliver for notices as well, and ends us
         except StoreError as error:
-            _heed_cancelling()
+            heed_cancelling()
             self._doubtful = True
             self._outage.failed("delivery", error, self._clock.elapsed())
             return now + _STORE_PAUSE
@@ -179,10 +168,16 @@ class Deliverer:
             await self._account_for_claims(now)
             self._doubtful = False
         claim = await self._store.claim_streams(self._lane, self._owner, now, room, bounds)
+        alone: list[Served] = []
         for stream in claim.streams:
             served = self._in_hand[stream.sid] = Served(stream, self._owner, now)
-            served.task = asyncio.ensure_future(self._serve(served))
-            served.task.add_done_callback(partial(self._has_ended, served))
+            if self._sender.goes_together(stream):
+                served.task = asyncio.ensure_future(self._serve_together(served))
+                served.task.add_done_callback(partial(self._has_ended, served))
+            else:
+                alone.append(served)
+        self._workers.add(alone)
+        self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
         return claim
 
     async def _account_for_claims(self, now: int) -> None:
@@ -194,17 +189,24 @@ class Deliverer:
 
     # --- delivering -----------------------------------------------------------------------------------------------
 
-    async def _serve(self, served: Served) -> None:
-        if self._goes_together(served.stream):
-            await self._deliver(served)  # what is under way there is one batch, whatever has gathered behind it
-            return
-        async with self._slots:
-            try:
-                await self._deliver(served)
-            finally:  # cancelled, too: what has arrived so far leaves the outbox
-                await self._turn_over(served.stream)
+    async def _serve_together(self, served: Served) -> None:
+        """Deliver without a worker: what is under way there is one batch, whatever has gathered behind it."""
+        limit = TimeLimit(self._how.longest_delivery_seconds)
+        try:
+            await self._sender.deliver(served, limit)
+        finally:
+            limit.close()
 
-    def _has_ended(self, served: Served, _: asyncio.Task[None]) -> None:
+    async def _serve(self, served: Served, limit: TimeLimit) -> None:
+        try:
+            await self._sender.deliver(served, limit)
+        finally:  # cancelled, too: what has arrived so far leaves the outbox
+            try:
+                await self._sender.turn_over(served.stream)
+            finally:
+                self._has_ended(served)
+
+    def _has_ended(self, served: Served, _: asyncio.Task[None] | None = None) -> None:
         """Cancelled or not: what has arrived must not be sent again if that can be helped."""
         served.delivery.at = self._clock.now()
         if self._is_in_hand(served):
@@ -212,129 +214,8 @@ class Deliverer:
             if self._settling is None:
                 self._settling = asyncio.ensure_future(self._settle())
 
-    async def _deliver(self, served: Served) -> None:
-        """Deliver in order, up to the first that fails."""
-        began = self._clock.now()
-        for name, group in groupby(served.stream.messages, lambda one: one[1].target):
-            batches = self._batches_of(name)
-            for part in in_parts(group, 1 if batches is None else batches.target.most_together):
-                if self._stopping or self._clock.now() - began > _LONGEST_TURN:
-                    return
-                if batches is None:
-                    await self._alone(served, *part[0])
-                else:
-                    await self._together(served, part, batches)
-                if served.failed is not None:
-                    return
-
-    async def _alone(self, served: Served, number: int, message: OutboxMessage) -> None:
-        if self._restraint.leaves_to_others(message):
-            served.failed, served.away, served.delivery.error = message, True, "it is not known here"
-            return
-        attempt = self._tried(served)
-        error = await self._try(message, attempt)
-        if error is None:
-            self._has_arrived(served, [(number, message)])
-            return
-        served.failed = message
-        self._give_up(served.delivery, number, attempt + 1, error)
-
-    async def _together(self, served: Served, part: Sequence[Numbered], batches: Batches) -> None:
-        """All at once, with those of other streams; where one is refused, those of this stream one after the other.
-
-        Those as well by way of the batches, which know that the target is away, or busy with others.
-        """
-        try:
-            await batches.send([message.body for _, message in part])
-        except TargetAwayError as error:
-            self._has_arrived(served, part[: error.arrived])
-            self.failed += 1
-            served.failed, served.away = part[error.arrived][1], True
-            served.delivery.error, served.delivery.wake_at = str(error), batches.tries_again_at
-        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            if len(part) == 1:
-                served.failed = part[0][1]
-                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told_by(error, self._mask))
-                return
-            for one in part:
-                if served.failed is None and not self._stopping:
-                    await self._together(served, [one], batches)
-        else:
-            self._has_arrived(served, part)
-
-    def _has_arrived(self, served: Served, part: Sequence[Numbered]) -> None:
-        if part:
-            self.delivered += len(part)
-            served.delivery.delivered = part[-1][0]
-
-    def _tried(self, served: Served) -> int:
-        """How often the message that is next in a stream has been tried before."""
-        return served.stream.attempt if served.delivery.delivered is None else 0
-
-    def _goes_together(self, stream: Stream) -> bool:
-        return all(self._batches_of(name) is not None for name in {message.target for _, message in stream.messages})
-
-    def _target_of(self, name: str, sid: int = -1) -> Target | None:
-        """The target of this name, for a message of this stream; the desk's own streams have negative numbers."""
-        target = self._targets.get(name)
-        return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
-
-    def _batches_of(self, name: str) -> Batches | None:
-        """What gathers messages for this target; None where it takes one at a time."""
-        target, batches = self._targets.get(name), self._batches.get(name)
-        if batches is not None and batches.target is target:
-            return batches
-        if not isinstance(target, BatchTarget):
-            return None
-        seconds = self._how.longest_delivery_seconds
-        made = self._batches[name] = Batches(name, target, self._clock, longest_seconds=seconds, mask=self._mask)
-        return made
-
-    async def _turn_over(self, stream: Stream) -> None:
-        channel = None if self._desk is None or stream.sid >= 0 else self._desk.target(stream.messages[0][1].target)
-        if channel is not None:
-            try:
-                await channel.turn_over()
-            except StoreError as error:
-                _heed_cancelling()
-                told = f"counts of {channel!r} could not be written and go with the next: {error}"
-                self._outage.failed("counts", told, self._clock.elapsed())
-            else:
-                self._outage.worked("counts", self._clock.elapsed())
-
     def _is_in_hand(self, served: Served) -> bool:
         return self._in_hand.get(served.stream.sid) is served
-
-    async def _try(self, message: OutboxMessage, attempt: int) -> str | None:
-        """One attempt; returns what went wrong."""
-        target = self._target_of(message.target, message.sid)
-        if attempt >= self._how.max_attempts:
-            return f"it was under way {attempt} times when the process ended; it is not tried again"
-        if target is None:
-            known = ", ".join(sorted(self._targets)) or "none"
-            told = f'No target named "{message.target}" is registered'
-            return f"{told} with any engine of the lane that has tried; registered here: {known}"
-        seconds = self._how.longest_delivery_seconds
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                await target.deliver(message.body)
-        except asyncio.CancelledError as cancelled:
-            _heed_cancelling()  # somebody else's is a failure of the target
-            return describe_error(cancelled, self._mask)
-        except TimeoutError as error:
-            return f"it took longer than {seconds:g} s" if limit.expired() else describe_error(error, self._mask)
-        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            return told_by(error, self._mask)
-        return None
-
-    def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
-        self.failed += 1
-        delivery.error = error
-        if attempt >= self._how.max_attempts:
-            self.dead += 1
-            delivery.dead = number
-        else:
-            delivery.wake_at = self._clock.now() + self._how.pause_us(attempt)
 
     # --- settling -------------------------------------------------------------------------------------------------
 
@@ -350,12 +231,12 @@ class Deliverer:
                 else:
                     await self._write(ended)
             except Exception as error:
-                _heed_cancelling()
+                heed_cancelling()
                 failures += 1
                 self._ended = ended + self._ended
                 if failures == 1 and not isinstance(error, StoreError):
                     logger.exception("Deliveries could not be recorded; that is tried again")
-                if self._stopping and failures >= (1 if self._cut_off else _LAST_CHANCES):
+                if self._sender.stopping and failures >= (1 if self._cut_off else _LAST_CHANCES):
                     logger.error("Deliveries could not be recorded and may be repeated: %s", error)  # noqa: TRY400 - the cause is in the message
                     break
                 told = f"{len(ended)} deliveries could not be recorded: {error}"
@@ -368,16 +249,24 @@ class Deliverer:
                 if self._is_in_hand(served):
                     del self._in_hand[served.stream.sid]
             log_failures(ended)
+            self._adapt(ended)
             # there may be room now, and messages that came behind those that were claimed
             self._wakeup.set()
         self._settling = None
 
+    def _adapt(self, ended: list[Served]) -> None:
+        """Adapt the size of claims; where streams take long, those that no worker has begun go back to the outbox."""
+        if self._size.settled(self._clock.now() - min(served.claimed_at for served in ended)):
+            for served in self._workers.withdraw(keep=self._size.most):
+                self._has_ended(served)
+
     async def _write(self, ended: list[Served]) -> None:
         mine = [served for served in ended if self._is_in_hand(served)]
         for served in mine:
-            served.delivery.audit = told_of_dead(served)
-            if served.delivery.dead is not None and not served.noticed:
-                await self._notify_of_dead(served)
+            if served.delivery.dead is not None:
+                served.delivery.audit = told_of_dead(served)
+                if not served.noticed:
+                    await self._notify_of_dead(served)
         await self._store.settle_streams([served.delivery for served in mine])
 
     async def _notify_of_dead(self, served: Served) -> None:
@@ -399,7 +288,9 @@ class Deliverer:
 
         `patience` bounds, in seconds, the wait for those that were cancelled, and for the store.
         """
-        tasks = {served.task for served in self._in_hand.values() if served.task is not None}
+        for served in self._workers.withdraw():
+            self._has_ended(served)
+        tasks = self._tasks()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
@@ -409,34 +300,20 @@ class Deliverer:
         if self._settling is not None:
             await asyncio.wait([self._settling], timeout=patience)
 
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return self._workers.tasks | {served.task for served in self._in_hand.values() if served.task is not None}
+
     async def _give_way(self, watch: asyncio.Task[None]) -> None:
         """End whatever is left, written down or not, and close the targets."""
-        for batches in self._batches.values():
-            await batches.close()
-        self._batches.clear()
-        tasks = [watch, *(served.task for served in self._in_hand.values() if served.task is not None)]
+        await self._sender.close_batches()
+        self._workers.withdraw()
+        tasks = {watch, *self._tasks()}
         if self._settling is not None:
-            tasks.append(self._settling)
+            tasks.add(self._settling)
         self._in_hand.clear()
         self._ended.clear()
         self._settling = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for name, target in self._targets.items():
-            try:
-                await target.close()
-            except Exception:
-                logger.exception('The target "%s" could not be closed', name)
-        if self._desk is not None:
-            try:
-                await self._desk.close()
-            except Exception:
-                logger.exception("The channels could not be closed")
-
-
-def _heed_cancelling() -> None:
-    """End where this task was told to: a connection that is cut at the same moment may tell of that instead."""
-    current = asyncio.current_task()
-    if current is not None and current.cancelling():
-        raise asyncio.CancelledError
+        await self._sender.close()

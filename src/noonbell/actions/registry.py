@@ -105,10 +105,10 @@ class Actions:
         """The text without the secrets that are known here."""
         return text if self.secrets is None else self.secrets.mask(text)
 
-    def wake(self) -> None:
-        """There may be messages to deliver."""
+    def wake(self, *, more_due: bool = False) -> None:
+        """There may be messages to deliver; `more_due` as for the deliverer."""
         if self._deliverer is not None:
-            self._deliverer.wake()
+            self._deliverer.wake(more_due=more_due)
 
     def request_stop(self) -> None:
         """What waits here and has not begun will not begin; its run is handed back."""

@@ -1,4 +1,8 @@
-"""What the deliverer does not ask the store for: more bytes than it wants in hand, and what it could not deliver now.
+"""The bounds of a claim: streams and bytes in flight, and what could not be delivered now.
+
+Claims begin small, and double while they are full of streams, bring few messages, and all of it is recorded soon. When
+that takes long, be it a target or a store that is busy, they are small again: other engines of the lane can take what
+this one would keep waiting. While a burst of schedules is being claimed they are small as well: what is due goes first.
 
 A target that is away is tried by one message, once its pause is over; what else is for it stays in the outbox, unread,
 until it answers, and then comes in ever larger claims. See `batches` for the pauses.
@@ -25,10 +29,56 @@ logger = logging.getLogger("noonbell.delivery")
 MOST_IN_HAND: Final = BOUNDS.most_bytes
 # Below this a claim waits until something has ended: many small claims cost more than one.
 LEAST_ROOM: Final = MOST_IN_HAND // 4
+# Streams that are claimed ahead for each that is being delivered: transactions are fewer than messages then.
+_AHEAD: Final = 4
+_MOST_STREAMS: Final = 2_048
+# A claim that brings so many messages is large enough: long streams make it one, however few they are.
+_ENOUGH_MESSAGES: Final = 2_048
 _SECOND: Final = 1_000_000
+# From the claim of a stream until its end is recorded: claims grow below the first, and are small above the second.
+_SOON: Final = _SECOND // 4
+_LONG: Final = _SECOND
+_HOLD: Final = _SECOND
 _LEFT_TO_OTHERS: Final = 60 * _SECOND
 # For so long none of a target that is not known here is claimed again.
 _ABSTAINS: Final = 10 * _SECOND
+
+
+class ClaimSize:
+    """How many streams may be in flight: at least four for each worker."""
+
+    def __init__(self, streams: int) -> None:
+        self.most = self._least = streams * _AHEAD
+        self._grows = False
+        self._held_at: int | None = None
+
+    def room(self, in_flight: int, now: int) -> int:
+        """Return how many streams to claim now; 0 where it is better to wait until more have ended."""
+        held = self._held_at is not None and now - self._held_at < _HOLD
+        most = self._least if held else self.most
+        return most - in_flight if most - in_flight >= most // _AHEAD else 0
+
+    def hold(self, at: int | None) -> None:
+        """Keep claims small for a moment from `at` on; with None, no longer."""
+        self._held_at = at
+
+    def claimed(self, messages: int, *, full: bool) -> None:
+        """Note what a claim has brought, and whether more was there."""
+        self._grows = full and messages < _ENOUGH_MESSAGES
+        if messages > 4 * _ENOUGH_MESSAGES:
+            self.most = max(self._least, self.most // 2)
+
+    def settled(self, waited_us: int) -> bool:
+        """Adapt to how long the oldest of some streams took, from its claim until its end was recorded.
+
+        Returns whether that was too long to keep streams waiting here.
+        """
+        if waited_us > _LONG:
+            self.most = self._least
+        elif waited_us < _SOON and self._grows:
+            self.most = max(self._least, min(2 * self.most, _MOST_STREAMS))
+            self._grows = False
+        return waited_us > _LONG
 
 
 class Restraint:
@@ -46,7 +96,8 @@ class Restraint:
         under_way: set[str] = set()
         for served in in_hand:
             room -= served.size
-            under_way.update(message.target for _, message in served.stream.messages[:1])
+            if self._batches:
+                under_way.update(message.target for _, message in served.stream.messages[:1])
         away: dict[str, AwayTarget] = {}
         for name, batches in self._batches.items():
             held = batches.held_back(tried=name in under_way)

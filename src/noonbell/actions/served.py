@@ -23,16 +23,17 @@ _encode = msgspec.json.Encoder().encode
 class Served:
     """A stream in hand, and how far it has come."""
 
-    __slots__ = ("away", "delivery", "failed", "noticed", "size", "stream", "task")
+    __slots__ = ("away", "claimed_at", "delivery", "failed", "noticed", "size", "stream", "task")
 
     def __init__(self, stream: Stream, owner: str, now: int) -> None:
         self.stream = stream
+        self.claimed_at = now
         self.size = sum(len(message.body) for _, message in stream.messages)
         self.delivery = Delivery(stream.sid, owner, now, None)
         self.failed: OutboxMessage | None = None
         self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
         self.noticed = False  # the rules were asked about the dead letter
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None  # where its target takes many at once
 
 
 def told_by(error: Exception, mask: Callable[[str], str]) -> str:

@@ -67,6 +67,12 @@ class Notices(Protocol):
     def learn(self, start: Start, *, failing: bool) -> None: ...
 
 
+class OnMessages(Protocol):
+    """Called when a claim has put messages into the outbox; with `more_due` the next claim follows at once."""
+
+    def __call__(self, *, more_due: bool = False) -> None: ...
+
+
 class LaneWork:
     """The schedules of one lane."""
 
@@ -78,7 +84,7 @@ class LaneWork:
         owner: str,
         prepare: Prepare,
         message_of: Callable[[StoredSchedule, Start, int], OutboxMessage] | None = None,
-        on_messages: Callable[[], None] | None = None,
+        on_messages: OnMessages | None = None,
         outdated: Callable[[], Collection[str]] = tuple,
         notices: Notices | None = None,
         needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
@@ -138,14 +144,13 @@ class LaneWork:
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, poll.gaps, probation)
             told += len(turn.audits)
-            spans.update(((stored.sid, span.from_at), (stored.columns.name, span)) for span in turn.spans)
+            for span in turn.spans:
+                spans[stored.sid, span.from_at] = (stored.columns.name, span)
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
                 finish(turn, stored, now, self.owner, partial(_at, message_of, now))
-                if turn.finished:
-                    name = stored.columns.name
-                    sent.update(((s.sid, s.run_for), (s, name)) for s in starts if s not in turn.starts)
+                _note_sent(sent, stored.columns.name, starts, turn.starts)
             if self._notices is not None:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
@@ -159,7 +164,7 @@ class LaneWork:
         if sent:
             self._count(sent.values(), now)
         if (sent or noticed) and self._on_messages is not None:
-            self._on_messages()
+            self._on_messages(more_due=claimed.full)
         await self._end_poll(poll)
         await self._learn(claimed.starts, stored)
         self._begin_probation(probation.admitted, claimed.starts)
@@ -410,6 +415,15 @@ def _notice(notices: Notices, stored: StoredSchedule, turn: Turn, starts: Sequen
         return False
     turn.messages = [*turn.messages, *messages]
     return True
+
+
+def _note_sent(
+    sent: dict[tuple[int, int], tuple[Start, str]], name: str, starts: Sequence[Start], left: Sequence[Start]
+) -> None:
+    """Note the starts that ended with the claim: those that are not `left` to run."""
+    for start in starts:
+        if start not in left:
+            sent[start.sid, start.run_for] = (start, name)
 
 
 def _at(

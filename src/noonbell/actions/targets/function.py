@@ -28,14 +28,11 @@ class Function:
         return f"Function({getattr(self._function, '__qualname__', repr(self._function))})"
 
     async def deliver(self, body: str) -> None:
+        """Call the function. A SystemExit or another BaseException is a failed delivery, and ends nothing else."""
         event = msgspec.json.decode(body)
-        if self._is_async:
-            await self._awaited(event)
-        else:
+        if not self._is_async:
             await in_own_thread(lambda: self._call(event))
-
-    async def _awaited(self, event: dict[str, Any]) -> None:
-        """Await the function. A SystemExit or another BaseException is a failed delivery, and ends nothing else."""
+            return
         try:
             await self._function(event)
         except (Exception, asyncio.CancelledError, GeneratorExit):  # the last where the coroutine itself is closed

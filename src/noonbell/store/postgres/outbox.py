@@ -190,11 +190,19 @@ async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
         f"DELETE FROM outbox o USING {_BATCH} WHERE o.sid = b.sid AND o.id <= greatest(b.delivered, b.dead)",
         *batch,
     )
-    await db.execute(
+    gone = await db.execute(
         "DELETE FROM outbox_streams t WHERE t.sid = ANY($1::int8[]) "
         "AND (SELECT o.id FROM outbox o WHERE o.sid = t.sid ORDER BY o.sid, o.id LIMIT 1) IS NULL",
         batch[0],
     )
+    if gone != f"DELETE {len(done)}":
+        await _free_settled(db, batch)
+    # last, as everywhere: whoever appends to the audit waits for nothing afterwards
+    await auditing.append(db, [d.audit for d in done if d.dead is not None and d.audit is not None])
+
+
+async def _free_settled(db: Connection, batch: Sequence[Sequence[Any]]) -> None:
+    """Free the streams that have messages left."""
     await db.execute(
         "UPDATE outbox_streams t SET owner = NULL, wake_at = coalesce(b.wake_at, b.at), attempt = "
         "CASE WHEN b.delivered IS NULL AND b.dead IS NULL THEN t.attempt ELSE 0 END "
@@ -203,8 +211,6 @@ async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
         f"FROM {_BATCH} WHERE t.sid = b.sid",
         *batch,
     )
-    # last, as everywhere: whoever appends to the audit waits for nothing afterwards
-    await auditing.append(db, [d.audit for d in done if d.dead is not None and d.audit is not None])
 
 
 async def owned(db: Connection, owner: str) -> list[int]:

@@ -1,0 +1,244 @@
+"""The way of one stream to its targets: message by message, up to the first that fails.
+
+A target that takes many messages at once is given them by way of `batches`, any other one message at a time, each with
+a time limit. How far a stream has come stands in its `Served`. Nothing here reads or writes the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Final
+
+import msgspec
+
+from noonbell.actions.batches import Batches, Numbered, in_parts
+from noonbell.actions.restraint import Restraint
+from noonbell.actions.served import Served, told_by
+from noonbell.actions.targets import BatchTarget, Target
+from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.workers import Pace, TimeLimit
+from noonbell.core.records import Delivery, OutboxMessage, Stream
+from noonbell.errors import StoreError, TargetAwayError, describe_error
+from noonbell.ports import Clock
+from noonbell.store.outage import Outage
+
+logger = logging.getLogger("noonbell.delivery")
+
+MAX_ATTEMPTS: Final = 10
+AT_ONCE_STREAMS: Final = 64
+_SECOND: Final = 1_000_000
+# After so long a stream lets others have their turn.
+_LONGEST_TURN: Final = 5 * _SECOND
+
+
+class Delivering(msgspec.Struct, frozen=True):
+    """How messages are delivered: how many streams side by side, and how patiently."""
+
+    streams: int = AT_ONCE_STREAMS
+    max_attempts: int = MAX_ATTEMPTS
+    first_pause_us: int = _SECOND
+    longest_pause_us: int = 300 * _SECOND
+    longest_delivery_seconds: float = 60.0
+    stop_seconds: float = 10.0
+
+    def pause_us(self, attempt: int) -> int:
+        """How long to wait after a failed attempt, counted from 1."""
+        # a shift far beyond the cap is cut off, so that the number stays small
+        return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
+
+
+class Sender:
+    """Delivers streams to targets, and counts what became of the messages."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        targets: Mapping[str, Target],
+        how: Delivering,
+        outage: Outage,
+        *,
+        mask: Callable[[str], str],
+        desk: ChannelDesk | None,
+    ) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self.dead = 0
+        self.stopping = False  # no further message is begun
+        self._clock = clock
+        self._targets = targets
+        self._how = how
+        self._outage = outage
+        self._mask = mask  # takes secrets out of what targets say
+        self._desk = desk
+        self._batches: dict[str, Batches] = {}
+        self._singles: dict[str, Target] = {}  # targets that take one message at a time
+        self._pace = Pace()
+        self.restraint = Restraint(clock, self._batches, self._target_of)
+
+    async def deliver(self, served: Served, limit: TimeLimit) -> None:
+        """Deliver in order, up to the first that fails."""
+        began, messages, place = self._clock.now(), served.stream.messages, 0
+        while place < len(messages) and served.failed is None:
+            if self.stopping or self._clock.now() - began > _LONGEST_TURN:
+                return
+            number, message = messages[place]
+            batches = self._batches_of(message.target)
+            if batches is None:
+                await self._alone(served, number, message, limit)
+                await self._pace.step()
+                place += 1
+            else:
+                part = _next_part(messages, place, batches.target.most_together)
+                await self._together(served, part, batches)
+                place += len(part)
+
+    async def _alone(self, served: Served, number: int, message: OutboxMessage, limit: TimeLimit) -> None:
+        target = self._target_of(message.target, message.sid)
+        if target is None and self.restraint.leaves_to_others(message):
+            served.failed, served.away, served.delivery.error = message, True, "it is not known here"
+            return
+        attempt = self._tried(served)
+        if attempt >= self._how.max_attempts:
+            error: str | None = f"it was under way {attempt} times when the process ended; it is not tried again"
+        elif target is None:
+            known = ", ".join(sorted(self._targets)) or "none"
+            told = f'No target named "{message.target}" is registered'
+            error = f"{told} with any engine of the lane that has tried; registered here: {known}"
+        else:
+            error = await self._try(target, message.body, limit)
+        if error is None:
+            self.delivered += 1
+            served.delivery.delivered = number
+            return
+        served.failed = message
+        self._give_up(served.delivery, number, attempt + 1, error)
+
+    async def _try(self, target: Target, body: str, limit: TimeLimit) -> str | None:
+        """One attempt; returns what went wrong."""
+        limit.begin()
+        try:
+            await target.deliver(body)
+        except (asyncio.CancelledError, TimeoutError) as error:
+            limit.end()
+            if isinstance(error, asyncio.CancelledError):
+                heed_cancelling()  # somebody else's is a failure of the target
+            return f"it took longer than {limit.seconds:g} s" if limit.expired else describe_error(error, self._mask)
+        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            limit.end()
+            return told_by(error, self._mask)
+        limit.end()
+        return None
+
+    async def _together(self, served: Served, part: Sequence[Numbered], batches: Batches) -> None:
+        """All at once, with those of other streams; where one is refused, those of this stream one after the other.
+
+        Those as well by way of the batches, which know that the target is away, or busy with others.
+        """
+        try:
+            await batches.send([message.body for _, message in part])
+        except TargetAwayError as error:
+            self._has_arrived(served, part[: error.arrived])
+            self.failed += 1
+            served.failed, served.away = part[error.arrived][1], True
+            served.delivery.error, served.delivery.wake_at = str(error), batches.tries_again_at
+        except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
+            if len(part) == 1:
+                served.failed = part[0][1]
+                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told_by(error, self._mask))
+                return
+            for one in part:
+                if served.failed is None and not self.stopping:
+                    await self._together(served, [one], batches)
+        else:
+            self._has_arrived(served, part)
+
+    def _has_arrived(self, served: Served, part: Sequence[Numbered]) -> None:
+        if part:
+            self.delivered += len(part)
+            served.delivery.delivered = part[-1][0]
+
+    def _tried(self, served: Served) -> int:
+        """How often the message that is next in a stream has been tried before."""
+        return served.stream.attempt if served.delivery.delivered is None else 0
+
+    def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
+        self.failed += 1
+        delivery.error = error
+        if attempt >= self._how.max_attempts:
+            self.dead += 1
+            delivery.dead = number
+        else:
+            delivery.wake_at = self._clock.now() + self._how.pause_us(attempt)
+
+    # --- targets ----------------------------------------------------------------------------------------------------
+
+    def goes_together(self, stream: Stream) -> bool:
+        return all(self._batches_of(message.target) is not None for _, message in stream.messages)
+
+    def _target_of(self, name: str, sid: int = -1) -> Target | None:
+        """The target of this name, for a message of this stream; the desk's own streams have negative numbers."""
+        target = self._targets.get(name)
+        return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
+
+    def _batches_of(self, name: str) -> Batches | None:
+        """What gathers messages for this target; None where it takes one at a time."""
+        target, batches = self._targets.get(name), self._batches.get(name)
+        if batches is not None and batches.target is target:
+            return batches
+        if target is None or self._singles.get(name) is target:
+            return None
+        if not isinstance(target, BatchTarget):  # which looks at every member of a class
+            self._singles[name] = target
+            return None
+        seconds = self._how.longest_delivery_seconds
+        made = self._batches[name] = Batches(name, target, self._clock, longest_seconds=seconds, mask=self._mask)
+        return made
+
+    async def turn_over(self, stream: Stream) -> None:
+        """Let the channel of a stream that ends its turn write down what it has counted."""
+        if self._desk is None or stream.sid >= 0:
+            return
+        channel = self._desk.target(stream.messages[0][1].target)
+        if channel is not None:
+            try:
+                await channel.turn_over()
+            except StoreError as error:
+                heed_cancelling()
+                told = f"counts of {channel!r} could not be written and go with the next: {error}"
+                self._outage.failed("counts", told, self._clock.elapsed())
+            else:
+                self._outage.worked("counts", self._clock.elapsed())
+
+    async def close_batches(self) -> None:
+        for batches in self._batches.values():
+            await batches.close()
+        self._batches.clear()
+
+    async def close(self) -> None:
+        """Close the targets; the next delivery opens them again."""
+        for name, target in self._targets.items():
+            try:
+                await target.close()
+            except Exception:
+                logger.exception('The target "%s" could not be closed', name)
+        if self._desk is not None:
+            try:
+                await self._desk.close()
+            except Exception:
+                logger.exception("The channels could not be closed")
+
+
+def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numbered]:
+    """What goes together with the message at this place: for the same target, and not too much."""
+    target = messages[place][1].target
+    return next(in_parts(takewhile(lambda one: one[1].target == target, islice(messages, place, None)), most))
+
+
+def heed_cancelling() -> None:
+    """End where this task was told to: a connection that is cut at the same moment may tell of that instead."""
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        raise asyncio.CancelledError
