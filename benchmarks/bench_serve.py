@@ -77,15 +77,17 @@ async def fill(path: Path, count: int) -> None:
         return
     db = apsw.Connection(str(path))
     db.execute("PRAGMA synchronous = OFF")
-    step = db.execute("SELECT max(sid) FROM schedules").get
+    step = db.execute("SELECT max(sid) FROM schedule_definitions").get
     with db:
-        for table, told in (("schedules", NAMED), ("epochs", {}), ("schedule_tags", {})):
+        for table in ("schedule_definitions", "schedule_state", "epochs", "schedule_tags"):
+            told = NAMED if table == "schedule_definitions" else {}
             names = [str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")]
             taken = [{**told, "sid": f"s.sid + n.n * {step}"}.get(name, f"s.{name}") for name in names]
             db.execute(
                 "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) "  # noqa: S608 - names of tables and columns
                 f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(taken)} FROM n CROSS JOIN {table} s "
-                f"WHERE s.sid <= {step} AND s.sid NOT IN (SELECT sid FROM schedules WHERE type = 'one_shot')",
+                f"WHERE s.sid <= {step} "
+                "AND s.sid NOT IN (SELECT sid FROM schedule_definitions WHERE type = 'one_shot')",
                 (copies,),
             )
     db.close()

@@ -72,13 +72,13 @@ async def fill(path: Path, count: int) -> None:
         await schedules.create_many(fields())
     db = apsw.Connection(str(path))
     db.execute("PRAGMA synchronous = OFF")
-    step = db.execute("SELECT max(sid) FROM schedules").get
+    step = db.execute("SELECT max(sid) FROM schedule_definitions").get
     named = {
         "schedule_id": "s.schedule_id || '-' || n.n", "name": "s.name || ' copy ' || n.n",
         "sid": f"s.sid + n.n * {step}",
     }  # fmt: skip
     with db:
-        for table in ("schedules", "epochs", "schedule_tags"):
+        for table in ("schedule_definitions", "schedule_state", "epochs", "schedule_tags"):
             names = [str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")]
             taken = [named.get(name, f"s.{name}") for name in names]
             db.execute(
@@ -91,7 +91,7 @@ async def fill(path: Path, count: int) -> None:
         db.execute(
             "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
             "SELECT ?1 - (sid * 7919) % ?2, sid, 'scheduled', iif(sid % 100 = 0, 'failed', 'succeeded'), 1, "
-            "?1 - (sid * 7919) % ?2 + 20000, ?1 - (sid * 7919) % ?2 + 250000, 'bench', 1 FROM schedules",
+            "?1 - (sid * 7919) % ?2 + 20000, ?1 - (sid * 7919) % ?2 + 250000, 'bench', 1 FROM schedule_state",
             (now, week),
         )
     db.execute("ANALYZE")
@@ -123,7 +123,7 @@ def measured(path: Path, rounds: int) -> dict[str, tuple[list[float], int]]:
     command = [sys.executable, "-m", "noonbell", "admin", "create", "bench", "--store", f"sqlite:///{path}"]
     subprocess.run(command, input=f"{PASSWORD}\n".encode(), capture_output=True, check=False)  # noqa: S603 - our own program; a kept database has him
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    middle = db.execute("SELECT max(sid) / 2 FROM schedules").get
+    middle = db.execute("SELECT max(sid) / 2 FROM schedule_state").get
     db.close()
     found = {}
     with serving(path) as address:

@@ -24,6 +24,7 @@ from noonbell.store.sqlite.schema import MIGRATIONS
 DUE_AT = int(datetime.fromisoformat(DUE).timestamp()) * 1_000_000
 DAY = 86_400_000_000
 OWNER = "bench"
+LANE_NO = 1
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -38,10 +39,14 @@ def connect(path: Path) -> apsw.Connection:
 def fill(db: apsw.Connection, tasks: int) -> None:
     with db:
         db.executemany(
-            "INSERT INTO schedules (sid, schedule_id, name, spec, next_run_at, created_at, updated_at, managed_by, "
-            "cursor_at, retry_delay_us) "
-            "VALUES (?1, printf('%032x', ?1), 'task-' || ?1, ?2, ?3, ?4, ?4, ?5, ?4, 300000000)",
-            ((i + 1, EXPRESSIONS[i % len(EXPRESSIONS)], DUE_AT, DUE_AT - 1, OWNER) for i in range(tasks)),
+            "INSERT INTO schedule_definitions (sid, schedule_id, name, spec, created_at, updated_at, managed_by, "
+            "retry_delay_us) VALUES (?1, printf('%032x', ?1), 'task-' || ?1, ?2, ?3, ?3, ?4, 300000000)",
+            ((i + 1, EXPRESSIONS[i % len(EXPRESSIONS)], DUE_AT - 1, OWNER) for i in range(tasks)),
+        )
+        db.execute(
+            "INSERT INTO schedule_state (sid, lane_no, next_run_at, cursor_at) "
+            "SELECT sid, ?, ?, ? FROM schedule_definitions",
+            (LANE_NO, DUE_AT, DUE_AT - 1),
         )
 
 
@@ -50,13 +55,13 @@ def claim(db: apsw.Connection, now: int) -> int:
         db.execute(
             "INSERT INTO runs_live "
             "(sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause) "
-            "SELECT sid, 'scheduled', next_run_at, 1, ?2, 'running', 1, ?1, ?1, epoch, 'cron' FROM schedules "
-            "WHERE enabled = 1 AND next_run_at <= ?1 AND managed_by = ?2 ORDER BY next_run_at LIMIT ?3",
-            (now, OWNER, BATCH),
+            "SELECT sid, 'scheduled', next_run_at, 1, ?2, 'running', 1, ?1, ?1, epoch, 'cron' FROM schedule_state "
+            "WHERE enabled = 1 AND next_run_at <= ?1 AND lane_no = ?4 ORDER BY next_run_at LIMIT ?3",
+            (now, OWNER, BATCH, LANE_NO),
         )
         claimed = db.changes()
         db.execute(
-            "UPDATE schedules SET cursor_at = max(cursor_at, ?1), next_run_at = NULL, last_run_at = ?1, "
+            "UPDATE schedule_state SET cursor_at = max(cursor_at, ?1), next_run_at = NULL, last_run_at = ?1, "
             "last_attempt_at = ?1 WHERE sid IN (SELECT sid FROM runs_live)",
             (now,),
         )
@@ -71,7 +76,7 @@ def settle(db: apsw.Connection, now: int) -> None:
             (now,),
         )
         db.execute(
-            "UPDATE schedules SET next_run_at = ?1, last_success_at = ?2 WHERE sid IN (SELECT sid FROM runs_live)",
+            "UPDATE schedule_state SET next_run_at = ?1, last_success_at = ?2 WHERE sid IN (SELECT sid FROM runs_live)",
             (DUE_AT + DAY, now),
         )
         # with a condition, as Noonbell's: a DELETE without one empties the table page by page, not row by row

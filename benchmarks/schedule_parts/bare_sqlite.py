@@ -13,15 +13,21 @@ import apsw
 
 from benchmarks.schedule_parts.burst import BODY, CALLBACKS, DAY, DEFINITION, DETAIL, MESSAGES, POLICIES
 from benchmarks.schedule_parts.counting import Written, written_by
+from noonbell.core.presence import lane_name
 from noonbell.engine.work import BATCH
+from noonbell.store.sqlite.tables import lane_numbers
 
-_DUE = "FROM schedules WHERE enabled = 1 AND lane = ?2 AND next_run_at <= ?1 ORDER BY next_run_at, sid LIMIT ?3"
+_DUE = (
+    "FROM schedule_state s WHERE enabled = 1 AND lane_no = (SELECT no FROM lane_numbers WHERE name = 'lane:' || ?2) "
+    "AND next_run_at <= ?1 ORDER BY next_run_at, s.sid LIMIT ?3"
+)
+_DEFINED = _DUE.replace(" WHERE", " CROSS JOIN schedule_definitions d ON d.sid = s.sid WHERE", 1)
 _CLAIM = f"""
     INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause)
     SELECT sid, 'scheduled', next_run_at, 1, ?2, 'running', 1, ?1, ?1, epoch, 'cron' {_DUE}
 """
 _ADVANCE = """
-    UPDATE schedules SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + ?3,
+    UPDATE schedule_state SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + ?3,
         last_run_at = ?1, last_attempt_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
@@ -31,18 +37,18 @@ _END = f"""
     SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live WHERE owner = ?2
 """  # noqa: S608 - constants of this module
 _SUCCEEDED = """
-    UPDATE schedules SET last_success_at = ?1
+    UPDATE schedule_state SET last_success_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
 _SEND = f"""
     INSERT INTO outbox (sid, lane, message_id, target, body, created_at, team)
-    SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1, team {_DUE}
+    SELECT s.sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1, team {_DEFINED}
 """
-_STREAMS = f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, ?1 {_DUE}"
+_STREAMS = f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, ?2, ?1 {_DUE}"
 _SENT = f"INSERT INTO runs ({_RUN}) SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, ?1, ?1, ?2, epoch {_DUE}"
 _ADVANCE_SENT = f"""
-    UPDATE schedules SET cursor_at = next_run_at, last_run_for = next_run_at, last_run_at = ?1, last_attempt_at = ?1,
-        last_success_at = ?1, next_run_at = next_run_at + ?4
+    UPDATE schedule_state SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + ?4,
+        last_run_at = ?1, last_attempt_at = ?1, last_success_at = ?1
     WHERE sid IN (SELECT sid {_DUE})
 """  # noqa: S608 - constants of this module
 
@@ -66,24 +72,28 @@ class BareSqlite:
         begin, self._created = self._created + 1, self._created + count
         numbers = "WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)"
         new = (
-            "INSERT INTO schedules (sid, schedule_id, name, spec, next_run_at, catch_up_policy, created_at, "
-            "updated_at, managed_by, cursor_at, definition, lane) "
-            "SELECT ?3 + i, printf('%032x', i), 'bare ' || i, '0 0 1 7 *', ?5, 'skip', ?4, ?4, 'bare', ?4, ?6, 'bare' "
-            "FROM n"
+            "INSERT INTO schedule_definitions (sid, schedule_id, name, spec, catch_up_policy, created_at, updated_at, "
+            "managed_by, definition, lane) "
+            "SELECT ?3 + i, printf('%032x', i), 'bare ' || i, '0 0 1 7 *', 'skip', ?4, ?4, 'bare', ?5, 'bare' FROM n"
+        )
+        states = (
+            "INSERT INTO schedule_state (sid, lane_no, next_run_at, cursor_at) "
+            "SELECT sid, ?2, ?3, ?4 FROM schedule_definitions WHERE sid > ?1"
         )
         for first in range(begin, begin + count, BATCH):
             with self._db as db:
                 last = min(first + BATCH, begin + count) - 1
-                above = db.execute("SELECT max(sid) FROM schedules").get or 0
-                db.execute(f"{numbers} {new}", (first, last, above - first + 1, at, at + 100 * DAY, DEFINITION))
+                above = db.execute("SELECT max(sid) FROM schedule_definitions").get or 0
+                db.execute(f"{numbers} {new}", (first, last, above - first + 1, at, DEFINITION))
+                db.execute(states, (above, lane_numbers(db, ["lane:bare"])["lane:bare"], at + 100 * DAY, at))
                 db.execute(
-                    "INSERT INTO epochs SELECT sid, 1, cursor_at, NULL, spec, timezone, ?2, ?3, 1 FROM schedules "
-                    "WHERE sid > ?1",
+                    "INSERT INTO epochs SELECT sid, 1, cursor_at, NULL, spec, timezone, ?2, ?3, 1 "
+                    "FROM schedule_definitions JOIN schedule_state USING (sid) WHERE sid > ?1",
                     (above, "0" * 32, POLICIES),
                 )
                 db.execute(
                     "INSERT INTO audit_events (at, event, subject, actor, detail, team) SELECT created_at, "
-                    "'schedule.created', schedule_id, 'bare', ?2, team FROM schedules WHERE sid > ?1",
+                    "'schedule.created', schedule_id, 'bare', ?2, team FROM schedule_definitions WHERE sid > ?1",
                     (above, DETAIL),
                 )
         return count
@@ -92,9 +102,13 @@ class BareSqlite:
         """Take over the schedules that are meant for a lane."""
         with self._db as db:
             db.execute(
-                "UPDATE schedules SET lane = ?1, next_run_at = ?2 WHERE managed_by = 'api' AND name > ?1 "
-                "AND name < ?1 || '~'",
-                (lane, next_run_at),
+                "UPDATE schedule_definitions SET lane = ?1 WHERE managed_by = 'api' AND name > ?1 AND name < ?1 || '~'",
+                (lane,),
+            )
+            db.execute(
+                "UPDATE schedule_state SET lane_no = ?2, next_run_at = ?3 "
+                "WHERE sid IN (SELECT sid FROM schedule_definitions WHERE lane = ?1)",
+                (lane, lane_numbers(db, [lane_name(lane)])[lane_name(lane)], next_run_at),
             )
 
     async def fire(self, now: int) -> int:

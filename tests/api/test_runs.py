@@ -163,7 +163,8 @@ async def test_verify_finds_what_is_wrong_with_its_own_schedules_alone(inside: C
     await connection.run(
         lambda db: db.execute(
             "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-            "SELECT ?1, sid, 'scheduled', 'succeeded', 1, ?1, ?1, 'nobody', 1 FROM schedules WHERE schedule_id = 'two'",
+            "SELECT ?1, sid, 'scheduled', 'succeeded', 1, ?1, ?1, 'nobody', 1 FROM schedule_definitions "
+            "WHERE schedule_id = 'two'",
             (now,),
         )
     )

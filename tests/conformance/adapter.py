@@ -37,6 +37,7 @@ from noonbell.ports import LEDGER_TABLES, Store
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import MemoryData
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.tables import lane_numbers
 from noonbell.testing.faults import Faults, FaultyStore
 
 MANAGED_BY = "scheduler:default"
@@ -152,7 +153,11 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
         self.loop.run_until_complete(store.open())
         store.kill()
         db = apsw.Connection(str(self._folder / "world.db"))
-        for table, row in (("schedules", schedule), ("runs_live", live)):
+        lane_no = lane_numbers(db, [MANAGED_BY])[MANAGED_BY]
+        hot = {str(column[1]) for column in db.execute("PRAGMA table_info(schedule_state)")}
+        definition = {name: value for name, value in schedule.items() if name == "sid" or name not in hot}
+        state = {"lane_no": lane_no, **{name: value for name, value in schedule.items() if name in hot}}
+        for table, row in (("schedule_definitions", definition), ("schedule_state", state), ("runs_live", live)):
             if row is not None:
                 marks = ", ".join("?" * len(row))
                 db.execute(

@@ -23,6 +23,7 @@ import apsw
 from noonbell.engine import SystemClock
 from noonbell.ledger import verify_store
 from noonbell.store.sqlite.store import SqliteStore
+from noonbell.store.sqlite.tables import SCHEDULES
 from tests.crash.judge import MINUTE, Ledger, judge
 from tests.crash.victim import MINUTELY, Point
 from tests.patience import PATIENCE_SECONDS
@@ -158,7 +159,8 @@ class Campaign:
         ledger = Ledger()
         db = apsw.Connection(str(self._database), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            schedules: list[Any] = db.execute("SELECT sid, schedule_id, name, cursor_at FROM schedules").fetchall()
+            sql = f"SELECT sid, schedule_id, name, cursor_at FROM {SCHEDULES}"  # noqa: S608 - a constant of the store
+            schedules: list[Any] = db.execute(sql).fetchall()
             ledger.ids = {sid: (schedule, name) for sid, schedule, name, _ in schedules}
             for sid, run_for, outcome, attempts in db.execute("SELECT sid, run_for, outcome, attempts FROM runs"):
                 ledger.ended[f"{ledger.ids[sid][0]}.{run_for}"] = (outcome, attempts)

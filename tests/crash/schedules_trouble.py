@@ -99,7 +99,8 @@ class RefusedWrites:
 
     async def fill(self) -> None:
         await self._let("RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'")
-        for table in ("schedules", "runs_live", "runs", "outbox"):  # one by one: the engine holds locks on all of them
+        # one by one: the engine holds locks on all of them
+        for table in ("schedule_definitions", "schedule_state", "runs_live", "runs", "outbox"):
             trigger = f"CREATE TRIGGER disk_is_full BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION disk_is_full()"
             await self._server.execute(self._database, trigger)
 

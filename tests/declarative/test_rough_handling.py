@@ -88,7 +88,7 @@ async def test_a_row_that_was_switched_off_by_hand_runs_again(stage: Stage) -> N
         store.data.schedules[1]["enabled"] = 0
     else:
         assert isinstance(store, SqliteStore)
-        await store._connection.run(lambda db: db.execute("UPDATE schedules SET enabled = 0"))
+        await store._connection.run(lambda db: db.execute("UPDATE schedule_state SET enabled = 0"))
     await store.close()
     again = stage.scheduler()
     await again.initialize([task("0 0 1 1 *")])

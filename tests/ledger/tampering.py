@@ -94,19 +94,19 @@ TAMPERINGS: Final = [
     ),
     Tampering(
         "a schedule names another run as its last",
-        "UPDATE schedules SET last_ended_for = :at WHERE sid = 1",
+        "UPDATE schedule_state SET last_ended_for = :at WHERE sid = 1",
         "sync",
         ("its history does not hang together: of 33 ended runs back from 2026-11-15T00:10:00Z some are not reached."),
     ),
     Tampering(
         "a schedule has forgotten how many runs have ended",
-        "UPDATE schedules SET ended_runs = 3, succeeded_runs = 2 WHERE sid = 1",
+        "UPDATE schedule_state SET ended_runs = 3, succeeded_runs = 2 WHERE sid = 1",
         "sync",
         "it counts 3 ended runs, but 33 are there.",
     ),
     Tampering(
         "a schedule counts more good runs than runs",
-        "UPDATE schedules SET succeeded_runs = ended_runs + 1 WHERE sid = 1",
+        "UPDATE schedule_state SET succeeded_runs = ended_runs + 1 WHERE sid = 1",
         "sync",
         "it counts 33 ended runs, 34 of them successful, which cannot be.",
     ),
@@ -202,7 +202,7 @@ TAMPERINGS: Final = [
     ),
     Tampering(
         "the cursor is moved ahead",
-        "UPDATE schedules SET cursor_at = cursor_at + 2 * :minute WHERE sid = 1",
+        "UPDATE schedule_state SET cursor_at = cursor_at + 2 * :minute WHERE sid = 1",
         "sync",
         (
             "2 occurrences, the first of them 2026-11-15T01:22:00Z, have no verdict: no run and no "
@@ -211,7 +211,7 @@ TAMPERINGS: Final = [
     ),
     Tampering(
         "the cursor is moved back",
-        "UPDATE schedules SET cursor_at = cursor_at - :minute WHERE sid = 1",
+        "UPDATE schedule_state SET cursor_at = cursor_at - :minute WHERE sid = 1",
         "sync",
         (
             "it wakes at 2026-11-15T01:22:00Z, but after its cursor (2026-11-15T01:20:00Z) the next "
@@ -220,13 +220,13 @@ TAMPERINGS: Final = [
     ),
     Tampering(
         "the wake-up is lost",
-        "UPDATE schedules SET next_run_at = NULL WHERE sid = 1",
+        "UPDATE schedule_state SET next_run_at = NULL WHERE sid = 1",
         "sync",
         ("it has no wake-up, but after its cursor (2026-11-15T01:21:00Z) the next occurrence is 2026-11-15T01:22:00Z."),
     ),
     Tampering(
         "a removed task wakes",
-        "UPDATE schedules SET next_run_at = :later WHERE sid = 3",
+        "UPDATE schedule_state SET next_run_at = :later WHERE sid = 3",
         "gone",
         "it is not in use, and yet it wakes at 2026-11-15T02:00:00Z.",
     ),

@@ -103,13 +103,13 @@ async def test_whatever_is_tampered_with_is_named(night: SqliteStore, tampering:
 
 
 DAMAGED = [
-    "UPDATE schedules SET name = sid",
-    "UPDATE schedules SET spec = NULL, timezone = 5",
-    "UPDATE schedules SET cursor_at = 'soon', created_at = x'00ff'",
-    "UPDATE schedules SET cursor_at = 9223372036854775807",
-    "UPDATE schedules SET epoch = 'one'",
-    "UPDATE schedules SET next_run_at = 'x'",
-    "UPDATE schedules SET managed_by = 5",
+    "UPDATE schedule_definitions SET name = sid",
+    "UPDATE schedule_definitions SET spec = NULL, timezone = 5",
+    "UPDATE schedule_state SET cursor_at = 'soon'; UPDATE schedule_definitions SET created_at = x'00ff'",
+    "UPDATE schedule_state SET cursor_at = 9223372036854775807",
+    "UPDATE schedule_state SET epoch = 'one'",
+    "UPDATE schedule_state SET next_run_at = 'x'",
+    "UPDATE schedule_definitions SET managed_by = 5",
     "UPDATE epochs SET from_at = 'x'",
     "UPDATE epochs SET to_at = 1.5",
     "UPDATE epochs SET epoch = 'x' || epoch",
@@ -140,7 +140,8 @@ DAMAGED = [
     "UPDATE attempts SET sid = 1000 + attempt",
     "UPDATE lifecycle SET at = 'x'",
     "UPDATE lifecycle SET event = 5",
-    "DELETE FROM schedules",
+    "DELETE FROM schedule_definitions",
+    "DELETE FROM schedule_state",
 ]
 
 
@@ -266,7 +267,7 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
     last = us("2026-01-01T00:00:00") + n * MINUTE
     execute(
         file_store,
-        "UPDATE schedules SET cursor_at = :last, next_run_at = :last + 60000000, last_ended_for = :last, "
+        "UPDATE schedule_state SET cursor_at = :last, next_run_at = :last + 60000000, last_ended_for = :last, "
         "ended_runs = ended_runs + :n, succeeded_runs = succeeded_runs + :n",
         {"last": last, "n": n},
     )

@@ -211,7 +211,7 @@ async def test_tampering_is_found_on_sqlite(tmp_path: Path) -> None:
     tried = [(table, kind, how) for table in SQL_TABLES for kind in KINDS for how in ("delete", "shift")]
     for table, kind, how in tried:
         keys, which, column = SQL_TABLES[table]
-        its = "sid IN (SELECT sid FROM schedules WHERE type = ?)"
+        its = "sid IN (SELECT sid FROM schedule_definitions WHERE type = ?)"
         picked = db.execute(f"SELECT {keys} FROM {table} WHERE {which} AND {its} LIMIT 1", (kind,)).fetchone()
         assert picked is not None, (table, kind)
         match = f"WHERE ({keys}) = ({', '.join('?' * len(picked))})"

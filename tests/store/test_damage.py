@@ -47,6 +47,8 @@ async def damage(store: AnyStore, table: str, sid: int, column: str, value: Any)
     if isinstance(store, SqliteStore):
         db = store._connection._db
         assert db is not None
+        if table == "schedules":
+            table = "schedule_state" if column in ("cursor_at", "next_run_at") else "schedule_definitions"
         db.execute(f"UPDATE {table} SET {column} = ? WHERE sid = ?", (value, sid))  # noqa: S608 - names from below
 
 

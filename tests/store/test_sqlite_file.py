@@ -185,6 +185,23 @@ async def test_a_newer_file_is_refused_and_left_alone(path: Path) -> None:
     assert schema_of(path) == before
 
 
+@pytest.mark.parametrize("version", [1, 8])
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_file_of_a_development_version_is_refused_and_left_alone(
+    path: Path, version: int, *, read_only: bool
+) -> None:
+    db = apsw.Connection(str(path))
+    for table in ("schedules (sid INTEGER PRIMARY KEY)", "runs (a)", "spans (a)", "epochs (a)", "lifecycle (a)"):
+        db.execute(f"CREATE TABLE {table}")
+    db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+    before = schema_of(path)
+    said = rf"{path} was made by a development version of Noonbell \(its schema has the number {version}\)"
+    with pytest.raises(StoreError, match=f"{said}.*Start with a new file"):
+        await SqliteStore(path, threaded=False, read_only=read_only).open()
+    assert schema_of(path) == before
+
+
 @pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
 async def test_every_older_file_becomes_the_same_as_a_new_one(tmp_path: Path, version: int) -> None:
     old, fresh = tmp_path / "old.db", tmp_path / "new.db"

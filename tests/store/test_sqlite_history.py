@@ -1,55 +1,15 @@
-"""The history of a schedule in a file: what it costs to read, and files that are older than it."""
+"""The history of a schedule in a file: what it costs to read."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
 
-import apsw
-import pytest
-
-from noonbell.core.history import RunKey, key_of
+from noonbell.core.history import RunKey
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.schema import MIGRATIONS
 from noonbell.testing.storage_cases.base import MINUTE, T0
 
 DAY = 24 * 60 * MINUTE
-RUNS = (  # run_for, sid, kind, outcome, ended_at: by its ends the history of 1 is c, a, b
-    (T0 + 2 * MINUTE, 1, "scheduled", "failed", T0 + 3 * MINUTE),
-    (T0 + MINUTE, 1, "scheduled", "succeeded", T0 + 4 * MINUTE),
-    (T0 + MINUTE, 1, "manual", "succeeded", T0 + 9 * MINUTE),
-    (T0 + MINUTE, 2, "scheduled", "unknown", T0 + 2 * MINUTE),
-)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_an_older_file_gets_its_histories(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "old.db"
-    db = apsw.Connection(str(path))
-    for script in MIGRATIONS[:version]:
-        db.execute(script)
-    for sid in (1, 2, 3):
-        db.execute(
-            "INSERT INTO schedules (sid, schedule_id, name, managed_by) VALUES (?1, 'id' || ?1, 'n' || ?1, 'me')",
-            (sid,),
-        )
-    for run_for, sid, kind, outcome, ended_at in RUNS:
-        db.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, 1, ?, ?, 'x', 1)", (run_for, sid, kind, outcome, run_for, ended_at)
-        )
-    db.execute(f"PRAGMA user_version = {version}")
-    db.close()
-    store = SqliteStore(path)
-    await store.open()
-    found = [[key_of(run) for run in await store.past_runs(sid, None, 10)] for sid in (1, 2, 3)]
-    assert found == [
-        [RunKey(T0 + MINUTE, "manual"), RunKey(T0 + MINUTE, "scheduled"), RunKey(T0 + 2 * MINUTE, "scheduled")],
-        [RunKey(T0 + MINUTE, "scheduled")],
-        [],
-    ]
-    counted = [(row["ended_runs"], row["succeeded_runs"]) for row in await store.schedules()]
-    assert counted == [(3, 2), (1, 0), (0, 0)]
-    await store.close()
 
 
 async def test_a_page_costs_what_it_gives(tmp_path: Path) -> None:
@@ -61,14 +21,19 @@ async def test_a_page_costs_what_it_gives(tmp_path: Path) -> None:
     with db:
         for sid in range(1, schedules + 1):
             db.execute(
-                "INSERT INTO schedules (sid, schedule_id, name, managed_by, lane, last_ended_for, ended_runs) "
-                "VALUES (?1, 'id' || ?1, 'n' || ?1, 'me', 'default', ?2, ?3)",
+                "INSERT INTO schedule_definitions (sid, schedule_id, name, managed_by, lane) "
+                "VALUES (?1, 'id' || ?1, 'n' || ?1, 'me', 'default')",
+                (sid,),
+            )
+            db.execute(
+                "INSERT INTO schedule_state (sid, lane_no, last_ended_for, ended_runs) VALUES (?, 1, ?, ?)",
                 (sid, T0 + n * DAY, n),
             )
         db.execute(
             "WITH RECURSIVE i (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < ?2) "
             "INSERT INTO runs SELECT ?1 + k * ?3, sid, 'scheduled', iif(sid = 7 AND k = 3, 'failed', 'succeeded'), 1, "
-            "?1 + k * ?3, ?1 + k * ?3, 'x', 1, iif(k = 1, NULL, ?1 + (k - 1) * ?3), 0, 0 FROM i CROSS JOIN schedules",
+            "?1 + k * ?3, ?1 + k * ?3, 'x', 1, iif(k = 1, NULL, ?1 + (k - 1) * ?3), 0, 0 FROM i "
+            "CROSS JOIN schedule_state",
             (T0, n, DAY),
         )
     steps = itertools.count()

@@ -13,8 +13,11 @@ from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Fields
 from noonbell.store.sqlite import SqliteStore, stored
 
-BY_TYPE = "SEARCH s USING INDEX idx_schedules_type (team=? AND type=? AND rowid>?)"
-BY_TAG = "SEARCH t USING PRIMARY KEY (tag=? AND team=? AND sid>?); SEARCH s USING INTEGER PRIMARY KEY (rowid=?)"
+BY_TEAM = "SEARCH d USING INDEX idx_schedules_team (team=? AND rowid>?)"
+BY_TYPE = "SEARCH d USING INDEX idx_schedules_type (team=? AND type=? AND rowid>?)"
+BY_TAG = "SEARCH t USING PRIMARY KEY (tag=? AND team=? AND sid>?); SEARCH d USING INTEGER PRIMARY KEY (rowid=?)"
+DISABLED = "SEARCH s USING COVERING INDEX idx_schedules_disabled (sid>?); SEARCH d USING INTEGER PRIMARY KEY (rowid=?)"
+OF_OTHER_TEAM = f"{BY_TEAM}; SEARCH s USING COVERING INDEX idx_schedules_disabled (sid=? AND rowid=?)"
 ACTION = {"kind": "http", "url": "https://example.org/"}
 
 
@@ -26,7 +29,7 @@ class Planning:
         self.plans: list[str] = []
 
     def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        if sql.startswith("SELECT s.sid"):
+        if sql.startswith("SELECT d.sid"):
             told = self._db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)
             self.plans.append("; ".join(str(row[3]) for row in told))
         return self._db.execute(sql, bindings)
@@ -35,13 +38,15 @@ class Planning:
 @pytest.mark.parametrize(
     ("wanted", "plan"),
     [
-        ({"team": "default"}, "SEARCH s USING INDEX idx_schedules_team (team=? AND rowid>?)"),
-        ({"team": "default", "enabled": False}, "SEARCH s USING INDEX idx_schedules_disabled (team=? AND rowid>?)"),
-        ({"team": "default", "type": "cron"}, "SEARCH s USING INDEX idx_schedules_team (team=? AND rowid>?)"),
+        ({"team": "default"}, BY_TEAM),
+        ({"team": "default", "enabled": False}, DISABLED),
+        ({"enabled": False}, DISABLED),
+        ({"team": "other", "enabled": False}, OF_OTHER_TEAM),
+        ({"team": "default", "type": "cron"}, BY_TEAM),
         ({"team": "default", "type": "interval"}, BY_TYPE),
         ({"team": "default", "tag": "x"}, BY_TAG),
         ({"team": "default", "tag": "x", "type": "interval"}, BY_TAG),
-        ({}, "SEARCH s USING INTEGER PRIMARY KEY (rowid>?)"),
+        ({}, "SEARCH d USING INTEGER PRIMARY KEY (rowid>?)"),
     ],
 )
 async def test_a_page_goes_along_an_index(tmp_path: Path, wanted: dict[str, Any], plan: str) -> None:

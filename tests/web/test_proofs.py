@@ -41,7 +41,7 @@ def damage(file: Path) -> None:
     with contextlib.closing(sqlite3.connect(file)) as connection, connection:
         connection.execute(
             "INSERT INTO spans SELECT sid, created_at - 10, created_at - 5, 2, 'missed', 'downtime', epoch "
-            "FROM schedules"
+            "FROM schedule_definitions JOIN schedule_state USING (sid)"
         )
 
 

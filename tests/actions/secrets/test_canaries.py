@@ -272,7 +272,8 @@ def test_on_sqlite(tmp_path: Path) -> None:
     rows = {table: list(db.execute(f'SELECT * FROM "{table}"')) for table in tables}  # noqa: S608 - its own names
     db.close()
     assert len(rows["documents"]) >= len(life.values) - 1
-    assert sum(b"HTTP" in repr(row).encode() or "http" in repr(row) for row in rows["schedules"]) >= len(MODES)
+    definitions = [repr(row) for row in rows["schedule_definitions"]]
+    assert sum("HTTP" in row or "http" in row for row in definitions) >= len(MODES)
     for table, found_rows in rows.items():
         found += search.hits_in_rows(table, found_rows)
     found += [

@@ -14,8 +14,9 @@ from noonbell.store.sqlite import auditing
 _encode = msgspec.json.Encoder().encode
 
 _FOUND: Final = """
-    SELECT sid, epoch, definition ->> '$.overlap', team FROM schedules
-    WHERE schedule_id = ? AND lane IS NOT NULL AND removed_at IS NULL
+    SELECT d.sid, s.epoch, d.definition ->> '$.overlap', d.team
+    FROM schedule_definitions d JOIN schedule_state s ON s.sid = d.sid
+    WHERE d.schedule_id = ? AND d.lane IS NOT NULL AND d.removed_at IS NULL
 """
 _BUSY: Final = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
 _FULL: Final = f"SELECT 1 FROM runs_live WHERE sid = ? AND kind = 'manual' LIMIT 1 OFFSET {MOST_ASKED - 1}"

@@ -12,6 +12,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
+from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.waking import Wanted
 
 _encode = msgspec.json.Encoder().encode
@@ -20,7 +21,7 @@ QUARANTINE_US: Final = 60_000_000
 
 # Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
 ITS_TURN: Final = """
-    (s.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
+    (d.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
             m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
@@ -28,34 +29,41 @@ ITS_TURN: Final = """
         )
     ))
 """
-_WOKEN: Final = f"""
-    SELECT s.sid FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.lane = ? AND {ITS_TURN}
-    GROUP BY s.sid ORDER BY min(l.wake_at), s.sid LIMIT ?
+# The live run drives, whatever the planner thinks of the tables.
+_OF_LIVE: Final = """
+    CROSS JOIN schedule_state s ON s.sid = l.sid CROSS JOIN schedule_definitions d ON d.sid = l.sid
 """
-_DUE_AMONG: Final = """
-    SELECT s.sid FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value
-    WHERE s.enabled = 1 AND s.next_run_at <= ? AND s.lane = ? ORDER BY s.next_run_at, s.sid LIMIT ?
+_WAKES: Final = f"""
+    WHERE l.state <> 'running' AND l.wake_at <= ?2 AND s.lane_no = {LANE_NO.format(lane="?1")} AND {ITS_TURN}
+    GROUP BY s.sid ORDER BY min(l.wake_at), s.sid LIMIT ?3
+"""
+_WOKEN: Final = f"SELECT s.sid FROM runs_live l {_OF_LIVE} {_WAKES}"
+_DUE_AMONG: Final = f"""
+    SELECT s.sid FROM json_each(?4) b CROSS JOIN schedule_state s ON s.sid = b.value
+    WHERE s.enabled = 1 AND s.next_run_at <= ?2 AND s.lane_no = {LANE_NO.format(lane="?1")}
+    ORDER BY s.next_run_at, s.sid LIMIT ?3
 """
 _WOKEN_AMONG: Final = f"""
-    SELECT s.sid FROM json_each(?) b CROSS JOIN runs_live l ON l.sid = b.value CROSS JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.lane = ? AND {ITS_TURN}
-    GROUP BY s.sid ORDER BY min(l.wake_at), s.sid LIMIT ?
+    SELECT s.sid FROM json_each(?4) b CROSS JOIN runs_live l ON l.sid = b.value {_OF_LIVE} {_WAKES}
 """
 # The upper bounds: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
-_NEXT_DUE: Final = """
-    SELECT min(next_run_at) FROM schedules
-    WHERE enabled = 1 AND lane = ? AND next_run_at > ? AND next_run_at <= 9223372036854775807
+_NEXT_DUE: Final = f"""
+    SELECT min(next_run_at) FROM schedule_state
+    WHERE enabled = 1 AND lane_no = {LANE_NO.format(lane="?1")} AND next_run_at > ?2
+        AND next_run_at <= 9223372036854775807
 """
-# Only so many are looked at, since other lanes may share the file. If none of them is ours, the last of them says when
-# to look again; a wake-up that comes too early costs one look.
+# Only so many live runs are looked at, since other lanes may share the file. If none of them is ours, the last of them
+# says when to look again; a wake-up that comes too early costs one look.
 _NEXT_WOKEN: Final = f"""
-    SELECT coalesce(min(iif(s.lane = ?2 AND {ITS_TURN}, l.wake_at, NULL)), iif(count(*) = 64, max(l.wake_at), NULL))
+    SELECT coalesce(
+        min(iif(s.lane_no = {LANE_NO.format(lane="?1")} AND {ITS_TURN}, l.wake_at, NULL)),
+        iif(count(*) = 64, max(l.wake_at), NULL)
+    )
     FROM (
         SELECT sid, kind, run_for, wake_at FROM runs_live
-        WHERE state <> 'running' AND wake_at > ?1 AND wake_at <= 9223372036854775807
+        WHERE state <> 'running' AND wake_at > ?2 AND wake_at <= 9223372036854775807
         ORDER BY wake_at LIMIT 64
-    ) l JOIN schedules s ON s.sid = l.sid
+    ) l {_OF_LIVE}
 """
 
 
@@ -70,11 +78,11 @@ def claim(
     lane, due_by, limit, among = wanted
     if among is None:
         looked = stored.due(db, lane, due_by, limit)
-        woken = [row[0] for row in db.execute(_WOKEN, (due_by, lane, limit))]
+        woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
     else:
-        told = (_encode(list(among)).decode(), due_by, lane, limit)
-        looked = stored.by_sids(db, [row[0] for row in db.execute(_DUE_AMONG, told)])
-        woken = [row[0] for row in db.execute(_WOKEN_AMONG, told)]
+        sought = (lane, due_by, limit, _encode(list(among)).decode())
+        looked = stored.by_sids(db, [row[0] for row in db.execute(_DUE_AMONG, sought)])
+        woken = [row[0] for row in db.execute(_WOKEN_AMONG, sought)]
     coming = {seen.sid for seen in looked}
     looked.extend(stored.by_sids(db, [sid for sid in woken if sid not in coming]))
     taken: list[Turn] = []
@@ -98,7 +106,7 @@ def claim(
         _quarantine(db, [sid for sid, _ in set_aside], now)
     upcoming: list[int | None] = [turn.next_run_at for turn in written]
     if among is None:
-        upcoming += [db.execute(_NEXT_DUE, (lane, due_by)).get, db.execute(_NEXT_WOKEN, (due_by, lane)).get]
+        upcoming += [db.execute(_NEXT_DUE, (lane, due_by)).get, db.execute(_NEXT_WOKEN, (lane, due_by)).get]
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
         looked=len(looked),
@@ -112,7 +120,7 @@ def claim(
 
 def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
     told = (_encode(sids).decode(), now + QUARANTINE_US)
-    db.execute("UPDATE schedules SET next_run_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", told)
+    db.execute("UPDATE schedule_state SET next_run_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", told)
     # a bad row that woke through its live run would come up again at every look, before all others
     db.execute(
         "UPDATE runs_live SET wake_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1)) "
@@ -121,10 +129,10 @@ def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
     )
 
 
-_LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.team, l.owner
-    FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running'
-    AND (l.kind = 'manual' OR coalesce(s.definition ->> '$.at_most_once', 0)) = ?2
+_LEFT_RUNNING: Final = f"""
+    SELECT l.sid, l.kind, l.run_for, d.schedule_id, l.attempt, l.crashes, d.team, l.owner
+    FROM runs_live l {_OF_LIVE} WHERE s.lane_no = {LANE_NO.format(lane="?1")} AND l.state = 'running'
+    AND (l.kind = 'manual' OR coalesce(d.definition ->> '$.at_most_once', 0)) = ?2
     AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))
 """
 
@@ -138,7 +146,8 @@ def take_over(
         "INSERT OR REPLACE INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, "
         "error) SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
         "coalesce(l.attempt_at, ?2), ?2, coalesce(l.owner, ''), ?4 "
-        "FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE s.lane = ?1 AND l.state = 'running' "
+        "FROM runs_live l CROSS JOIN schedule_state s ON s.sid = l.sid "
+        f"WHERE s.lane_no = {LANE_NO.format(lane='?1')} AND l.state = 'running' "
         "AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))",
         (lane, at, owners, CUT_OFF if stopped else INTERRUPTED),
     )
@@ -178,7 +187,7 @@ def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at
         keys = _encode(rows).decode()
         ending.end_keys(db, keys, outcome, at)
         db.execute(
-            "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = ?2 "
+            "UPDATE schedule_state SET next_run_at = cursor_at, last_failure_at = ?2 "
             "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
             (keys, at),
         )

@@ -15,6 +15,7 @@ import msgspec
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
 from noonbell.store.sqlite import ending
+from noonbell.store.sqlite.tables import OWNER_NO
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,37 +24,29 @@ LIVE = (
     "l.sid, l.kind, l.run_for, l.fence, l.owner, l.state, l.attempt, l.wake_at, l.started_at, l.attempt_at, l.crashes, "
     "l.epoch, l.cause"
 )
+_MINE = OWNER_NO.format(owner="?2")
 _DUE_SCHEDULES = f"""
     SELECT s.sid, s.epoch, s.cursor_at, {LIVE}
-    FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid AND l.kind = 'scheduled'
-    WHERE s.enabled = 1 AND s.next_run_at <= ? AND s.managed_by = ? AND s.lane IS NULL
-    ORDER BY s.next_run_at LIMIT ?
+    FROM schedule_state s LEFT JOIN runs_live l ON l.sid = s.sid AND l.kind = 'scheduled'
+    WHERE s.enabled = 1 AND s.next_run_at <= ?1 AND s.lane_no = {_MINE}
+    ORDER BY s.next_run_at LIMIT ?3
 """
 _NO_MANUAL = "NOT EXISTS (SELECT 1 FROM runs_live m WHERE m.sid = l.sid AND m.kind = 'manual')"
 _DUE_LIVE = f"""
     SELECT s.sid, s.epoch, s.cursor_at, {LIVE}
-    FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at <= ? AND s.managed_by = ? AND s.lane IS NULL AND l.kind = 'scheduled'
-    AND {_NO_MANUAL}
-    ORDER BY l.wake_at LIMIT ?
+    FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
+    WHERE l.state <> 'running' AND l.wake_at <= ?1 AND s.lane_no = {_MINE} AND l.kind = 'scheduled' AND {_NO_MANUAL}
+    ORDER BY l.wake_at LIMIT ?3
 """
 # The upper bounds: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
-# Only so many are looked at: others may share the file. If none of them is ours, the last of them says when to look
-# again; a wake-up that comes too early costs one look.
-_NEXT_SCHEDULE = """
-    SELECT coalesce(
-        min(iif(managed_by = ?2 AND lane IS NULL, next_run_at, NULL)), iif(count(*) = 64, max(next_run_at), NULL)
-    )
-    FROM (
-        SELECT next_run_at, managed_by, lane FROM schedules
-        WHERE enabled = 1 AND next_run_at > ?1 AND next_run_at <= 9223372036854775807
-        ORDER BY next_run_at LIMIT 64
-    )
+_NEXT_SCHEDULE = f"""
+    SELECT min(next_run_at) FROM schedule_state
+    WHERE enabled = 1 AND lane_no = {_MINE} AND next_run_at > ?1 AND next_run_at <= 9223372036854775807
 """
 _NEXT_LIVE = f"""
-    SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND l.wake_at > ? AND l.wake_at <= 9223372036854775807 AND s.managed_by = ?
-    AND s.lane IS NULL AND {_NO_MANUAL}
+    SELECT l.wake_at FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
+    WHERE l.state <> 'running' AND l.wake_at > ?1 AND l.wake_at <= 9223372036854775807 AND s.lane_no = {_MINE}
+    AND {_NO_MANUAL}
     ORDER BY l.wake_at LIMIT 1
 """
 
@@ -93,7 +86,7 @@ def claim(db: apsw.Connection, decide: Decide, *, managed_by: str, owner: str, n
 
 # of a bad row nothing is decided: its cursor stays
 _RESCHEDULE = """
-    UPDATE schedules SET next_run_at = b.value ->> 1, cursor_at = coalesce(b.value ->> 2, cursor_at)
+    UPDATE schedule_state SET next_run_at = b.value ->> 1, cursor_at = coalesce(b.value ->> 2, cursor_at)
     FROM json_each(?) b WHERE sid = b.value ->> 0
 """
 # a bad row that woke through its live run would come up again at every look, before all others
@@ -159,7 +152,7 @@ def _write_decisions(db: apsw.Connection, decisions: list[Decision], owner: str,
         )
     if starts:
         db.execute(
-            "UPDATE schedules SET cursor_at = max(cursor_at, ?2), next_run_at = NULL, last_run_at = ?2, "
+            "UPDATE schedule_state SET cursor_at = max(cursor_at, ?2), next_run_at = NULL, last_run_at = ?2, "
             "last_attempt_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
             (_encode([s.sid for s in starts]), now),
         )
@@ -171,7 +164,7 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
     busy = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
     if db.execute(busy, (sid,)).get is not None:
         return None
-    row: Any = db.execute("SELECT epoch, next_run_at FROM schedules WHERE sid = ?", (sid,)).fetchone()
+    row: Any = db.execute("SELECT epoch, next_run_at FROM schedule_state WHERE sid = ?", (sid,)).fetchone()
     if row is None:
         return None
     epoch, following = row
@@ -184,7 +177,7 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
         f"INSERT INTO runs_live ({_NEW_LIVE}) VALUES (?1, 'manual', ?5, 1, ?3, 'running', 1, ?2, ?2, ?4, 'manual')",
         (sid, now, owner, epoch, run_for),
     )
-    db.execute("UPDATE schedules SET next_run_at = NULL, last_attempt_at = ?2 WHERE sid = ?1", (sid, now))
+    db.execute("UPDATE schedule_state SET next_run_at = NULL, last_attempt_at = ?2 WHERE sid = ?1", (sid, now))
     return Start(sid, "manual", run_for, 1, 1, "manual", epoch, now, now, following)
 
 
@@ -195,8 +188,8 @@ def hand_back(db: apsw.Connection, starts: Sequence[Start], owner: str, now: int
         "AND runs_live.fence = b.value ->> 3 AND runs_live.owner = ?2"
     )
     db.execute(
-        "UPDATE schedules SET next_run_at = iif(schedules.epoch = b.value ->> 5, b.value ->> 4, cursor_at) "
-        f"FROM json_each(?1) b JOIN runs_live ON {mine} WHERE schedules.sid = b.value ->> 0",
+        "UPDATE schedule_state SET next_run_at = iif(schedule_state.epoch = b.value ->> 5, b.value ->> 4, cursor_at) "
+        f"FROM json_each(?1) b JOIN runs_live ON {mine} WHERE schedule_state.sid = b.value ->> 0",
         (_encode(rows), owner),
     )
     # a manual run that never began nor was queued is forgotten: the one who asked is still there to ask again

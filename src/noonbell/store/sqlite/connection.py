@@ -20,7 +20,7 @@ import apsw
 
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.store.snapshot import refuse_writing
-from noonbell.store.sqlite.schema import MIGRATIONS, SETTLE_TABLE
+from noonbell.store.sqlite.schema import IS_OF_DEVELOPMENT, MIGRATIONS, SETTLE_TABLE
 
 T = TypeVar("T")
 _Job = tuple[Callable[[apsw.Connection], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
@@ -141,7 +141,7 @@ class Connection:
             # a burst writes the same pages again and again: they are copied into the file once for many commits
             db.execute("PRAGMA wal_autocheckpoint = 16384")
             db.execute("PRAGMA temp_store = MEMORY")
-            _migrate(db)
+            _migrate(db, self._path)
             db.execute(SETTLE_TABLE)
         except BaseException:
             db.close()
@@ -194,7 +194,7 @@ def _connect_to_read(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         db.set_busy_timeout(busy_timeout_ms)
-        version = db.execute("PRAGMA user_version").get
+        version = _version(db, path)
         if version != len(MIGRATIONS):
             raise StoreError(
                 f"The file {path} is of version {version}, not {len(MIGRATIONS)}; a scheduler brings it up to date"
@@ -205,9 +205,20 @@ def _connect_to_read(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     return db
 
 
-def _migrate(db: apsw.Connection) -> None:
+def _version(db: apsw.Connection, path: Path) -> int:
+    """The number of steps that this file has seen; StoreError if they were those of a development version."""
+    version = int(db.execute("PRAGMA user_version").get)
+    if version and db.execute(IS_OF_DEVELOPMENT).get is not None:
+        raise StoreError(
+            f"The file {path} was made by a development version of Noonbell (its schema has the number {version}), and "
+            "this version cannot read it. Start with a new file: create the schedules again there"
+        )
+    return version
+
+
+def _migrate(db: apsw.Connection, path: Path) -> None:
     with _transaction(db, write=True):
-        version = db.execute("PRAGMA user_version").get
+        version = _version(db, path)
         if version > len(MIGRATIONS):
             raise StoreError(f"The file is of version {version}; this Noonbell knows up to {len(MIGRATIONS)}")
         for step, script in enumerate(MIGRATIONS[version:], start=version + 1):

@@ -14,6 +14,7 @@ import msgspec
 from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import Declared
 from noonbell.store.sqlite import ending
+from noonbell.store.sqlite.tables import SCHEDULES, lane_numbers
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,7 +30,7 @@ _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at
 
 def schedules(db: apsw.Connection, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
     rows = db.execute(
-        f"SELECT {', '.join(_SCHEDULE)} FROM schedules "
+        f"SELECT {', '.join(_SCHEDULE)} FROM {SCHEDULES} "
         "WHERE (?1 IS NULL OR managed_by = ?1) AND (?2 OR removed_at IS NULL) ORDER BY sid",
         (managed_by, removed),
     )
@@ -41,7 +42,7 @@ def read(db: apsw.Connection, managed_by: str) -> Declared:
     of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
     columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
     rows = db.execute(
-        f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
+        f"SELECT {', '.join(columns)} FROM (SELECT * FROM {SCHEDULES}) s LEFT JOIN runs_live l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
         "WHERE s.managed_by = ? AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid",
         (managed_by,),
@@ -65,7 +66,7 @@ def apply(db: apsw.Connection, declaration: Declaration) -> list[int]:
     _remove(db, declaration)
     if declaration.parked:
         db.execute(
-            "UPDATE schedules SET enabled = 0, next_run_at = NULL WHERE sid IN (SELECT value FROM json_each(?))",
+            "UPDATE schedule_state SET enabled = 0, next_run_at = NULL WHERE sid IN (SELECT value FROM json_each(?))",
             (_encode(declaration.parked),),
         )
     _revive(db, declaration)
@@ -85,9 +86,14 @@ def _remove(db: apsw.Connection, declaration: Declaration) -> None:
     at = declaration.at
     ending.end_all_of(db, [r.sid for r in declaration.removed], at)
     db.execute(
-        "UPDATE schedules SET enabled = 0, next_run_at = NULL, removed_at = ?2, updated_at = ?2, "
-        "cursor_at = b.value ->> 1 FROM json_each(?1) b WHERE sid = b.value ->> 0",
+        "UPDATE schedule_definitions SET removed_at = ?2, updated_at = ?2 FROM json_each(?1) b "
+        "WHERE sid = b.value ->> 0",
         (gone, at),
+    )
+    db.execute(
+        "UPDATE schedule_state SET enabled = 0, removed = 1, next_run_at = NULL, cursor_at = b.value ->> 1 "
+        "FROM json_each(?) b WHERE sid = b.value ->> 0",
+        (gone,),
     )
     db.execute(
         "UPDATE epochs SET to_at = b.value ->> 1 FROM json_each(?) b WHERE sid = b.value ->> 0 AND to_at IS NULL",
@@ -111,14 +117,20 @@ def _change(db: apsw.Connection, declaration: Declaration) -> None:
         (changed,),
     )
     db.execute(
-        "UPDATE schedules SET spec = b.value ->> 'spec', timezone = b.value ->> 'timezone', "
-        "retry_delay_us = b.value ->> 'retry_delay_us', epoch = b.value ->> 'epoch', "
-        "cursor_at = b.value ->> 'cursor_at', enabled = 1, "
+        "UPDATE schedule_state SET epoch = b.value ->> 'epoch', cursor_at = b.value ->> 'cursor_at', enabled = 1, "
         # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
-        "next_run_at = iif(EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = schedules.sid AND l.state = 'running'), "
-        "NULL, b.value ->> 'next_run_at'), "
-        "updated_at = iif(b.value ->> 'new_epoch', ?2, updated_at) "
-        "FROM json_each(?1) b WHERE sid = b.value ->> 'sid'",
+        "next_run_at = iif(EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = schedule_state.sid "
+        "AND l.state = 'running'), NULL, b.value ->> 'next_run_at') "
+        "FROM json_each(?) b WHERE sid = b.value ->> 'sid'",
+        (changed,),
+    )
+    # most are as they were: a start does not rewrite what it finds
+    db.execute(
+        "UPDATE schedule_definitions SET spec = b.value ->> 'spec', timezone = b.value ->> 'timezone', "
+        "retry_delay_us = b.value ->> 'retry_delay_us', updated_at = iif(b.value ->> 'new_epoch', ?2, updated_at) "
+        "FROM json_each(?1) b WHERE sid = b.value ->> 'sid' AND (b.value ->> 'new_epoch' "
+        "OR spec IS NOT b.value ->> 'spec' OR timezone IS NOT b.value ->> 'timezone' "
+        "OR retry_delay_us IS NOT b.value ->> 'retry_delay_us')",
         (changed, declaration.at),
     )
 
@@ -148,7 +160,7 @@ def _revive(db: apsw.Connection, declaration: Declaration) -> None:
 def _create(db: apsw.Connection, declaration: Declaration) -> list[int]:
     if not declaration.created:
         return []
-    first = (db.execute("SELECT max(sid) FROM schedules").get or 0) + 1
+    first = (db.execute("SELECT max(sid) FROM schedule_definitions").get or 0) + 1
     sids = list(range(first, first + len(declaration.created)))
     created = _encode(
         [
@@ -168,10 +180,16 @@ def _create(db: apsw.Connection, declaration: Declaration) -> list[int]:
         ]
     )
     db.execute(
-        "INSERT INTO schedules (sid, schedule_id, name, type, spec, next_run_at, timezone, cursor_at, retry_delay_us, "
-        "created_at, updated_at, managed_by) SELECT ?2 + key, value ->> 0, value ->> 1, value ->> 2, value ->> 3, "
-        "value ->> 4, value ->> 5, value ->> 6, value ->> 7, ?3, ?3, ?4 FROM json_each(?1)",
+        "INSERT INTO schedule_definitions (sid, schedule_id, name, type, spec, timezone, retry_delay_us, created_at, "
+        "updated_at, managed_by) SELECT ?2 + key, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 5, "
+        "value ->> 7, ?3, ?3, ?4 FROM json_each(?1)",
         (created, first, declaration.at, declaration.managed_by),
+    )
+    lane_no = lane_numbers(db, [declaration.managed_by])[declaration.managed_by]
+    db.execute(
+        "INSERT INTO schedule_state (sid, lane_no, next_run_at, cursor_at) SELECT ?2 + key, ?3, value ->> 4, "
+        "value ->> 6 FROM json_each(?1)",
+        (created, first, lane_no),
     )
     db.execute(
         "INSERT INTO epochs SELECT ?2 + key, 1, value ->> 6, NULL, value ->> 3, value ->> 5, value ->> 8, value ->> 9, "

@@ -8,6 +8,7 @@ from typing import Final
 import apsw
 import msgspec
 
+from noonbell.core.presence import lane_name
 from noonbell.core.records import (
     AuditEvent,
     DurableSchedule,
@@ -21,34 +22,37 @@ from noonbell.core.turns import quiet_rules
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.sqlite import auditing, ending, rows, stored, turns
+from noonbell.store.sqlite.tables import lane_numbers
 
 _encode = msgspec.json.Encoder().encode
 
 _NEW: Final = (
-    "schedules (sid, created_at, updated_at, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
-    "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at, team)"
+    "schedule_definitions (sid, created_at, updated_at, schedule_id, name, type, spec, timezone, "
+    "quiet_hours_policy_id, catch_up_policy, payload, managed_by, definition, lane, team)"
 )
+_NEW_STATE: Final = "schedule_state (sid, lane_no, enabled, next_run_at, cursor_at, anchor_at)"
 
 # From so many on, first epochs that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 16
 # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
 _OPEN_FIRST: Final = """
     INSERT INTO epochs (sid, epoch, from_at, to_at, spec, timezone, zone_hash, policies, enabled)
-    SELECT s.sid, 1, s.cursor_at, NULL, s.spec, s.timezone, ?2, ?3, s.enabled
-    FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = b.value
+    SELECT s.sid, 1, s.cursor_at, NULL, d.spec, d.timezone, ?2, ?3, s.enabled
+    FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = b.value
+    CROSS JOIN schedule_definitions d ON d.sid = s.sid
 """
 _SNAPSHOT: Final = ", ".join(f"'{name}', {name}" for name in ScheduleColumns.__struct_fields__)
 _TELL_CREATED: Final = f"""
     INSERT INTO audit_events (at, event, subject, actor, detail, team)
     SELECT ?2, 'schedule.created', schedule_id, ?3, json_object({_SNAPSHOT}), team
-    FROM schedules WHERE sid >= ?1 ORDER BY sid
+    FROM schedule_definitions WHERE sid >= ?1 ORDER BY sid
 """
 
 
 def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
     if not created:
         return []
-    first = (db.execute("SELECT max(sid) FROM schedules").get or 0) + 1
+    first = (db.execute("SELECT max(sid) FROM schedule_definitions").get or 0) + 1
     try:
         _insert(db, created, first, at, actor)
     except apsw.ConstraintError:
@@ -62,14 +66,19 @@ def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, act
 def _insert(db: apsw.Connection, created: Sequence[DurableSchedule], first: int, at: int, actor: str) -> None:
     made = [
         (
-            sid, at, at, new.schedule_id, one.name, new.enabled, one.type, one.spec, new.next_run_at, one.timezone,
-            one.quiet_hours_policy_id, one.catch_up_policy, one.payload, new.managed_by, new.cursor_at, one.definition,
-            new.lane, new.anchor_at, new.team,
+            sid, at, at, new.schedule_id, one.name, one.type, one.spec, one.timezone, one.quiet_hours_policy_id,
+            one.catch_up_policy, one.payload, new.managed_by, one.definition, new.lane, new.team,
         )
         for sid, new in enumerate(created, first)
         for one in (new.columns,)
     ]  # fmt: skip
     rows.insert(db, _NEW, made)
+    numbers = lane_numbers(db, {lane_name(new.lane) for new in created})
+    states = [
+        (sid, numbers[lane_name(new.lane)], new.enabled, new.next_run_at, new.cursor_at, new.anchor_at)
+        for sid, new in enumerate(created, first)
+    ]
+    rows.insert(db, _NEW_STATE, states)
     _open_first(db, created, first)
     tags = {new.columns.definition: tags_of(new.columns.definition) for new in created}
     tagged = [(tag, new.team, sid) for sid, new in enumerate(created, first) for tag in tags[new.columns.definition]]
@@ -141,7 +150,7 @@ def _edit(db: apsw.Connection, found: Iterable[StoredSchedule], make_edit: MakeE
     ]
     if renamed:
         # names may go round among them, and a name is looked at row by row: first all of them are free
-        sql = "UPDATE schedules SET name = NULL WHERE sid IN (SELECT value FROM json_each(?))"
+        sql = "UPDATE schedule_definitions SET name = NULL WHERE sid IN (SELECT value FROM json_each(?))"
         db.execute(sql, (_encode(renamed).decode(),))
     _retag(db, made)
     # what none of them changes is not written: the indexes on it stay as they are
@@ -174,10 +183,14 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int, changed: Sequence[st
     )
     if gone := [change.turn.sid for change in edits if change.epoch is None]:
         ending.end_all_of(db, gone, at)
+        removed = _encode(gone).decode()
         db.execute(
-            "UPDATE schedules SET removed_at = ?2, updated_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))",
-            (_encode(gone).decode(), at),
+            "UPDATE schedule_definitions SET removed_at = ?2, updated_at = ?2 "
+            "WHERE sid IN (SELECT value FROM json_each(?1))",
+            (removed, at),
         )
+        sql = "UPDATE schedule_state SET removed = 1 WHERE sid IN (SELECT value FROM json_each(?))"
+        db.execute(sql, (removed,))
         left = [document for change in edits for document in change.documents]
         db.execute(
             "DELETE FROM documents WHERE (kind, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
@@ -191,11 +204,13 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int, changed: Sequence[st
         _know_rules(db, {epoch.timezone: epoch.zone_hash for epoch in epochs})
     kept = [(change.turn.sid, change.epoch.epoch, change.columns) for change in edits if change.epoch is not None]
     if kept:
+        written = _encode(kept)
+        sql = "UPDATE schedule_state SET epoch = b.value ->> 1 FROM json_each(?) b WHERE sid = b.value ->> 0"
+        db.execute(sql, (written,))
         columns = "".join(f", {name} = b.value ->> '$[2].{name}'" for name in changed)
         db.execute(
-            f"UPDATE schedules SET epoch = b.value ->> 1, updated_at = ?2{columns} FROM json_each(?1) b "
-            "WHERE sid = b.value ->> 0",
-            (_encode(kept), at),
+            f"UPDATE schedule_definitions SET updated_at = ?2{columns} FROM json_each(?1) b WHERE sid = b.value ->> 0",
+            (written, at),
         )
 
 
@@ -212,8 +227,8 @@ def put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
 def _refuse_known_ids(db: apsw.Connection, ids: list[str], below: int) -> None:
     """Ids are given once; those of the schedules from the sid `below` on are the ones in question."""
     sql = (
-        "SELECT s.schedule_id, s.removed_at IS NOT NULL FROM json_each(?1) b "
-        "CROSS JOIN schedules s ON s.schedule_id = b.value WHERE s.sid < ?2"
+        "SELECT d.schedule_id, d.removed_at IS NOT NULL FROM json_each(?1) b "
+        "CROSS JOIN schedule_definitions d ON d.schedule_id = b.value WHERE d.sid < ?2"
     )
     known = {row[0]: bool(row[1]) for row in db.execute(sql, (_encode(ids).decode(), below))}
     for one in ids:
@@ -227,9 +242,9 @@ def _refuse_taken_names(
 ) -> None:
     """Names of a team and owner are taken once; those in `but` and from the sid `below` on are about to get theirs."""
     sql = (
-        "SELECT s.team, s.managed_by, s.name FROM json_each(?1) b CROSS JOIN schedules s ON s.team = b.value ->> 0 "
-        "AND s.managed_by = b.value ->> 1 AND s.name = b.value ->> 2 AND s.removed_at IS NULL AND s.sid < ?3 "
-        "AND s.sid NOT IN (SELECT value FROM json_each(?2))"
+        "SELECT d.team, d.managed_by, d.name FROM json_each(?1) b CROSS JOIN schedule_definitions d "
+        "ON d.team = b.value ->> 0 AND d.managed_by = b.value ->> 1 AND d.name = b.value ->> 2 "
+        "AND d.removed_at IS NULL AND d.sid < ?3 AND d.sid NOT IN (SELECT value FROM json_each(?2))"
     )
     bindings = (_encode(names).decode(), _encode(list(but)).decode(), below)
     taken = {(row[0], row[1], row[2]) for row in db.execute(sql, bindings)}

@@ -1,9 +1,9 @@
 """Runs that end on SQLite without anybody settling them, and the history that every ended run joins.
 
-The history of a schedule is a chain. Its row names the run that ended last, and each ended run names the one that ended
-before it, so that the latest runs of a schedule are found one by one, by primary key, however large `runs` is. The row
-counts the ended runs too: it still knows of those that were pruned. Whoever adds to `runs` brings both up to date in
-the same transaction: here, in `settling` and in `turns`.
+The history of a schedule is a chain. Its state names the run that ended last, and each ended run names the one that
+ended before it, so that the latest runs of a schedule are found one by one, by primary key, however large `runs` is.
+The state counts the ended runs too: it still knows of those that were pruned. What adds to `runs` brings both up to
+date in the same transaction: here, in `settling` and in `turns`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _END: Final = f"""
         coalesce(l.started_at, ?2), ?2, coalesce(l.owner, ''), l.epoch,
         iif(row_number() OVER w = 1, s.last_ended_for, lag(l.run_for) OVER w),
         coalesce(iif(row_number() OVER w = 1, s.last_ended_manual, lag(l.kind = 'manual') OVER w), 0)
-    FROM runs_live l LEFT JOIN schedules s ON s.sid = l.sid WHERE {{chosen}}
+    FROM runs_live l LEFT JOIN schedule_state s ON s.sid = l.sid WHERE {{chosen}}
     WINDOW w AS (PARTITION BY l.sid ORDER BY l.run_for, l.kind)
 """
 _JOIN: Final = """
-    UPDATE schedules SET last_ended_for = b.run_for, last_ended_manual = b.manual, ended_runs = ended_runs + b.n
+    UPDATE schedule_state SET last_ended_for = b.run_for, last_ended_manual = b.manual, ended_runs = ended_runs + b.n
     FROM (
         SELECT sid, run_for, kind = 'manual' AS manual, row_number() OVER w AS place,
             count(*) OVER (PARTITION BY sid) AS n
         FROM runs_live l WHERE {chosen} WINDOW w AS (PARTITION BY sid ORDER BY run_for DESC, kind DESC)
-    ) b WHERE schedules.sid = b.sid AND b.place = 1
+    ) b WHERE schedule_state.sid = b.sid AND b.place = 1
 """
 
 

@@ -20,6 +20,7 @@ from noonbell.ports import Rescue, TellCut
 from noonbell.store.sqlite import by_policy, declaring
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.hold import forget, holder_of
+from noonbell.store.sqlite.tables import LANE_NO
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -27,9 +28,9 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, last_poll_at, load"
 _POLLS: Final = "SELECT lane, last_poll_at, grace_us, gaps FROM lanes WHERE ?1 IS NULL OR lane = ?1"
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
-_OWNERS: Final = """
-    SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE s.lane = ?1 AND l.state = 'running'
+_OWNERS: Final = f"""
+    SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
+    WHERE s.lane_no = {LANE_NO.format(lane="?1")} AND l.state = 'running'
     UNION SELECT owner FROM outbox_streams WHERE lane = ?1 AND owner IS NOT NULL
 """
 _LAST_EVENT: Final = "SELECT event FROM lifecycle WHERE managed_by = ? AND instance = ? ORDER BY id DESC LIMIT 1"

@@ -13,6 +13,7 @@ from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.newest_first import NewestFirst
 from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.tables import SCHEDULES
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,13 +30,13 @@ _CHAIN: Final = f"""
     SELECT {", ".join(_FIELDS)} FROM chain ORDER BY place
 """
 _FROM_THE_LAST: Final = _CHAIN.format(
-    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = ?1"
+    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedule_state WHERE sid = ?1"
 )
 _GOING_ON: Final = _CHAIN.format(
     first="SELECT prev_for, prev_manual FROM runs WHERE run_for = ?3 AND sid = ?1 AND kind = ?4"
 )
 _LAST: Final = """
-    SELECT s.sid, r.outcome FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = b.value
+    SELECT s.sid, r.outcome FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = b.value
     CROSS JOIN runs r ON r.run_for = s.last_ended_for AND r.sid = s.sid
         AND r.kind = iif(s.last_ended_manual, 'manual', 'scheduled')
 """
@@ -93,7 +94,7 @@ class HistoryOnSqlite(NewestFirst):
 
 def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:
     row: Any = db.execute(
-        f"SELECT {', '.join(History.__struct_fields__)} FROM schedules WHERE schedule_id = ? AND lane IS NOT NULL",
+        f"SELECT {', '.join(History.__struct_fields__)} FROM {SCHEDULES} WHERE schedule_id = ? AND lane IS NOT NULL",
         (schedule_id,),
     ).fetchone()
     return None if row is None else History(*row)
@@ -108,7 +109,7 @@ def chain(db: apsw.Connection, sid: int, before: RunKey | None, limit: int) -> l
 
 
 def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: Outcome | None) -> list[PastRun]:
-    conditions: list[str] = ["s.lane IS NOT NULL"]
+    conditions: list[str] = ["d.lane IS NOT NULL"]
     bindings: list[Any] = [limit]
     if before is not None:
         conditions.append("(r.run_for, r.sid, r.kind) < (?2, ?3, ?4)")
@@ -121,7 +122,8 @@ def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: 
             conditions.append("r.outcome <> 'succeeded'")
             by = "INDEXED BY idx_runs_unsuccessful"
     sql = (
-        f"SELECT s.schedule_id, s.name, s.team, {_RUN} FROM runs r {by} CROSS JOIN schedules s ON s.sid = r.sid "
+        f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r {by} "
+        "CROSS JOIN schedule_definitions d ON d.sid = r.sid "
         f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT ?1"
     )
     return [PastRun(row[0], row[1], Run(*row[3:]), row[2]) for row in db.execute(sql, tuple(bindings))]
@@ -134,7 +136,7 @@ def mend(db: apsw.Connection, sids: list[int], gone: str, bounds: tuple[int, int
         first, changed = mended(chain(db, sid, None, _WHOLE), {RunKey(*row) for row in leaving})
         if first is not None:
             db.execute(
-                "UPDATE schedules SET last_ended_for = ?2, last_ended_manual = ?3 WHERE sid = ?1",
+                "UPDATE schedule_state SET last_ended_for = ?2, last_ended_manual = ?3 WHERE sid = ?1",
                 (sid, first.run_for, int(first.kind == "manual")),
             )
         links = [(*key_of(run), run.prev_for, int(run.prev_manual)) for run in changed]

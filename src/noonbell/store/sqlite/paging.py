@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.store.sqlite.tables import SCHEDULES
 
 # the tables whose name in the database is another one
-_NAMES: Final[Mapping[str, str]] = {"live": "runs_live", "pruned": "pruned_days"}
+_NAMES: Final[Mapping[str, str]] = {"schedules": SCHEDULES, "live": "runs_live", "pruned": "pruned_days"}
 
 
 def statement(

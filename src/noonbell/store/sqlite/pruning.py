@@ -16,7 +16,7 @@ from noonbell.store.sqlite import history
 DAY_US: Final = 86_400_000_000
 
 _SETTLED_RUNS: Final = """
-    FROM runs r JOIN schedules s ON s.sid = r.sid
+    FROM runs r JOIN schedule_state s ON s.sid = r.sid
     WHERE r.run_for >= ?1 AND r.run_for < ?2 AND typeof(s.cursor_at) = 'integer'
     AND (r.kind = 'manual' OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0))
     AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = r.kind AND l.run_for = r.run_for)
@@ -34,7 +34,7 @@ _TORN: Final = f"""
     )
 """
 _SETTLED_SPANS: Final = """
-    FROM spans p JOIN schedules s ON s.sid = p.sid
+    FROM spans p JOIN schedule_state s ON s.sid = p.sid
     WHERE p.to_at >= ?1 AND p.to_at < ?2 AND p.to_at <= s.cursor_at
     AND typeof(s.cursor_at) = 'integer' AND typeof(p.to_at) = 'integer' AND typeof(p.n) = 'integer'
 """

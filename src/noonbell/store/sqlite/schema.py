@@ -1,7 +1,13 @@
 """The tables, and the steps that bring an older file up to date.
 
 Instants are whole microseconds since 1970. Most columns declare no type on purpose: SQLite then keeps a value as it was
-written, so damage shows as what it is instead of being coerced into something plausible.
+written, so damage shows as what it is instead of being coerced into something plausible. `lane_no` and `enabled` are
+integers by declaration, because only then does the index of wake-ups cover what is asked of it.
+
+A schedule is two rows. `schedule_definitions` holds what people write: wide, and written by create, edit, declare and
+delete alone. `schedule_state` holds what a fire changes: integers, about a tenth of the width. `lane_no` is the number
+of the lane, which is the private one of its owner for a declared task. The view `schedules` is for people: durable
+schedules that were not deleted, with instants as text.
 
 `runs` is keyed by time first: fires are appended in order, a day is dropped from the front, and the run of a known
 occurrence is one look-up.
@@ -11,37 +17,90 @@ from __future__ import annotations
 
 from typing import Final
 
+
+def _as_text(column: str) -> str:
+    """SQL for an instant as ISO 8601 in UTC, always with six decimals, so that texts sort as instants do."""
+    return (
+        f"iif(typeof({column}) = 'integer', strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') "
+        f"|| printf('.%06dZ', {column} % 1000000), {column}) AS {column}"
+    )
+
+
+_VIEW: Final = f"""
+    CREATE VIEW schedules AS
+    SELECT schedule_id, name, enabled, type, spec, {_as_text("next_run_at")}, {_as_text("last_run_at")}, timezone,
+        quiet_hours_policy_id, catch_up_policy, payload, {_as_text("created_at")}, {_as_text("updated_at")}
+    FROM schedule_definitions JOIN schedule_state USING (sid) WHERE lane IS NOT NULL AND removed_at IS NULL;
+"""
+
 MIGRATIONS: Final = (
     """
-    CREATE TABLE schedules (
+    CREATE TABLE schedule_definitions (
         sid INTEGER PRIMARY KEY,
         schedule_id NOT NULL,
         name,
-        enabled NOT NULL DEFAULT 1,
         type NOT NULL DEFAULT 'cron',
         spec,
-        next_run_at,
-        last_run_at,
         timezone DEFAULT 'UTC',
         quiet_hours_policy_id,
         catch_up_policy NOT NULL DEFAULT 'run_once',
         payload,
-        created_at,
-        updated_at,
+        definition,
         managed_by NOT NULL,
         team NOT NULL DEFAULT 'default',
-        epoch NOT NULL DEFAULT 1,
-        cursor_at,
+        lane,
         retry_delay_us,
+        created_at,
+        updated_at,
+        removed_at
+    );
+    CREATE UNIQUE INDEX idx_schedules_id ON schedule_definitions (schedule_id);
+    CREATE UNIQUE INDEX idx_schedules_name ON schedule_definitions (managed_by, name, team) WHERE removed_at IS NULL;
+    CREATE INDEX idx_schedules_quiet_hours ON schedule_definitions (quiet_hours_policy_id)
+        WHERE quiet_hours_policy_id IS NOT NULL;
+    -- lists of a team, in the order of sids
+    CREATE INDEX idx_schedules_team ON schedule_definitions (team) WHERE removed_at IS NULL;
+    -- and those of the rarer types; most schedules are cron, and cost nothing here
+    CREATE INDEX idx_schedules_type ON schedule_definitions (team, type) WHERE type <> 'cron' AND removed_at IS NULL;
+
+    CREATE TABLE schedule_state (
+        sid INTEGER PRIMARY KEY,
+        lane_no INTEGER,
+        enabled INTEGER NOT NULL DEFAULT 1,
+        next_run_at,
+        cursor_at,
+        epoch NOT NULL DEFAULT 1,
+        anchor_at,
+        backlog_left,
+        backlog_until,
+        last_run_for,
+        last_run_at,
         last_attempt_at,
         last_success_at,
         last_failure_at,
-        removed_at
+        last_ended_for,
+        last_ended_manual NOT NULL DEFAULT 0,
+        ended_runs NOT NULL DEFAULT 0,
+        succeeded_runs NOT NULL DEFAULT 0,
+        removed INTEGER NOT NULL DEFAULT 0
     );
-    CREATE UNIQUE INDEX idx_schedules_id ON schedules (schedule_id);
-    CREATE UNIQUE INDEX idx_schedules_name ON schedules (managed_by, name, team) WHERE removed_at IS NULL;
-    CREATE INDEX idx_schedules_next_run ON schedules (next_run_at) WHERE enabled = 1;
+    -- what is due in one lane, however much is due in the others that share the file
+    CREATE INDEX idx_schedules_next_run ON schedule_state (lane_no, next_run_at) WHERE enabled = 1;
+    -- lists of what is paused or done, in the order of sids, without those that were deleted
+    CREATE INDEX idx_schedules_disabled ON schedule_state (sid) WHERE enabled = 0 AND removed = 0;
 
+    -- `lane:` and the name of a lane, or the owner of declared tasks. A number is never changed nor given again.
+    CREATE TABLE lane_numbers (no INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+    CREATE TABLE schedule_tags (
+        tag TEXT NOT NULL,
+        team TEXT NOT NULL,
+        sid INTEGER NOT NULL,
+        PRIMARY KEY (tag, team, sid)
+    ) WITHOUT ROWID;
+    """
+    + _VIEW
+    + """
     CREATE TABLE runs_live (
         sid INTEGER NOT NULL,
         kind TEXT NOT NULL,
@@ -60,6 +119,8 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE INDEX idx_runs_live_wake ON runs_live (wake_at) WHERE state <> 'running';
 
+    -- The history of a schedule is a chain: see `ending`. `waited_us` is how long the first attempt waited for an HTTP
+    -- slot or a thread, from its claim (started_at) to its start.
     CREATE TABLE runs (
         run_for INTEGER NOT NULL,
         sid INTEGER NOT NULL,
@@ -70,8 +131,12 @@ MIGRATIONS: Final = (
         ended_at NOT NULL,
         owner NOT NULL,
         epoch NOT NULL,
+        prev_for,
+        prev_manual NOT NULL DEFAULT 0,
+        waited_us NOT NULL DEFAULT 0,
         PRIMARY KEY (run_for, sid, kind)
     ) WITHOUT ROWID;
+    CREATE INDEX idx_runs_unsuccessful ON runs (run_for) WHERE outcome <> 'succeeded';
 
     CREATE TABLE spans (
         sid INTEGER NOT NULL,
@@ -95,6 +160,7 @@ MIGRATIONS: Final = (
         ended_at NOT NULL,
         owner,
         error,
+        detail,
         PRIMARY KEY (sid, run_for, kind, attempt)
     ) WITHOUT ROWID;
 
@@ -111,6 +177,19 @@ MIGRATIONS: Final = (
         PRIMARY KEY (sid, epoch)
     ) WITHOUT ROWID;
 
+    CREATE TABLE pruned_days (
+        sid INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        day INTEGER NOT NULL,
+        first_at NOT NULL,
+        to_at NOT NULL,
+        fired NOT NULL,
+        passed NOT NULL,
+        last_for,
+        last_started_at,
+        PRIMARY KEY (sid, epoch, day)
+    ) WITHOUT ROWID;
+
     CREATE TABLE lifecycle (
         id INTEGER PRIMARY KEY,
         managed_by NOT NULL,
@@ -119,24 +198,6 @@ MIGRATIONS: Final = (
         event NOT NULL,
         detail NOT NULL
     );
-    """,
-    """
-    ALTER TABLE schedules ADD COLUMN definition;
-    ALTER TABLE schedules ADD COLUMN lane;
-    ALTER TABLE schedules ADD COLUMN anchor_at;
-    ALTER TABLE schedules ADD COLUMN backlog_left;
-    ALTER TABLE schedules ADD COLUMN backlog_until;
-    ALTER TABLE schedules ADD COLUMN last_run_for;
-    -- lists of a team, in the order of sids
-    CREATE INDEX idx_schedules_team ON schedules (team) WHERE removed_at IS NULL;
-    CREATE INDEX idx_schedules_disabled ON schedules (team) WHERE enabled = 0 AND removed_at IS NULL;
-    CREATE TABLE schedule_tags (
-        tag TEXT NOT NULL,
-        team TEXT NOT NULL,
-        sid INTEGER NOT NULL,
-        PRIMARY KEY (tag, team, sid)
-    ) WITHOUT ROWID;
-    CREATE INDEX idx_schedules_quiet_hours ON schedules (quiet_hours_policy_id) WHERE quiet_hours_policy_id IS NOT NULL;
 
     CREATE TABLE quiet_hours_policies (
         policy_id TEXT PRIMARY KEY,
@@ -145,6 +206,11 @@ MIGRATIONS: Final = (
         created_at NOT NULL,
         updated_at NOT NULL,
         team NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE zone_rules (
+        timezone TEXT PRIMARY KEY,
+        zone_hash NOT NULL
     ) WITHOUT ROWID;
 
     CREATE TABLE audit_events (
@@ -157,35 +223,13 @@ MIGRATIONS: Final = (
         team
     );
     CREATE INDEX idx_audit_events_subject ON audit_events (subject, id);
+    CREATE INDEX idx_audit_events_at ON audit_events (at);
     -- the events of one team among those of many; where there is one team alone, it costs nothing
     CREATE INDEX idx_audit_events_team ON audit_events (team, id) WHERE team <> 'default';
     CREATE TRIGGER audit_events_are_final BEFORE UPDATE ON audit_events
     BEGIN
         SELECT raise(ABORT, 'audit events are never changed');
     END;
-    """,
-    """
-    ALTER TABLE attempts ADD COLUMN detail;
-
-    -- The history of a schedule is a chain: see `ending`.
-    ALTER TABLE runs ADD COLUMN prev_for;
-    ALTER TABLE runs ADD COLUMN prev_manual NOT NULL DEFAULT 0;
-    ALTER TABLE schedules ADD COLUMN last_ended_for;
-    ALTER TABLE schedules ADD COLUMN last_ended_manual NOT NULL DEFAULT 0;
-    ALTER TABLE schedules ADD COLUMN ended_runs NOT NULL DEFAULT 0;
-    ALTER TABLE schedules ADD COLUMN succeeded_runs NOT NULL DEFAULT 0;
-    UPDATE runs SET prev_for = e.prev_for, prev_manual = coalesce(e.prev_manual, 0) FROM (
-        SELECT run_for, sid, kind, lag(run_for) OVER w AS prev_for, lag(kind = 'manual') OVER w AS prev_manual
-        FROM runs WINDOW w AS (PARTITION BY sid ORDER BY ended_at, run_for, kind)
-    ) e WHERE e.run_for = runs.run_for AND e.sid = runs.sid AND e.kind = runs.kind;
-    UPDATE schedules SET last_ended_for = e.run_for, last_ended_manual = e.kind = 'manual', ended_runs = e.n,
-        succeeded_runs = e.succeeded
-    FROM (
-        SELECT sid, run_for, kind, count(*) OVER w AS n, sum(outcome = 'succeeded') OVER w AS succeeded,
-            row_number() OVER (PARTITION BY sid ORDER BY ended_at DESC, run_for DESC, kind DESC) AS place
-        FROM runs WINDOW w AS (PARTITION BY sid)
-    ) e WHERE e.sid = schedules.sid AND e.place = 1;
-    CREATE INDEX idx_runs_unsuccessful ON runs (run_for) WHERE outcome <> 'succeeded';
 
     CREATE TABLE outbox (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -225,32 +269,6 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX idx_dead_letters_sid ON dead_letters (sid, id);
 
-    CREATE TABLE pruned_days (
-        sid INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        day INTEGER NOT NULL,
-        first_at NOT NULL,
-        to_at NOT NULL,
-        fired NOT NULL,
-        passed NOT NULL,
-        last_for,
-        last_started_at,
-        PRIMARY KEY (sid, epoch, day)
-    ) WITHOUT ROWID;
-    CREATE INDEX idx_audit_events_at ON audit_events (at);
-
-    -- what is due in one lane, however much is due in the others that share the file
-    CREATE INDEX idx_schedules_lane ON schedules (lane, next_run_at) WHERE enabled = 1 AND lane IS NOT NULL;
-
-    CREATE TABLE zone_rules (
-        timezone TEXT PRIMARY KEY,
-        zone_hash NOT NULL
-    ) WITHOUT ROWID;
-    INSERT OR IGNORE INTO zone_rules
-        SELECT e.timezone, min(e.zone_hash) FROM epochs e JOIN schedules s ON s.sid = e.sid
-        WHERE e.to_at IS NULL AND s.lane IS NOT NULL GROUP BY e.timezone;
-    """,
-    """
     CREATE TABLE documents (
         kind TEXT NOT NULL,
         id TEXT NOT NULL,
@@ -264,13 +282,8 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE INDEX idx_documents_team ON documents (kind, team, id);
     CREATE INDEX idx_documents_wake ON documents (kind, wake_at) WHERE wake_at IS NOT NULL;
-    """,
-    """
-    -- lists of the rarer kinds, in the order of sids; most schedules are cron, and cost nothing here
-    CREATE INDEX idx_schedules_type ON schedules (team, type) WHERE type <> 'cron' AND removed_at IS NULL;
-    """,
-    """
-    -- What engines tell of themselves. Whether one is alive is not told here: that is the lock on its name.
+
+    -- What engines record of themselves. Whether one is alive is not recorded here: that is the lock on its name.
     CREATE TABLE engines (
         instance TEXT PRIMARY KEY,
         lane NOT NULL,
@@ -282,23 +295,17 @@ MIGRATIONS: Final = (
         up_since NOT NULL,
         state NOT NULL,
         load NOT NULL,
-        seen_at NOT NULL
+        seen_at NOT NULL,
+        last_poll_at
     ) WITHOUT ROWID;
-    """,
-    """
+
     -- When each lane was last polled, and the latest stretches without a poll, as a JSON list.
-    ALTER TABLE engines ADD COLUMN last_poll_at;
     CREATE TABLE lanes (lane TEXT PRIMARY KEY, last_poll_at NOT NULL, grace_us NOT NULL, gaps NOT NULL) WITHOUT ROWID;
-    INSERT INTO lanes SELECT lane, max(at), 60000000, '[]' FROM (
-        SELECT substr(managed_by, 6) AS lane, at FROM lifecycle WHERE managed_by LIKE 'lane:%'
-        UNION ALL SELECT lane, seen_at FROM engines
-    ) GROUP BY lane;
-    """,
-    """
-    -- how long the first attempt waited for an HTTP slot or a thread, from its claim (started_at) to its start
-    ALTER TABLE runs ADD COLUMN waited_us NOT NULL DEFAULT 0;
     """,
 )
+
+# Files of development versions had one table `schedules`; now that is a view.
+IS_OF_DEVELOPMENT: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schedules'"
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.
 SETTLE_TABLE: Final = """

@@ -73,15 +73,17 @@ _FRESH = """
 """
 # A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
 # another epoch: what follows then is for a look to say, and at once. It is written only where there is one to bring
-# back: two indexes change with it.
-_WAKE_UP = "next_run_at = iif(schedules.epoch <> b.epoch, cursor_at, coalesce(schedules.next_run_at, b.following)),"
+# back: the index of wake-ups changes with it.
+_WAKE_UP = """
+    next_run_at = iif(schedule_state.epoch <> b.epoch, cursor_at, coalesce(schedule_state.next_run_at, b.following)),
+"""
 # What wakes otherwise than before: by that, through a run that has waited for this end, or for another attempt. By key:
 # the plus signs keep the index of wake-ups out of it.
 _WOKEN = f"""
     SELECT b.sid, b.wake_at,
         iif(s.enabled = 1, iif(s.epoch <> b.epoch, s.cursor_at, coalesce(s.next_run_at, b.following)), NULL),
         (SELECT min(+w.wake_at) FROM runs_live w WHERE w.sid = b.sid AND +w.state <> 'running') AS behind_at
-    {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid
+    {_FRESH} LEFT JOIN schedule_state s ON s.sid = b.sid
     WHERE s.next_run_at IS NULL OR s.epoch <> b.epoch OR b.wake_at IS NOT NULL OR behind_at IS NOT NULL
 """
 
@@ -130,7 +132,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
     start = settlement.start
     key = (start.sid, start.kind, start.run_for, start.fence, settlement.owner)
     db.execute("DELETE FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?)", key)
-    db.execute("UPDATE schedules SET next_run_at = cursor_at WHERE sid = ?", (start.sid,))
+    db.execute("UPDATE schedule_state SET next_run_at = cursor_at WHERE sid = ?", (start.sid,))
     return [settlement]
 
 
@@ -146,7 +148,7 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
     db.execute(
         f"INSERT INTO runs ({ending.RUN}, waited_us) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, "
         "coalesce(l.started_at, b.attempt_at), b.ended_at, b.owner, l.epoch, s.last_ended_for, "
-        f"coalesce(s.last_ended_manual, 0), {_WAITED} {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid "
+        f"coalesce(s.last_ended_manual, 0), {_WAITED} {_FRESH} LEFT JOIN schedule_state s ON s.sid = b.sid "
         "WHERE b.wake_at IS NULL"
     )
     db.execute(
@@ -159,14 +161,14 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
         "AND runs_live.run_for = b.run_for"
     )
     db.execute(
-        f"UPDATE schedules SET {_WAKE_UP if brings_back else ''} "
+        f"UPDATE schedule_state SET {_WAKE_UP if brings_back else ''} "
         "last_success_at = iif(b.outcome = 'succeeded', b.ended_at, last_success_at), "
         "last_failure_at = iif(b.outcome = 'succeeded', last_failure_at, b.ended_at), "
         "last_ended_for = iif(b.wake_at IS NULL, b.run_for, last_ended_for), "
         "last_ended_manual = iif(b.wake_at IS NULL, b.kind = 'manual', last_ended_manual), "
         "ended_runs = ended_runs + (b.wake_at IS NULL), "
         "succeeded_runs = succeeded_runs + (b.wake_at IS NULL AND b.outcome = 'succeeded') "
-        "FROM temp.settling b WHERE schedules.sid = b.sid"
+        "FROM temp.settling b WHERE schedule_state.sid = b.sid"
     )
     _send(db, recorded)
     return stale
@@ -252,7 +254,7 @@ def _drop_stale(
     matched, brings_back, waiting = db.execute(
         "SELECT count(*), coalesce(sum(s.next_run_at IS NULL OR s.epoch <> b.epoch), 0) > 0, coalesce(sum("
         "b.wake_at IS NOT NULL OR EXISTS (SELECT 1 FROM runs_live w WHERE w.sid = b.sid AND +w.state <> 'running')"
-        f"), 0) > 0 {_FRESH} LEFT JOIN schedules s ON s.sid = b.sid"
+        f"), 0) > 0 {_FRESH} LEFT JOIN schedule_state s ON s.sid = b.sid"
     ).get
     if brings_back or waiting:
         for sid, *times in db.execute(_WOKEN):

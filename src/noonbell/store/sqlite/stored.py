@@ -9,9 +9,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.records import LiveRun, ScheduleColumns, StoredSchedule
+from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
 from noonbell.store.sqlite.claiming import LIVE
+from noonbell.store.sqlite.tables import LANE_NO
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,14 +21,16 @@ _NEAR: Final = 10_000
 _LONGEST_LIKE: Final = 1_000
 
 _SELECT: Final = """
-    SELECT s.sid, s.schedule_id, s.enabled, s.managed_by, s.lane, s.created_at, s.updated_at, s.next_run_at,
+    SELECT s.sid, d.schedule_id, s.enabled, d.managed_by, d.lane, d.created_at, d.updated_at, s.next_run_at,
         s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at, s.anchor_at,
-        s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at, s.team,
-        s.name, s.type, s.spec, s.timezone, s.quiet_hours_policy_id, s.catch_up_policy, s.payload, s.definition
+        s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at, d.team,
+        d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
 """
+# CROSS JOIN: the state drives, so that definitions are read only of what was chosen by it
 _JOINS: Final = """
-    LEFT JOIN quiet_hours_policies q ON q.policy_id = s.quiet_hours_policy_id
-    LEFT JOIN runs r ON r.run_for = iif(instr(s.definition, '"overlap":"skip"'), s.last_run_for, NULL)
+    CROSS JOIN schedule_definitions d ON d.sid = s.sid
+    LEFT JOIN quiet_hours_policies q ON q.policy_id = d.quiet_hours_policy_id
+    LEFT JOIN runs r ON r.run_for = iif(instr(d.definition, '"overlap":"skip"'), s.last_run_for, NULL)
         AND r.sid = s.sid AND r.kind = 'scheduled'
 """
 
@@ -35,8 +38,8 @@ _JOINS: Final = """
 def due(db: apsw.Connection, lane: str, now: int, limit: int) -> list[StoredSchedule]:
     """The schedules of a lane that wake by `now`, the earliest first."""
     sql = (
-        f"{_SELECT} FROM schedules s {_JOINS} WHERE s.enabled = 1 AND s.lane = ? AND s.next_run_at <= ? "
-        "ORDER BY s.next_run_at, s.sid LIMIT ?"
+        f"{_SELECT} FROM schedule_state s {_JOINS} WHERE s.enabled = 1 AND s.lane_no = {LANE_NO.format(lane='?1')} "
+        "AND s.next_run_at <= ?2 ORDER BY s.next_run_at, s.sid LIMIT ?3"
     )
     rows = db.execute(sql, (lane, now, limit)).fetchall()
     return _made(db, rows, _encode([row[0] for row in rows]).decode())
@@ -48,15 +51,15 @@ def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
         return []
     told = _encode(sids).decode()
     # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
-    sql = f"{_SELECT} FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value {_JOINS} ORDER BY b.key"
+    sql = f"{_SELECT} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value {_JOINS} ORDER BY b.key"
     return _made(db, db.execute(sql, (told,)).fetchall(), told)
 
 
 def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
     """Those that exist, by sid."""
     sql = (
-        "SELECT DISTINCT s.sid FROM json_each(?) b CROSS JOIN schedules s ON s.schedule_id = b.value "
-        "WHERE s.lane IS NOT NULL AND s.removed_at IS NULL ORDER BY s.sid"
+        "SELECT DISTINCT d.sid FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.schedule_id = b.value "
+        "WHERE d.lane IS NOT NULL AND d.removed_at IS NULL ORDER BY d.sid"
     )
     return by_sids(db, [row[0] for row in db.execute(sql, (_encode(list(schedule_ids)).decode(),))])
 
@@ -82,54 +85,60 @@ def _sids(
     upto_sid: int | None = None,
     by_name: bool = False,
 ) -> list[int]:
-    sid = "s.sid" if wanted.tag is None else "t.sid"  # of whichever table is gone through in that order
+    source, sid = ("schedule_definitions d INDEXED BY idx_schedules_name", "d.sid") if by_name else _listed(wanted)
     parts: tuple[tuple[str, Any], ...] = (
         (f"{sid} > ?", after_sid),
         (f"{sid} <= ?", upto_sid),
         ("t.tag = ?", wanted.tag),
         ("t.team = ?", None if wanted.tag is None else wanted.team),
-        ("s.team = ?", wanted.team),
-        ("s.managed_by = ?", wanted.managed_by),
-        ("s.lane = ?", wanted.lane),
-        ("s.type = ?", wanted.type),
+        ("d.team = ?", wanted.team),
+        ("d.managed_by = ?", wanted.managed_by),
+        ("d.lane = ?", wanted.lane),
+        ("d.type = ?", wanted.type),
         _in_name(wanted.name_contains),
-        ("s.quiet_hours_policy_id = ?", wanted.quiet_hours_policy_id),
+        ("d.quiet_hours_policy_id = ?", wanted.quiet_hours_policy_id),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
-    conditions = ["s.removed_at IS NULL", "s.lane IS NOT NULL", *(condition for condition, _ in given)]
+    conditions = ["d.removed_at IS NULL", "d.lane IS NOT NULL", *(condition for condition, _ in given)]
     if wanted.enabled is not None:
         conditions.append(f"s.enabled = {int(wanted.enabled)}")
+        if "schedule_state" not in source:
+            source += " CROSS JOIN schedule_state s ON s.sid = d.sid"
+    if wanted.enabled is False:
+        conditions.append("s.removed = 0")  # says nothing new, but is what their index asks for
     if wanted.type not in (None, "cron"):
-        conditions.append("s.type <> 'cron'")  # says nothing new, but is what their index asks for
-    source = "schedules s INDEXED BY idx_schedules_name" if by_name else _listed(wanted)
-    sql = f"SELECT s.sid FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {sid} LIMIT ?"
+        conditions.append("d.type <> 'cron'")  # as above
+    sql = f"SELECT d.sid FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {sid} LIMIT ?"
     return [row[0] for row in db.execute(sql, (*(value for _, value in given), limit))]
 
 
 def _in_name(part: str | None) -> tuple[str, str | None]:
     """LIKE takes half the time; of what it cannot say the slower way is sure. Both know the case of ASCII alone."""
     if part is None or len(part) > _LONGEST_LIKE or "\0" in part:
-        return "instr(lower(s.name), lower(?)) > 0", part
+        return "instr(lower(d.name), lower(?)) > 0", part
     escaped = re.sub(r"([\\%_])", r"\\\1", part)
-    return "s.name LIKE ? ESCAPE '\\'", f"%{escaped}%"
+    return "d.name LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
 
-def _listed(wanted: ScheduleFilter) -> str:
+def _listed(wanted: ScheduleFilter) -> tuple[str, str]:
+    """The tables that a list is read from, and the sid of the one that is gone through in that order."""
     if wanted.tag is not None:
-        return "schedule_tags t CROSS JOIN schedules s ON s.sid = t.sid"
+        return "schedule_tags t CROSS JOIN schedule_definitions d ON d.sid = t.sid", "t.sid"
     if wanted.quiet_hours_policy_id is not None:
-        return "schedules s INDEXED BY idx_schedules_quiet_hours"
+        return "schedule_definitions d INDEXED BY idx_schedules_quiet_hours", "d.sid"
+    if wanted.enabled is False and wanted.team in (None, DEFAULT_TEAM):  # another team has few schedules of many
+        disabled = "schedule_state s INDEXED BY idx_schedules_disabled"
+        return f"{disabled} CROSS JOIN schedule_definitions d ON d.sid = s.sid", "s.sid"
     if wanted.team is None:
-        return "schedules s NOT INDEXED"
-    if wanted.enabled is False:
-        return "schedules s INDEXED BY idx_schedules_disabled"
-    return f"schedules s INDEXED BY idx_schedules_{'team' if wanted.type in (None, 'cron') else 'type'}"
+        return "schedule_definitions d NOT INDEXED", "d.sid"
+    name = "team" if wanted.type in (None, "cron") else "type"
+    return f"schedule_definitions d INDEXED BY idx_schedules_{name}", "d.sid"
 
 
 def in_zone(db: apsw.Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
     sql = (
-        "SELECT sid FROM schedules WHERE sid > ? AND timezone = ? AND lane IS NOT NULL AND removed_at IS NULL "
-        "ORDER BY sid LIMIT ?"
+        "SELECT sid FROM schedule_definitions WHERE sid > ? AND timezone = ? AND lane IS NOT NULL "
+        "AND removed_at IS NULL ORDER BY sid LIMIT ?"
     )
     return by_sids(db, [row[0] for row in db.execute(sql, (after_sid, timezone, limit))])
 
@@ -141,7 +150,7 @@ def zone_rules(db: apsw.Connection) -> dict[str, str]:
 
 def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
     """The sids of the schedules that refer to quiet hours."""
-    sql = "SELECT sid FROM schedules WHERE quiet_hours_policy_id = ? AND removed_at IS NULL ORDER BY sid"
+    sql = "SELECT sid FROM schedule_definitions WHERE quiet_hours_policy_id = ? AND removed_at IS NULL ORDER BY sid"
     return [row[0] for row in db.execute(sql, (policy_id,))]
 
 

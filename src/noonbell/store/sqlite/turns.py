@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 LEAST_ALIKE: Final = 64
 
 _ADVANCE: Final = """
-    UPDATE schedules SET cursor_at = b.value ->> 1, next_run_at = b.value ->> 2, enabled = b.value ->> 3,
+    UPDATE schedule_state SET cursor_at = b.value ->> 1, next_run_at = b.value ->> 2, enabled = b.value ->> 3,
         anchor_at = b.value ->> 4, backlog_left = b.value ->> 5, backlog_until = b.value ->> 6,
         last_run_for = b.value ->> 7, last_run_at = iif(b.value ->> 8, max(ifnull(last_run_at, 0), ?2), last_run_at),
         last_attempt_at = iif(b.value ->> 8, ?2, last_attempt_at),
@@ -32,7 +32,7 @@ _ADVANCE: Final = """
     FROM json_each(?1) b WHERE sid = b.value ->> 0
 """
 _ADVANCE_ALIKE: Final = """
-    UPDATE schedules SET cursor_at = ?3, next_run_at = ?4, enabled = ?5, anchor_at = ?6, backlog_left = ?7,
+    UPDATE schedule_state SET cursor_at = ?3, next_run_at = ?4, enabled = ?5, anchor_at = ?6, backlog_left = ?7,
         backlog_until = ?8, last_run_for = ?9, last_run_at = iif(?10, max(ifnull(last_run_at, 0), ?2), last_run_at),
         last_attempt_at = iif(?10, ?2, last_attempt_at), last_success_at = iif(?10 = 2, ?2, last_success_at),
         last_ended_for = coalesce(?11, last_ended_for), last_ended_manual = iif(?12, 0, last_ended_manual),
@@ -50,7 +50,7 @@ _END: Final = f"""
     INSERT INTO runs ({ending.RUN})
     SELECT {{run_for}}, s.sid, {{rest}}, coalesce({{prev}}, s.last_ended_for),
         iif({{prev}} IS NULL, s.last_ended_manual, 0)
-    FROM json_each(?1) b CROSS JOIN schedules s ON s.sid = {{sid}}
+    FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = {{sid}}
 """
 _END_ALL: Final = _END.format(
     sid="b.value ->> 0",
