@@ -50,11 +50,11 @@ async def set_anchor(world: World, sid: int, anchor_at: int | None) -> None:
         store.data.durable[sid]["anchor_at"] = anchor_at
     elif isinstance(store, SqliteStore):
         other = apsw.Connection(str(store.path))
-        other.execute("UPDATE schedules SET anchor_at = ? WHERE sid = ?", (anchor_at, sid))
+        other.execute("UPDATE schedule_state SET anchor_at = ? WHERE sid = ?", (anchor_at, sid))
         other.close()
     elif isinstance(store, PostgresStore):
         async with store._connections.writing() as db:
-            await db.execute("UPDATE schedules SET anchor_at = $1 WHERE sid = $2", anchor_at, sid)
+            await db.execute("UPDATE schedule_state SET anchor_at = $1 WHERE sid = $2", anchor_at, sid)
     else:
         pytest.fail(f"{store!r} is of no kind that is known here")
 

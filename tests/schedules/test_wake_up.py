@@ -91,12 +91,12 @@ async def shift(world: World, next_run_at: int) -> None:
     if isinstance(world.store, MemoryStore):
         world.store.data.schedules[1]["next_run_at"] = next_run_at
     elif isinstance(world.store, SqliteStore):
-        changed = ("UPDATE schedules SET next_run_at = ?", (next_run_at,))
+        changed = ("UPDATE schedule_state SET next_run_at = ?", (next_run_at,))
         await world.store._connection.run(lambda db: list(db.execute(*changed)))
     else:
         assert isinstance(world.store, PostgresStore)
         async with world.store._connections.writing() as db:
-            await db.execute("UPDATE schedules SET next_run_at = $1", next_run_at)
+            await db.execute("UPDATE schedule_state SET next_run_at = $1", next_run_at)
 
 
 async def test_a_run_that_was_put_off_after_a_crash_keeps_its_place(world: World) -> None:

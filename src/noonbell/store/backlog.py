@@ -14,7 +14,8 @@ from noonbell.store.memory_tables import MemoryData
 
 MOST_COUNTED: Final = 100_000
 DUE_SQL: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= {now} "
+    "SELECT count(*) FROM (SELECT 1 FROM lane_numbers n CROSS JOIN schedule_state s "
+    "WHERE s.lane_no = n.no AND s.enabled = 1 AND s.next_run_at <= {now} "
     f"LIMIT {MOST_COUNTED}) AS due"
 )
 LIVE_SQL: Final = (

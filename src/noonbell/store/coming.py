@@ -10,17 +10,25 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from noonbell.core.presence import LANE
 from noonbell.core.records import StoredSchedule
 from noonbell.store.memory_tables import MemoryData
 
 MOST_SOUGHT: Final = 20_000
-_DUE: Final = (
-    "FROM schedules WHERE enabled = 1 AND lane IS NOT NULL AND next_run_at > {after} AND next_run_at <= {upto}"
+# Lane by lane, because the index is: so many of each, and of those the first.
+_SOON: Final = (
+    "FROM schedule_state WHERE lane_no = n.no AND enabled = 1 AND next_run_at > {after} AND next_run_at <= {upto} "
+    f"ORDER BY next_run_at, sid LIMIT {MOST_SOUGHT}"
 )
 _SIDS_SQL: Final = (
-    f"SELECT sid FROM (SELECT sid, team, next_run_at {_DUE} ORDER BY next_run_at, sid LIMIT {MOST_SOUGHT}) AS soon "
-    "WHERE CAST({team} AS TEXT) IS NULL OR team = {team} ORDER BY next_run_at, sid LIMIT {limit}"
+    "SELECT soon.sid FROM (SELECT s.sid, s.next_run_at FROM lane_numbers n CROSS JOIN {of_lane} "
+    f"WHERE n.name LIKE '{LANE}%' ORDER BY s.next_run_at, s.sid LIMIT {MOST_SOUGHT}) AS soon "
+    "WHERE CAST({team} AS TEXT) IS NULL "
+    "OR EXISTS (SELECT 1 FROM schedule_definitions d WHERE d.sid = soon.sid AND d.team = {team}) "
+    "ORDER BY soon.next_run_at, soon.sid LIMIT {limit}"
 )
+_OF_LANE_ON_SQLITE: Final = f"schedule_state s ON s.sid IN (SELECT sid {_SOON})"
+_OF_LANE_ON_POSTGRES: Final = f"LATERAL (SELECT sid, next_run_at {_SOON}) s"
 
 
 class ComingStore(Protocol):
@@ -59,7 +67,8 @@ class ComingOnSqlite:
         from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
 
         def look(db: Any) -> list[StoredSchedule]:
-            sql = _SIDS_SQL.format(after="?1", upto="?2", team="?3", limit="?4")
+            of_lane = _OF_LANE_ON_SQLITE.format(after="?1", upto="?2")
+            sql = _SIDS_SQL.format(of_lane=of_lane, team="?3", limit="?4")
             return stored.by_sids(db, [row[0] for row in db.execute(sql, (after, upto, team, limit))])
 
         found: list[StoredSchedule] = await self._connection.run(look, write=False)
@@ -78,7 +87,8 @@ class ComingOnPostgres:
 
     async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
         async with self._connections.reading() as db:
-            sql = _SIDS_SQL.format(after="$1", upto="$2", team="$3", limit="$4")
+            of_lane = _OF_LANE_ON_POSTGRES.format(after="$1", upto="$2")
+            sql = _SIDS_SQL.format(of_lane=of_lane, team="$3", limit="$4")
             sids = [row[0] for row in await db.fetch(sql, after, upto, team, limit)]
         found = {one.sid: one for one in await self.schedules_by_number(sids)}
         return [found[sid] for sid in sids if sid in found]
@@ -87,5 +97,4 @@ class ComingOnPostgres:
         from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used
 
         async with self._connections.reading() as db:
-            sql = f"SELECT {stored.COLUMNS} FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL"
-            return await stored.gathered(db, await db.fetch(sql, list(sids)))
+            return await stored.by_sids(db, sids)

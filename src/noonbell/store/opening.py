@@ -34,7 +34,7 @@ _RIGHT: Final = (
     "right are sqlite:///app.db (relative), sqlite:////var/lib/app.db (absolute), postgresql://host/name, memory://, "
     "or a Store"
 )
-_TABLES: Final = frozenset({"schedules", "runs", "spans", "epochs", "lifecycle"})
+_TABLES: Final = frozenset({"runs", "spans", "epochs", "lifecycle"})
 
 
 def open_store(url: str | Store, *, read_only: bool = False) -> Store:

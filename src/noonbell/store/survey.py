@@ -11,14 +11,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from noonbell.core.presence import LANE
 from noonbell.core.records import DEFAULT_TEAM, AuditEvent, StoredSchedule
 from noonbell.ports import AuditFilter
 from noonbell.store.coming import ComingStore
 from noonbell.store.memory_tables import MemoryData
 
 BLOCK: Final = 20
-_ENABLED: Final = "enabled = 1 AND lane IS NOT NULL"
-_COUNT_SQL: Final = f"SELECT count(*), min(sid), max(sid) FROM schedules WHERE {_ENABLED}"
+# the plus sign keeps the index of wake-ups out of it: it is gone through in the order of sids
+_ENABLED: Final = f"enabled = 1 AND +lane_no IN (SELECT no FROM lane_numbers WHERE name LIKE '{LANE}%')"
+_COUNT_SQL: Final = f"SELECT count(*), min(sid), max(sid) FROM schedule_state WHERE {_ENABLED}"
 _AUDIT_SQL: Final = "SELECT id, at, event, subject, actor, detail, team FROM audit_events WHERE {} ORDER BY id DESC"
 _CONDITIONS: Final = (
     ("id <", "before"), ("subject =", "subject"), ("event =", "event"), ("actor =", "actor"), ("at >=", "from_at"),
@@ -113,7 +115,7 @@ class SurveyOnSqlite:
             ((total, low, high),) = db.execute(_COUNT_SQL)
             if total == 0:
                 return [], 0
-            sql = f"SELECT sid FROM schedules WHERE sid >= ? AND {_ENABLED} ORDER BY sid LIMIT ?"
+            sql = f"SELECT sid FROM schedule_state WHERE sid >= ? AND {_ENABLED} ORDER BY sid LIMIT ?"
             places, block = ([low], size) if total <= size else (_starts(size, low, high), BLOCK)
             return sorted({row[0] for place in places for row in db.execute(sql, (place, block))}), total
 
@@ -138,8 +140,9 @@ class SurveyOnPostgres:
                 return Sample([], 0)
             places, block = ([low], size) if total <= size else (_starts(size, low, high), BLOCK)
             sql = (
-                "SELECT DISTINCT near.sid FROM unnest($1::int8[]) AS place (at), LATERAL (SELECT sid FROM schedules "
-                f"WHERE sid >= place.at AND {_ENABLED} ORDER BY sid LIMIT $2) AS near ORDER BY 1"
+                "SELECT DISTINCT near.sid FROM unnest($1::int8[]) AS place (at), LATERAL ("
+                f"SELECT sid FROM schedule_state WHERE sid >= place.at AND {_ENABLED} ORDER BY sid LIMIT $2"
+                ") AS near ORDER BY 1"
             )
             sids = [row[0] for row in await db.fetch(sql, places, block)]
         return Sample(await cast("ComingStore", self).schedules_by_number(sids), total)

@@ -12,20 +12,23 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from noonbell.core.presence import lane_name
 from noonbell.store.memory_tables import MemoryData
 
 _encode = msgspec.json.Encoder().encode
 
 # The upper bound: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
 _COMING: Final = """
-    SELECT next_run_at, sid FROM schedules
-    WHERE enabled = 1 AND lane = {lane} AND next_run_at >= {at} AND next_run_at <= {upto}
+    SELECT next_run_at, sid FROM schedule_state
+    WHERE enabled = 1 AND lane_no = (SELECT no FROM lane_numbers WHERE name = {lane})
+        AND next_run_at >= {at} AND next_run_at <= {upto}
         AND (next_run_at > {at} OR sid > {sid})
     ORDER BY next_run_at, sid LIMIT {limit}
 """
 _COMING_LIVE: Final = """
-    SELECT DISTINCT l.wake_at, l.sid FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND s.lane = {lane} AND l.wake_at >= {at} AND l.wake_at <= {upto}
+    SELECT DISTINCT l.wake_at, l.sid FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
+    WHERE l.state <> 'running' AND s.lane_no = (SELECT no FROM lane_numbers WHERE name = {lane})
+        AND l.wake_at >= {at} AND l.wake_at <= {upto}
         AND (l.wake_at > {at} OR l.sid > {sid})
     ORDER BY l.wake_at, l.sid LIMIT {limit}
 """
@@ -106,8 +109,9 @@ class WakingOnSqlite:
             SELECT s.sid, s.enabled, s.next_run_at, (
                 SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
             )
-            FROM json_each(?) b CROSS JOIN schedules s ON s.sid = b.value
-            WHERE s.lane IS NOT NULL AND s.removed_at IS NULL
+            FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value
+            CROSS JOIN schedule_definitions d ON d.sid = s.sid
+            WHERE d.lane IS NOT NULL AND d.removed_at IS NULL
         """
         told = (_encode(list(sids)).decode(),)
         return _told(await self._connection.run(lambda db: db.execute(sql, told).fetchall(), write=False))
@@ -117,7 +121,7 @@ class WakingOnSqlite:
     ) -> list[tuple[int, int]]:
         sql = (_COMING_LIVE if live else _COMING).format(lane="?1", at="?2", sid="?3", upto="?4", limit="?5")
         rows: list[tuple[int, int]] = await self._connection.run(
-            lambda db: db.execute(sql, (lane, *after, upto, limit)).fetchall(), write=False
+            lambda db: db.execute(sql, (lane_name(lane), *after, upto, limit)).fetchall(), write=False
         )
         return rows
 
@@ -132,7 +136,8 @@ class WakingOnPostgres:
             SELECT s.sid, s.enabled, s.next_run_at, (
                 SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
             )
-            FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL AND s.removed_at IS NULL
+            FROM schedule_state s JOIN schedule_definitions d ON d.sid = s.sid
+            WHERE s.sid = ANY($1::int8[]) AND d.lane IS NOT NULL AND d.removed_at IS NULL
         """
         async with self._connections.reading() as db:
             return _told(await db.fetch(sql, list(sids)))
@@ -142,4 +147,4 @@ class WakingOnPostgres:
     ) -> list[tuple[int, int]]:
         sql = (_COMING_LIVE if live else _COMING).format(lane="$1", at="$2", sid="$3", upto="$4", limit="$5")
         async with self._connections.reading() as db:
-            return [(row[0], row[1]) for row in await db.fetch(sql, lane, *after, upto, limit)]
+            return [(row[0], row[1]) for row in await db.fetch(sql, lane_name(lane), *after, upto, limit)]
