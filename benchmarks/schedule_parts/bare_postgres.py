@@ -15,7 +15,8 @@ from benchmarks.schedule_parts.counting import Written, written_to
 from noonbell.engine.work import BATCH
 
 _DUE = (
-    "FROM (SELECT * FROM schedules WHERE enabled = 1 AND lane = $2 AND next_run_at <= $1 "
+    "FROM (SELECT * FROM schedule_state WHERE enabled = 1 AND next_run_at <= $1 AND lane_no = "
+    "(SELECT no FROM lane_numbers WHERE name = 'lane:' || $2::text) "
     "ORDER BY next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED) s"
 )
 _CLAIM = f"""
@@ -23,7 +24,7 @@ _CLAIM = f"""
     SELECT sid, 'scheduled', next_run_at, 1, $2, 'running', 1, $1, $1, epoch, 'cron' {_DUE}
 """
 _ADVANCE = """
-    UPDATE schedules s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + $3,
+    UPDATE schedule_state s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + $3,
         last_run_at = $1, last_attempt_at = $1
     FROM runs_live l WHERE l.sid = s.sid AND l.owner = $2
 """
@@ -34,12 +35,14 @@ _END = f"""
     WHERE owner = $2
 """  # noqa: S608 - constants of this module
 _SUCCEEDED = """
-    UPDATE schedules s SET last_success_at = $1 FROM runs_live l
+    UPDATE schedule_state s SET last_success_at = $1 FROM runs_live l
     WHERE l.sid = s.sid AND l.owner = $2
 """
 # One statement that locks the batch and writes all four tables.
 _SEND = f"""
-    WITH due AS MATERIALIZED (SELECT s.* {_DUE}),
+    WITH due AS MATERIALIZED (
+        SELECT s.*, d.schedule_id, d.lane, d.team {_DUE} JOIN schedule_definitions d ON d.sid = s.sid
+    ),
     sent AS (
         INSERT INTO outbox (sid, lane, message_id, target, body, created_at, team)
         SELECT sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', $4::text || schedule_id, $1, team
@@ -50,7 +53,7 @@ _SEND = f"""
         INSERT INTO runs ({_RUN})
         SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, $1, $1, $2, epoch FROM due
     )
-    UPDATE schedules s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
+    UPDATE schedule_state s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
         last_attempt_at = $1, last_success_at = $1, next_run_at = due.next_run_at + $5
     FROM due WHERE s.sid = due.sid
 """  # noqa: S608 - constants of this module
@@ -73,24 +76,31 @@ class BarePostgres:
     async def create(self, count: int, at: int) -> int:
         """Schedules that never come due; returns how many."""
         begin, self._created = self._created + 1, self._created + count
+        lane_no = await self._number("bare")
         for first in range(begin, begin + count, BATCH):
             async with self._db.transaction():
-                above = await self._db.fetchval("SELECT coalesce(max(sid), 0) FROM schedules")
+                above = await self._db.fetchval("SELECT coalesce(max(sid), 0) FROM schedule_state")
+                numbers = (first, min(first + BATCH, begin + count) - 1, above - first + 1, at)
                 await self._db.execute(
-                    "INSERT INTO schedules (sid, schedule_id, name, spec, next_run_at, catch_up_policy, created_at, "
-                    "updated_at, managed_by, cursor_at, definition, lane) "
-                    "SELECT $3::int8 + i, lpad(i::text, 32, '0'), 'bare ' || i, '0 0 1 7 *', $5, 'skip', $4, $4, "
-                    "'bare', $4, $6, 'bare' FROM generate_series($1::int8, $2::int8) AS n (i)",
-                    first, min(first + BATCH, begin + count) - 1, above - first + 1, at, at + 100 * DAY, DEFINITION,
+                    "INSERT INTO schedule_state (sid, lane_no, next_run_at, cursor_at) "
+                    "SELECT $3::int8 + i, $6::int8, $5, $4 FROM generate_series($1::int8, $2::int8) AS n (i)",
+                    *numbers, at + 100 * DAY, lane_no,
                 )  # fmt: skip
                 await self._db.execute(
-                    "INSERT INTO epochs SELECT sid, 1, cursor_at, NULL, spec, timezone, $2, $3, 1 FROM schedules "
-                    "WHERE sid > $1",
+                    "INSERT INTO schedule_definitions (sid, schedule_id, name, spec, catch_up_policy, created_at, "
+                    "updated_at, managed_by, definition, lane) "
+                    "SELECT $3::int8 + i, lpad(i::text, 32, '0'), 'bare ' || i, '0 0 1 7 *', 'skip', $4, $4, "
+                    "'bare', $5, 'bare' FROM generate_series($1::int8, $2::int8) AS n (i)",
+                    *numbers, DEFINITION,
+                )  # fmt: skip
+                await self._db.execute(
+                    "INSERT INTO epochs SELECT sid, 1, created_at, NULL, spec, timezone, $2, $3, 1 "
+                    "FROM schedule_definitions WHERE sid > $1",
                     above, "0" * 32, POLICIES,
                 )  # fmt: skip
                 await self._db.execute(
                     "INSERT INTO audit_events (at, event, subject, actor, detail, team) SELECT created_at, "
-                    "'schedule.created', schedule_id, 'bare', $2, team FROM schedules WHERE sid > $1",
+                    "'schedule.created', schedule_id, 'bare', $2, team FROM schedule_definitions WHERE sid > $1",
                     above, DETAIL,
                 )  # fmt: skip
         return count
@@ -98,10 +108,21 @@ class BarePostgres:
     async def take(self, lane: str, next_run_at: int) -> None:
         """Take over the schedules that are meant for a lane."""
         await self._db.execute(
-            "UPDATE schedules SET lane = $1::text, next_run_at = $2 WHERE managed_by = 'api' AND name > $1::text "
-            "AND name < $1::text || '~'",
-            lane, next_run_at,
+            "WITH taken AS (UPDATE schedule_definitions SET lane = $1::text WHERE managed_by = 'api' "
+            "AND name > $1::text AND name < $1::text || '~' RETURNING sid) "
+            "UPDATE schedule_state s SET lane_no = $3::int8, next_run_at = $2 FROM taken WHERE taken.sid = s.sid",
+            lane, next_run_at, await self._number(lane),
         )  # fmt: skip
+
+    async def _number(self, lane: str) -> int:
+        """Return the number of a lane; nobody else gives numbers at that time."""
+        await self._db.execute(
+            "INSERT INTO lane_numbers (no, name) SELECT coalesce(max(no), 0) + 1, 'lane:' || $1::text "
+            "FROM lane_numbers ON CONFLICT (name) DO NOTHING",
+            lane,
+        )  # fmt: skip
+        found: int = await self._db.fetchval("SELECT no FROM lane_numbers WHERE name = 'lane:' || $1::text", lane)
+        return found
 
     async def fire(self, now: int) -> int:
         """Claim and settle what is due, batch by batch."""

@@ -128,7 +128,7 @@ async def test_what_another_has_locked_is_passed_over_and_looked_for_again(dsn: 
     await store.declare(declaration(created=[new("a"), new("b")]))
     other = await asyncpg.connect(dsn)
     async with other.transaction():
-        await other.execute("SELECT 1 FROM schedules WHERE sid = 1 FOR UPDATE")
+        await other.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
         now = T0 + MINUTE
         claimed = await claim(store, now)
         assert [start.sid for start in claimed.starts] == [2], "without waiting for the lock"
@@ -247,16 +247,16 @@ async def test_claims_use_the_partial_index_also_without_statistics(dsn: str, st
     await store.declare(declaration(created=[new(f"task {i}", next_run_at=T0 + i) for i in range(3000)]))
     said = listening(store)
     await claim(store, T0 + 10, limit=5)
-    (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM schedules" in sql]
+    (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
     (woken,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" in sql]
     db = await asyncpg.connect(dsn)
     definition = await db.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'idx_schedules_next_run'")
-    assert definition.endswith("USING btree (next_run_at) WHERE (enabled = 1)")
+    assert definition.endswith("USING btree (lane_no, next_run_at) WHERE (enabled = 1)")
     async with db.transaction():
         for setting in store._connections._begin_write.split("; ")[1:]:
             await db.execute(setting)
         plan = "\n".join(row[0] for row in await db.fetch(f"EXPLAIN {due}", T0 + 10, OWNER, 5))
-        assert "Index Scan using idx_schedules_next_run on schedules" in plan
+        assert "Index Scan using idx_schedules_next_run on schedule_state" in plan
         assert "Sort" not in plan, "the index gives the order, so the limit ends the scan"
         plan = "\n".join(row[0] for row in await db.fetch(f"EXPLAIN {woken}", T0 + 10, OWNER, 5))
         assert "Index Scan using idx_runs_live_wake" in plan
@@ -300,8 +300,8 @@ async def test_what_can_be_damaged_here_is_read_as_it_stands_and_decided_alone(d
     """Columns have types, so damage is what a type lets through: values that are not there."""
     await store.declare(declaration(created=[new("a"), new("b"), new("c")]))
     db = await asyncpg.connect(dsn)
-    await db.execute("UPDATE schedules SET name = NULL, spec = NULL, timezone = NULL WHERE sid = 1")
-    await db.execute("UPDATE schedules SET cursor_at = NULL WHERE sid = 2")
+    await db.execute("UPDATE schedule_definitions SET name = NULL, spec = NULL, timezone = NULL WHERE sid = 1")
+    await db.execute("UPDATE schedule_state SET cursor_at = NULL WHERE sid = 2")
     await db.close()
     first, second, _ = (await store.read_declared(OWNER)).rows
     assert (first["name"], first["spec"], first["timezone"], second["cursor_at"]) == (None,) * 4
@@ -428,7 +428,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
         now = T0 + MINUTE
         claimed = await store.claim_due(OWNER, "somebody else", now - 1, 1, deciding(now - 1))
         assert claimed.starts == [], "other owners are not held up"
-        await db.execute("UPDATE schedules SET next_run_at = NULL")
+        await db.execute("UPDATE schedule_state SET next_run_at = NULL")
         await db.execute(
             "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, epoch, cause) "
             "VALUES (1, 'scheduled', 5, 1, $1, 'running', 1, 1, 'cron')",

@@ -36,6 +36,10 @@ from tests.store.transaction_pooler import TransactionPooler
 
 LANE = "default"
 DAY = 24 * HOUR
+CONTRADICTION = """
+    INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
+    VALUES ($1, 2, 'scheduled', 'succeeded', 1, 0, 0, 'x', 1)
+"""
 
 
 def schedule(name: str, *, kind: str = "callback", lane: str = LANE, spec: str = "* * * * *") -> DurableSchedule:
@@ -111,7 +115,7 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
 
     async def slow_claim() -> None:
         async with store._connections.writing() as db:
-            await db.execute("UPDATE schedules SET last_run_for = 7 WHERE sid = 1")
+            await db.execute("UPDATE schedule_state SET last_run_for = 7 WHERE sid = 1")
             looking.set()
             await go_on.wait()
 
@@ -217,7 +221,7 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(dsn: str, store: PostgresStore) -> None:
     await store.create_schedules([schedule(name, kind="message") for name in ("a", "b", "c")], T0, "me")
     db = await asyncpg.connect(dsn)
-    await db.execute("INSERT INTO runs VALUES ($1, 2, 'scheduled', 'succeeded', 1, 0, 0, 'x', 1)", T0 + MINUTE)
+    await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
     claimed = (await claim(store, T0 + MINUTE)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]
@@ -231,7 +235,7 @@ async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, st
     await store.create_schedules([schedule(name) for name in ("a", "b", "c")], T0, "me")
     starts = (await claim(store, T0 + MINUTE)).claimed.starts
     db = await asyncpg.connect(dsn)
-    await db.execute("INSERT INTO runs VALUES ($1, 2, 'scheduled', 'succeeded', 1, 0, 0, 'x', 1)", T0 + MINUTE)
+    await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
     assert (await store.settle(ends)).stale == [ends[1]]
@@ -298,7 +302,7 @@ async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
     await store.create_schedules([schedule(f"s{i}") for i in range(5)], T0, "me")
     said = listening(store)
     await claim(store, T0 + MINUTE, limit=5)
-    (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM schedules" in sql]
+    (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
     (woken,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" in sql]
     (following,) = [sql for sql in said if "EXISTS" in sql and "SKIP LOCKED" not in sql and "next_run_at >" in sql]
     db = await asyncpg.connect(dsn)
@@ -310,8 +314,8 @@ async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
             assert "Seq Scan" not in plan
             assert "Sort" not in plan, "the index gives the order, so the limit ends the scan"
             if "next_run_at" in sql and sql != woken:
-                assert "idx_schedules_lane on schedules" in plan
-                assert "idx_schedules_next_run" not in plan
+                assert "idx_schedules_next_run on schedule_state" in plan
+                assert "Index Cond: ((lane_no = " in plan, "those of other lanes are not looked at"
     await db.close()
     await store.close()
 

@@ -195,7 +195,7 @@ async def test_no_schedule_is_locked_while_the_day_goes(
         await reader.fetch("SELECT count(*) FROM runs")
         task = asyncio.create_task(store.prune_day(MIDNIGHT))
         await until(lambda: other.fetchval(waiting), 1)
-        await other.execute("SELECT 1 FROM schedules FOR UPDATE NOWAIT")
+        await other.execute("SELECT 1 FROM schedule_state FOR UPDATE NOWAIT")
     pruned = await task
     await reader.close()
     await other.close()

@@ -190,7 +190,7 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
         one.kill()
         await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
         async with db.transaction():
-            await db.execute("SELECT 1 FROM schedules WHERE sid = 1 FOR UPDATE")
+            await db.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
             await db.execute("SELECT 1 FROM outbox_streams WHERE sid = 2 FOR UPDATE")
             async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A], 2)

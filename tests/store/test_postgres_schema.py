@@ -13,10 +13,11 @@ from noonbell.core.records import Settlement
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES
 from noonbell.store.opening import open_store
-from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres import PostgresStore, schema
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
 from noonbell.store.postgres.schema import migrate, migrations, version
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, claim, declaration, ledger, new
+from tests.faults.cluster import next_version
 from tests.store.postgres_server import PostgresServer
 
 _SHAPE = {
@@ -44,28 +45,59 @@ async def shape(dsn: str) -> dict[str, list[tuple[Any, ...]]]:
         await db.close()
 
 
-async def test_migrations_one_by_one_make_the_same_as_a_fresh_install(postgres: PostgresServer) -> None:
+async def test_migrations_one_by_one_make_the_same_as_a_fresh_install(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the step that the next version adds: today there is one step alone."""
+    monkeypatch.setattr(schema, "migrations", next_version.steps)
+    steps = len(next_version.steps())
     stepwise, fresh = await postgres.new_database(), await postgres.new_database()
     store = PostgresStore(fresh)
     await store.open()
     await store.close()
     db = await asyncpg.connect(stepwise)
-    for step in range(1, len(migrations()) + 1):
+    for step in range(1, steps + 1):
         async with db.transaction():
             await migrate(db, upto=step)
         assert await version(db) == step
         await db.execute("INSERT INTO lifecycle VALUES ($1, 'kept', 0, '', '', '')", step)
     kept = await db.fetchval("SELECT count(*) FROM lifecycle")
     await db.close()
-    assert kept == len(migrations()), "what was there stays"
+    assert kept == steps, "what was there stays"
     made = await shape(stepwise)
     assert made == await shape(fresh)
     assert made["partitioned"] == [("runs", "RANGE (run_for)")]
+
+
+async def test_tables_have_the_columns_of_the_ledger(postgres: PostgresServer) -> None:
+    found: dict[str, list[str]] = {}
+    for row in (await shape(await postgres.new_ledger()))["columns"]:
+        found.setdefault(row[0], []).append(row[1])
+    state, definitions = set(found["schedule_state"]), set(found["schedule_definitions"])
+    assert state & definitions == {"sid"}, "no other column is in both: a join of the two needs no prefixes"
     for table, columns in LEDGER_TABLES.items():
-        name = {"live": "runs_live", "pruned": "pruned_days"}.get(table, table)
-        found = {row[1] for row in made["columns"] if row[0] == name}
-        durable = {"definition", "lane", "anchor_at", "backlog_left", "backlog_until", "last_run_for"}
-        assert found == set(columns.columns) | (durable if table == "schedules" else set())
+        if table == "schedules":
+            more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no"}
+            assert state | definitions == set(columns.columns) | more
+        else:
+            assert set(found[{"live": "runs_live", "pruned": "pruned_days"}.get(table, table)]) == set(columns.columns)
+
+
+async def test_a_database_of_a_development_version_is_refused_and_left_alone(postgres: PostgresServer) -> None:
+    dsn = await postgres.new_schema()
+    db = await asyncpg.connect(dsn)
+    await db.execute(
+        "CREATE TABLE noonbell_migrations (version int4 PRIMARY KEY, name text NOT NULL); "
+        "INSERT INTO noonbell_migrations VALUES (1, '0001_ledger.sql'), (2, '0002_instances.sql'); "
+        "CREATE TABLE schedules (sid int8 PRIMARY KEY)"
+    )
+    before = await shape(dsn)
+    for read_only in (False, True):
+        store = PostgresStore(dsn, read_only=read_only)
+        with pytest.raises(StoreError, match=r'development version .*"0001_ledger.sql".*use a new database or schema'):
+            await store.open()
+    assert await shape(dsn) == before
+    await db.close()
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
@@ -228,17 +260,21 @@ async def test_who_only_reads_changes_nothing(postgres: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("older", [True, False])
-async def test_who_only_reads_is_refused_tables_of_another_version(postgres: PostgresServer, *, older: bool) -> None:
+async def test_who_only_reads_is_refused_tables_of_another_version(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
     dsn = await postgres.new_database()
     db = await asyncpg.connect(dsn)
     async with db.transaction():
-        await migrate(db, upto=2 if older else None)
-    if not older:
+        await migrate(db)
+    if older:
+        monkeypatch.setattr(schema, "migrations", next_version.steps)
+    else:
         await db.execute("INSERT INTO noonbell_migrations VALUES (99, 'from the future')")
     before = await shape(dsn)
     reader = PostgresStore(dsn, read_only=True)
     told = (
-        "is of version 2, and this Noonbell reads version" if older else "is of version 99; this Noonbell knows up to"
+        "is of version 1, and this Noonbell reads version 2" if older else "is of version 99; this Noonbell knows up to"
     )
     with pytest.raises(StoreError, match=told):
         await reader.open()

@@ -82,7 +82,7 @@ async def test_a_restart_in_the_middle_of_a_transaction_leaves_nothing_of_it(
 
     async def half() -> None:
         async with store._connections.writing() as db:
-            await db.execute("UPDATE schedules SET name = 'half'")
+            await db.execute("UPDATE schedule_definitions SET name = 'half'")
             try:
                 await postgres.in_thread("halt")
             finally:
@@ -153,7 +153,7 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
     await patiently(store.open, StoreUnavailableError)
     other = await asyncpg.connect(dsn)
     async with other.transaction():
-        await other.execute("SELECT 1 FROM schedules FOR UPDATE")
+        await other.execute("SELECT 1 FROM schedule_state FOR UPDATE")
 
         async def times_out() -> bool:
             with pytest.raises(StoreUnavailableError) as refused:

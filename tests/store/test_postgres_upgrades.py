@@ -138,7 +138,8 @@ async def test_a_step_has_nothing_that_an_engine_still_wants_while_it_waits_for_
     async with somebody_in(store, "SELECT name FROM instances FOR KEY SHARE") as engine:
         upgrading = upgrade()
         await somebody_waits(store)
-        for table in ("engines", "schedules", "runs_live", "runs", "spans", "outbox", "audit_events"):
+        tables = ("engines", "schedule_state", "runs_live", "schedule_definitions", "runs", "spans", "outbox")
+        for table in (*tables, "audit_events"):
             await engine.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE NOWAIT")
     await upgrading
     assert "landmarks" in await store.tables()
@@ -165,7 +166,8 @@ async def test_a_step_may_take_longer_than_statements_do(store: PostgresStore, m
 
 def test_tables_are_locked_before_the_first_step_in_the_order_of_the_engines() -> None:
     locked = [re.findall(r"LOCK TABLE (\w+) IN ([A-Z ]+) MODE", text) for text in schema._locks(next_version.STEP)]
-    assert [names for ((names, _),) in locked][:5] == ["instances", "engines", "schedules", "runs_live", "runs"]
+    first = ["instances", "engines", "schedule_state", "runs_live", "schedule_definitions", "runs"]
+    assert [names for ((names, _),) in locked][: len(first)] == first
     assert {mode for ((_, mode),) in locked} == {"ACCESS EXCLUSIVE"}
     (index,) = schema._locks("CREATE UNIQUE INDEX idx_spans_n ON spans (n)")
     assert "LOCK TABLE spans IN SHARE MODE" in index

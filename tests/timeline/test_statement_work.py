@@ -54,7 +54,7 @@ async def work_of_each(store: PostgresStore, waiting: int, *, analyzed: bool) ->
             T0, waiting,
         )  # fmt: skip
         if analyzed:
-            await db.execute("ANALYZE schedules, runs_live")
+            await db.execute("ANALYZE schedule_state, schedule_definitions, runs_live")
         found = {}
         for name, arguments in asked.items():
             sql = getattr(by_policy, name)

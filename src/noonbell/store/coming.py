@@ -97,5 +97,4 @@ class ComingOnPostgres:
         from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used
 
         async with self._connections.reading() as db:
-            sql = f"SELECT {stored.COLUMNS} FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL"
-            return await stored.gathered(db, await db.fetch(sql, list(sids)))
+            return await stored.by_sids(db, sids)

@@ -136,7 +136,8 @@ class WakingOnPostgres:
             SELECT s.sid, s.enabled, s.next_run_at, (
                 SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
             )
-            FROM schedules s WHERE s.sid = ANY($1::int8[]) AND s.lane IS NOT NULL AND s.removed_at IS NULL
+            FROM schedule_state s JOIN schedule_definitions d ON d.sid = s.sid
+            WHERE s.sid = ANY($1::int8[]) AND d.lane IS NOT NULL AND d.removed_at IS NULL
         """
         async with self._connections.reading() as db:
             return _told(await db.fetch(sql, list(sids)))

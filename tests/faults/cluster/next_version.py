@@ -17,9 +17,11 @@ from noonbell.store.postgres.schema import migrations
 VERSION: Final = f"{noonbell.__version__}+next"
 STEP: Final = """
     CREATE TABLE landmarks (id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, sid int8 NOT NULL, name text NOT NULL);
-    ALTER TABLE schedules ADD COLUMN place text;
-    ALTER TABLE schedules ADD COLUMN n int8 NOT NULL DEFAULT 1;
-    CREATE INDEX idx_schedules_place ON schedules (place, sid) WHERE place IS NOT NULL;
+    ALTER TABLE schedule_state ADD COLUMN place text;
+    ALTER TABLE schedule_state ADD COLUMN n int8 NOT NULL DEFAULT 1;
+    CREATE INDEX idx_schedules_place ON schedule_state (place, sid) WHERE place IS NOT NULL;
+    ALTER TABLE schedule_definitions ADD COLUMN place text;
+    ALTER TABLE schedule_definitions ADD COLUMN n int8 NOT NULL DEFAULT 1;
     ALTER TABLE runs_live ADD COLUMN place text;
     ALTER TABLE runs_live ADD COLUMN n int8 NOT NULL DEFAULT 1;
     ALTER TABLE runs ADD COLUMN place text;

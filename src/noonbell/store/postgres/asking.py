@@ -11,13 +11,13 @@ from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.postgres import auditing, hints
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.stored import JOINED
 
 _encode = msgspec.json.Encoder().encode
 
-_FOUND: Final = """
-    SELECT sid, epoch, definition, team, lane FROM schedules
-    WHERE schedule_id = $1 AND lane IS NOT NULL AND removed_at IS NULL FOR UPDATE
-"""
+# The definition is read after the lock, by a statement of its own (see `stored`).
+_LOCK: Final = f"SELECT s.sid FROM {JOINED} WHERE schedule_id = $1 AND lane IS NOT NULL FOR UPDATE OF s"
+_FOUND: Final = f"SELECT sid, epoch, definition, team, lane FROM {JOINED} WHERE sid = $1 AND removed_at IS NULL"
 _BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
 _FULL: Final = f"SELECT count(*) >= {MOST_ASKED} FROM runs_live WHERE sid = $1 AND kind = 'manual'"
 _TAKEN: Final = """
@@ -27,7 +27,7 @@ _TAKEN: Final = """
 
 
 async def ask(db: Connection, schedule_id: str, at: int, actor: str, cause: Cause, *, queue: bool) -> int | None:
-    row = await db.fetchrow(_FOUND, schedule_id)
+    row = await db.fetchrow(_FOUND, await db.fetchval(_LOCK, schedule_id))
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
     sid, epoch, definition, team, lane = row

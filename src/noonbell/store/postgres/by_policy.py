@@ -1,10 +1,11 @@
 """Claiming durable schedules on PostgreSQL: turns are taken and written in one transaction.
 
 As in `claiming`: the due schedules are locked first, and those of due live runs; what another has locked is skipped.
-Then their live runs are read, under the lock, turns are taken, and one statement is run for each table.
+Then their definitions and live runs are read, under the lock, turns are taken, and one statement is run for each table.
 
-Locks are taken in this order, so that nobody waits in a circle: leases, schedules (all that wait for one take them by
-sid; a claim and a rescue never wait), numbers, streams of the outbox by sid, the audit.
+Locks are taken in this order, so that no two transactions wait for each other: leases, schedules (their rows of
+`schedule_state`; all that wait for one take them by sid, and a claim and a rescue never wait), numbers, streams of the
+outbox by sid, the audit. A row of `schedule_definitions` is written only under the lock of its state.
 """
 
 from __future__ import annotations
@@ -16,41 +17,45 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
-from noonbell.store.postgres import auditing, declaring, ending, outbox, stored, turns
+from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
 from noonbell.store.waking import Wanted
 
-# Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
-# The text is looked at before it is read as JSON: damage in one row must not hold up the others.
+# Without overlap `allow` live runs go one after the other, the oldest first: manual runs, then the others. The
+# definition is read only for a run that has another before it. Its text is looked at before it is read as JSON: damage
+# in one row must not hold up the others.
 _ALLOWS: Final = """
-    CASE WHEN s.definition LIKE '%"overlap":"allow"%' THEN s.definition::json ->> 'overlap' = 'allow' ELSE false END
+    SELECT CASE WHEN d.definition LIKE '%"overlap":"allow"%' THEN d.definition::json ->> 'overlap' = 'allow' END
+    FROM schedule_definitions d WHERE d.sid = l.sid
 """
 ITS_TURN: Final = f"""
-    ({_ALLOWS} OR (
+    ((
         SELECT count(*) FROM runs_live m
         WHERE m.sid = l.sid AND (
             m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
             OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
-    ) = 0)
+    ) = 0 OR ({_ALLOWS}))
 """
-_WAKING: Final = f"l.state <> 'running' AND s.lane = $2 AND {ITS_TURN}"
+_WAKING: Final = f"l.state <> 'running' AND {OF_LIVE} = {OF_LANE} AND {ITS_TURN}"
+# A subquery that locks stays one: the schedules of live runs are looked up one by one, in the order of the runs.
+_LOCKED: Final = f"LATERAL (SELECT {stored.STATE} FROM schedule_state s WHERE s.sid = l.sid FOR UPDATE SKIP LOCKED) s"
 _DUE: Final = f"""
-    SELECT {stored.COLUMNS} FROM schedules s
-    WHERE s.enabled = 1 AND s.next_run_at <= $1 AND s.lane = $2
+    SELECT {stored.STATE} FROM schedule_state s
+    WHERE s.enabled = 1 AND s.next_run_at <= $1 AND s.lane_no = {OF_LANE}
     ORDER BY s.next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED
 """
 _WOKEN: Final = f"""
-    SELECT {stored.COLUMNS}, l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.wake_at <= $1 AND {_WAKING}
-    ORDER BY l.wake_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED
+    SELECT {stored.STATE}, l.wake_at FROM runs_live l CROSS JOIN {_LOCKED}
+    WHERE l.wake_at <= $1 AND {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
-# By key: `+ 0` and `|| ''` keep the indexes of wake-ups and of lanes out of it. Live runs are looked at first, alone:
-# mostly none of them waits, and a join of both tables may be planned through all schedules there are.
+# By key: `+ 0` and OFFSET 0 keep the indexes of wake-ups out of it. Live runs are looked at first, alone: mostly none
+# of them waits.
 _DUE_AMONG: Final = f"""
-    SELECT {stored.COLUMNS} FROM schedules s
-    WHERE s.sid = ANY($4::int8[]) AND s.enabled + 0 = 1 AND s.next_run_at + 0 <= $1 AND s.lane || '' = $2
+    SELECT {stored.STATE} FROM schedule_state s
+    WHERE s.sid = ANY($4::int8[]) AND s.enabled + 0 = 1 AND s.next_run_at + 0 <= $1 AND s.lane_no + 0 = {OF_LANE}
     ORDER BY s.next_run_at + 0 LIMIT $3 FOR UPDATE SKIP LOCKED
 """
 _WAITING_AMONG: Final = """
@@ -59,18 +64,17 @@ _WAITING_AMONG: Final = """
     ) AS t
 """
 _WOKEN_AMONG: Final = f"""
-    SELECT {stored.COLUMNS}, l.wake_at FROM schedules s JOIN runs_live l ON l.sid = s.sid
-    WHERE s.sid = ANY($4::int8[]) AND l.wake_at + 0 <= $1 AND {_WAKING.replace("s.lane", "s.lane || ''")}
-    ORDER BY l.wake_at + 0 LIMIT $3 FOR UPDATE OF s SKIP LOCKED
+    SELECT {stored.STATE}, l.wake_at FROM unnest($4::int8[]) AS b (sid)
+    CROSS JOIN LATERAL (SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.wake_at + 0 <= $1 OFFSET 0) l
+    CROSS JOIN {_LOCKED} WHERE {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
 _NEXT: Final = f"""
     SELECT
-        (SELECT next_run_at FROM schedules WHERE enabled = 1 AND next_run_at > $1 AND lane = $2
+        (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at > $1 AND lane_no = {OF_LANE}
             ORDER BY next_run_at LIMIT 1),
-        (SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at > $1 AND {_WAKING}
-            ORDER BY l.wake_at LIMIT 1),
-        EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= $1 AND lane = $2)
-            OR EXISTS (SELECT 1 FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at <= $1 AND {_WAKING})
+        (SELECT l.wake_at FROM runs_live l WHERE l.wake_at > $1 AND {_WAKING} ORDER BY l.wake_at LIMIT 1),
+        EXISTS (SELECT 1 FROM schedule_state WHERE enabled = 1 AND next_run_at <= $1 AND lane_no = {OF_LANE})
+            OR EXISTS (SELECT 1 FROM runs_live l WHERE l.wake_at <= $1 AND {_WAKING})
 """
 
 
@@ -116,13 +120,13 @@ async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], b
         due = await db.fetch(_DUE_AMONG, now, lane, limit, sids)
         waiting = [row[0] for row in await db.fetch(_WAITING_AMONG, now, sids)]
         woken = await db.fetch(_WOKEN_AMONG, now, lane, limit, waiting) if waiting else []
-    rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[7], row[0]))}
+    rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[stored.NEXT_RUN_AT], row[0]))}
     earliest: dict[int, int] = {}
     for row in woken:
         earliest[row[0]] = min(row[-1], earliest.get(row[0], row[-1]))
     for row in sorted(woken, key=lambda row: (earliest[row[0]], row[0])):
         rows.setdefault(row[0], row[:-1])
-    found = await stored.gathered(db, list(rows.values()))
+    found = await stored.defined(db, list(rows.values()))
     coming = {row[0] for row in due}
     # another instance may have been faster with a live run, between the look and the lock
     looked = [seen for seen in found if seen.sid in coming or any(_wakes(live, now) for live in seen.lives)]
@@ -135,7 +139,7 @@ def _wakes(live: LiveRun, now: int) -> bool:
 
 async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
     later = now + QUARANTINE_US
-    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = ANY($1::int8[])", sids, later)
+    await db.execute("UPDATE schedule_state SET next_run_at = $2 WHERE sid = ANY($1::int8[])", sids, later)
     # a bad row that woke through its live run would come up again at every look, before all others
     await db.execute(
         "UPDATE runs_live SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND state <> 'running' "
@@ -147,13 +151,12 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 # --- taking over ------------------------------------------------------------------------------------------------------
 
 _LEFT_RUNNING: Final = """
-    SELECT l.sid, l.kind, l.run_for, s.schedule_id, l.attempt, l.crashes, s.definition, s.team, l.owner
-    FROM schedules s JOIN runs_live l ON l.sid = s.sid WHERE s.lane = $1 AND l.state = 'running'
-    AND CASE WHEN $2::text IS NULL
+    SELECT l.sid, l.kind, l.run_for, d.schedule_id, l.attempt, l.crashes, d.definition, d.team, l.owner
+    FROM schedule_state s JOIN runs_live l ON l.sid = s.sid JOIN schedule_definitions d ON d.sid = s.sid
+    WHERE d.lane = $1 AND l.state = 'running' AND CASE WHEN $2::text IS NULL
         THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || l.owner) = 0 ELSE l.owner = $2 END
 """
-_KEYS: Final = "unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for)"
-_SAME: Final = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
+_PLACES: Final = f"SELECT l.tid FROM {live_rows.KEYS} {live_rows.OF_BATCH}"
 
 
 async def take_over(
@@ -175,14 +178,14 @@ async def take_over(
     """
     sids = sorted({row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)})
     skip = "SKIP LOCKED" if stopped is None else ""
-    locking = f"SELECT sid FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE {skip}"
+    locking = f"SELECT sid FROM schedule_state WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE {skip}"
     locked = {row[0] for row in await db.fetch(locking, sids)}
     found = await db.fetch(_LEFT_RUNNING, lane, stopped)
     left = [row for row in found if row[0] in locked]
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
         "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, coalesce(l.attempt_at, $4), $4, "
-        f"coalesce(l.owner, ''), $5 FROM {_KEYS} JOIN runs_live l ON {_SAME} "
+        f"coalesce(l.owner, ''), $5 FROM {live_rows.KEYS} {live_rows.OF_BATCH} "
         "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
         "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "
         "error = excluded.error, detail = NULL",
@@ -200,7 +203,7 @@ async def take_over(
     if again:
         await db.execute(
             "UPDATE runs_live l SET state = 'queued', cause = 'orphan', owner = NULL, wake_at = 0, "
-            f"fence = l.fence + 1, crashes = l.crashes + $4 FROM {_KEYS} WHERE {_SAME}",
+            f"fence = l.fence + 1, crashes = l.crashes + $4 WHERE {live_rows.among(_PLACES)}",
             *_keys(again), int(stopped is None),
         )  # fmt: skip
     await declaring.record(db, events)
@@ -226,7 +229,7 @@ async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> No
         return
     await ending.end_keys(db, rows, outcome, at)
     await db.execute(
-        "UPDATE schedules SET next_run_at = cursor_at, last_failure_at = $2 WHERE sid = ANY($1::int8[])",
+        "UPDATE schedule_state SET next_run_at = cursor_at, last_failure_at = $2 WHERE sid = ANY($1::int8[])",
         [row[0] for row in rows], at,
     )  # fmt: skip
 

@@ -17,36 +17,38 @@ from typing import Any, Final, NamedTuple
 
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
-from noonbell.store.postgres import ending
+from noonbell.store.postgres import ending, live_rows
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.lane_numbers import OF_LIVE, OF_OWNER
 
 QUARANTINE_US: Final = 60_000_000
 # Due rows that another transaction holds are looked for again this much later.
 LOCKED_PAUSE_US: Final = 100_000
-LIVE: Final = "sid, kind, run_for, fence, owner, state, attempt, wake_at, started_at, attempt_at, crashes, epoch, cause"
+LIVE: Final = live_rows.COLUMNS
 
-_DUE_SCHEDULES = """
-    SELECT sid, epoch, cursor_at, next_run_at FROM schedules
-    WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2 AND lane IS NULL
+_DUE_SCHEDULES = f"""
+    SELECT sid, epoch, cursor_at, next_run_at FROM schedule_state
+    WHERE enabled = 1 AND next_run_at <= $1 AND lane_no = {OF_OWNER}
     ORDER BY next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED
 """
 # not NOT EXISTS: that may become a join with every manual run there is, instead of one look for each due run
 _NO_MANUAL = "(SELECT count(*) FROM runs_live m WHERE m.sid = l.sid AND m.kind = 'manual') = 0"
-_WAKING = f"l.state <> 'running' AND l.kind = 'scheduled' AND s.managed_by = $2 AND s.lane IS NULL AND {_NO_MANUAL}"
+_WAKING = f"l.state <> 'running' AND l.kind = 'scheduled' AND {OF_LIVE} = {OF_OWNER} AND {_NO_MANUAL}"
+# a subquery that locks stays one: schedules are looked up one by one, in the order of their live runs
 _DUE_LIVE = f"""
-    SELECT s.sid, s.epoch, s.cursor_at, l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid
-    WHERE l.wake_at <= $1 AND {_WAKING}
-    ORDER BY l.wake_at LIMIT $3 FOR UPDATE OF s SKIP LOCKED
+    SELECT s.sid, s.epoch, s.cursor_at, l.wake_at FROM runs_live l CROSS JOIN LATERAL (
+        SELECT t.sid, t.epoch, t.cursor_at FROM schedule_state t WHERE t.sid = l.sid FOR UPDATE SKIP LOCKED
+    ) s
+    WHERE l.wake_at <= $1 AND {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
 _LIVE_OF = f"SELECT {LIVE} FROM runs_live WHERE sid = ANY($1::int8[])"
 _NEXT = f"""
     SELECT
-        (SELECT next_run_at FROM schedules WHERE enabled = 1 AND next_run_at > $1 AND managed_by = $2 AND lane IS NULL
+        (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at > $1 AND lane_no = {OF_OWNER}
             ORDER BY next_run_at LIMIT 1),
-        (SELECT l.wake_at FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at > $1 AND {_WAKING}
-            ORDER BY l.wake_at LIMIT 1),
-        EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND next_run_at <= $1 AND managed_by = $2 AND lane IS NULL)
-            OR EXISTS (SELECT 1 FROM runs_live l JOIN schedules s ON s.sid = l.sid WHERE l.wake_at <= $1 AND {_WAKING})
+        (SELECT l.wake_at FROM runs_live l WHERE l.wake_at > $1 AND {_WAKING} ORDER BY l.wake_at LIMIT 1),
+        EXISTS (SELECT 1 FROM schedule_state WHERE enabled = 1 AND next_run_at <= $1 AND lane_no = {OF_OWNER})
+            OR EXISTS (SELECT 1 FROM runs_live l WHERE l.wake_at <= $1 AND {_WAKING})
 """
 
 
@@ -121,7 +123,7 @@ def _wakes(live: LiveRun | None, now: int) -> bool:
 
 async def _put_off(db: Connection, sids: list[int], now: int) -> None:
     later = now + QUARANTINE_US
-    await db.execute("UPDATE schedules SET next_run_at = $2 WHERE sid = ANY($1::int8[])", sids, later)
+    await db.execute("UPDATE schedule_state SET next_run_at = $2 WHERE sid = ANY($1::int8[])", sids, later)
     # a bad row that woke through its live run would come up again at every look, before all others
     await db.execute(
         "UPDATE runs_live SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND kind = 'scheduled' AND state <> 'running' "
@@ -149,16 +151,12 @@ async def _write_decisions(db: Connection, decisions: list[Decision], owner: str
         await _insert_live(db, fresh, owner)
     if again:
         await db.execute(
-            "UPDATE runs_live l SET fence = b.fence, owner = $7, state = 'running', attempt = b.attempt, "
-            "wake_at = NULL, started_at = coalesce(l.started_at, $8), attempt_at = $8, cause = b.cause "
-            "FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::text[]) "
-            "AS b (sid, kind, run_for, fence, attempt, cause) "
-            "WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for",
+            live_rows.START_AGAIN,
             [s.sid for s in again], [s.kind for s in again], [s.run_for for s in again], [s.fence for s in again],
             [s.attempt for s in again], [s.cause for s in again], owner, now,
         )  # fmt: skip
     await db.execute(
-        "UPDATE schedules s SET cursor_at = b.cursor_at, next_run_at = b.next_run_at, "
+        "UPDATE schedule_state s SET cursor_at = b.cursor_at, next_run_at = b.next_run_at, "
         "last_run_at = CASE WHEN b.started = 1 THEN $5 ELSE s.last_run_at END, "
         "last_attempt_at = CASE WHEN b.started = 1 THEN $5 ELSE s.last_attempt_at END "
         "FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[]) AS b (sid, cursor_at, next_run_at, started) "
@@ -184,7 +182,7 @@ async def _insert_live(db: Connection, starts: Sequence[Start], owner: str) -> N
 
 
 async def trigger(db: Connection, sid: int, owner: str, now: int) -> Start | None:
-    row = await db.fetchrow("SELECT epoch, next_run_at FROM schedules WHERE sid = $1 FOR UPDATE", sid)
+    row = await db.fetchrow("SELECT epoch, next_run_at FROM schedule_state WHERE sid = $1 FOR UPDATE", sid)
     if row is None:
         return None
     busy = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
@@ -198,7 +196,7 @@ async def trigger(db: Connection, sid: int, owner: str, now: int) -> Start | Non
         run_for += 1
     start = Start(sid, "manual", run_for, 1, 1, "manual", epoch, now, now, following)
     await _insert_live(db, [start], owner)
-    await db.execute("UPDATE schedules SET next_run_at = NULL, last_attempt_at = $2 WHERE sid = $1", sid, now)
+    await db.execute("UPDATE schedule_state SET next_run_at = NULL, last_attempt_at = $2 WHERE sid = $1", sid, now)
     return start
 
 
@@ -207,27 +205,24 @@ async def hand_back(db: Connection, starts: Sequence[Start], owner: str, now: in
     await db.execute(
         f"""
         WITH mine AS (
-            SELECT b.* FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $8::int8[])
-                AS b (sid, kind, run_for, fence, following, epoch)
-            JOIN runs_live l ON l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for AND l.fence = b.fence
-                AND l.owner = $6
+            SELECT b.*, l.tid FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $8::int8[])
+                AS b (sid, kind, run_for, fence, following, epoch) {live_rows.OF_BATCH}
+            WHERE l.fence = b.fence AND l.owner = $6
         ), waking AS (
-            UPDATE schedules s SET next_run_at = CASE WHEN s.epoch = m.epoch THEN m.following ELSE s.cursor_at END
+            UPDATE schedule_state s SET next_run_at = CASE WHEN s.epoch = m.epoch THEN m.following ELSE s.cursor_at END
             FROM mine m WHERE s.sid = m.sid
         ), forgotten AS (
             -- a manual run that never began nor was queued: the one who asked is still there to ask again
-            DELETE FROM runs_live l USING mine m WHERE {_SAME} AND l.kind = 'manual' AND l.fence = 1
+            DELETE FROM runs_live l
+            WHERE {live_rows.among("SELECT tid FROM mine WHERE kind = 'manual' AND fence = 1")}
         )
         UPDATE runs_live l SET state = 'queued', attempt = l.attempt - 1, wake_at = $7, owner = NULL
-        FROM mine m WHERE {_SAME} AND (l.kind <> 'manual' OR l.fence > 1)
+        WHERE {live_rows.among("SELECT tid FROM mine WHERE kind <> 'manual' OR fence > 1")}
         """,
         [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts], [s.fence for s in starts],
         [now if s.following is None else s.following for s in starts], owner, now,
         [s.epoch for s in starts],
     )  # fmt: skip
-
-
-_SAME = "l.sid = m.sid AND l.kind = m.kind AND l.run_for = m.run_for"
 
 
 async def _one(db: Connection, sql: str, *bindings: Any) -> tuple[Any, ...]:

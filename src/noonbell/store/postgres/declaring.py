@@ -11,9 +11,10 @@ from typing import Any
 
 from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Declared
-from noonbell.store.postgres import ending
+from noonbell.store.postgres import ending, lane_numbers, live_rows
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import NUMBERING, lock
+from noonbell.store.postgres.stored import JOINED
 
 _SCHEDULE = LEDGER_TABLES["schedules"].columns
 _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at", "attempt_at", "crashes", "cause")
@@ -22,7 +23,7 @@ _INTERRUPTED = "interrupted: the instance ended before the attempt did"
 
 async def schedules(db: Connection, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
     rows = await db.fetch(
-        f"SELECT {', '.join(_SCHEDULE)} FROM schedules "
+        f"SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
         "WHERE ($1::text IS NULL OR managed_by = $1) AND ($2 OR removed_at IS NULL) ORDER BY sid",
         managed_by, removed,
     )  # fmt: skip
@@ -34,9 +35,9 @@ async def read(db: Connection, managed_by: str) -> Declared:
     of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
     columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
     rows = await db.fetch(
-        f"SELECT {', '.join(columns)} FROM schedules s LEFT JOIN runs_live l ON l.sid = s.sid "
-        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
-        "WHERE s.managed_by = $1 AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid, l.kind, l.run_for",
+        f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
+        "WHERE managed_by = $1 AND lane IS NULL AND removed_at IS NULL) AS s LEFT JOIN runs_live l ON l.sid = s.sid "
+        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch ORDER BY s.sid, l.kind, l.run_for",
         managed_by,
     )
     found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
@@ -65,7 +66,7 @@ async def apply(db: Connection, declaration: Declaration) -> list[int]:
     await _remove(db, declaration)
     if declaration.parked:
         await db.execute(
-            "UPDATE schedules SET enabled = 0, next_run_at = NULL WHERE sid = ANY($1::int8[])", declaration.parked
+            "UPDATE schedule_state SET enabled = 0, next_run_at = NULL WHERE sid = ANY($1::int8[])", declaration.parked
         )
     await _revive(db, declaration)
     if declaration.interrupted:
@@ -83,10 +84,13 @@ async def _remove(db: Connection, declaration: Declaration) -> None:
     at = declaration.at
     await ending.end_all_of(db, sids, at)
     await db.execute(
-        "UPDATE schedules s SET enabled = 0, next_run_at = NULL, removed_at = $3, updated_at = $3, "
-        "cursor_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) WHERE s.sid = b.sid",
-        sids, cursors, at,
+        "UPDATE schedule_state s SET enabled = 0, next_run_at = NULL, cursor_at = b.cursor_at "
+        "FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) WHERE s.sid = b.sid",
+        sids, cursors,
     )  # fmt: skip
+    await db.execute(
+        "UPDATE schedule_definitions SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", sids, at
+    )
     await db.execute(
         "UPDATE epochs e SET to_at = b.cursor_at FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) "
         "WHERE e.sid = b.sid AND e.to_at IS NULL",
@@ -116,16 +120,22 @@ async def _change(db: Connection, declaration: Declaration) -> None:
         [c.policies for c in changed],
     )  # fmt: skip
     await db.execute(
-        "UPDATE schedules s SET spec = b.spec, timezone = b.timezone, retry_delay_us = b.retry_delay_us, "
-        "epoch = b.epoch, cursor_at = b.cursor_at, enabled = 1, next_run_at = CASE WHEN EXISTS "
+        "UPDATE schedule_state s SET epoch = b.epoch, cursor_at = b.cursor_at, enabled = 1, "
         # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
-        "(SELECT 1 FROM runs_live l WHERE l.sid = s.sid AND l.state = 'running') THEN NULL ELSE b.next_run_at END, "
-        "updated_at = CASE WHEN b.new_epoch = 1 THEN $9 ELSE s.updated_at END "
-        "FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[]) "
-        "AS b (sid, spec, timezone, retry_delay_us, epoch, cursor_at, next_run_at, new_epoch) WHERE s.sid = b.sid",
+        "next_run_at = CASE WHEN EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = s.sid AND l.state = 'running') "
+        "THEN NULL ELSE b.next_run_at END FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[]) "
+        "AS b (sid, epoch, cursor_at, next_run_at) WHERE s.sid = b.sid",
+        [c.sid for c in changed], [c.epoch for c in changed], [c.cursor_at for c in changed],
+        [c.next_run_at for c in changed],
+    )  # fmt: skip
+    await db.execute(
+        "UPDATE schedule_definitions d SET spec = b.spec, timezone = b.timezone, retry_delay_us = b.retry_delay_us, "
+        "updated_at = CASE WHEN b.new_epoch = 1 THEN $6 ELSE d.updated_at END "
+        "FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::int8[]) "
+        "AS b (sid, spec, timezone, retry_delay_us, new_epoch) WHERE d.sid = b.sid AND (b.new_epoch = 1 OR "
+        "(d.spec, d.timezone, d.retry_delay_us) IS DISTINCT FROM (b.spec, b.timezone, b.retry_delay_us))",
         [c.sid for c in changed], [c.spec for c in changed], [c.timezone for c in changed],
-        [c.retry_delay_us for c in changed], [c.epoch for c in changed], [c.cursor_at for c in changed],
-        [c.next_run_at for c in changed], [int(c.new_epoch) for c in changed], declaration.at,
+        [c.retry_delay_us for c in changed], [int(c.new_epoch) for c in changed], declaration.at,
     )  # fmt: skip
 
 
@@ -134,23 +144,22 @@ async def _revive(db: Connection, declaration: Declaration) -> None:
     if not revived:
         return
     keys = [r.sid for r in revived], [r.kind for r in revived], [r.run_for for r in revived]
-    match = "l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
         "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, l.attempt_at, $4, l.owner, $5 "
-        f"FROM unnest($1::int8[], $2::text[], $3::int8[]) AS b (sid, kind, run_for) JOIN runs_live l ON {match} "
-        "WHERE l.state = 'running' ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, "
-        "cause = excluded.cause, started_at = excluded.started_at, ended_at = excluded.ended_at, "
-        "owner = excluded.owner, error = excluded.error",
+        f"FROM {live_rows.KEYS} {live_rows.OF_BATCH} WHERE l.state = 'running' "
+        "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
+        "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "
+        "error = excluded.error",
         *keys, declaration.at, _INTERRUPTED,
     )  # fmt: skip
     await db.execute(
-        "UPDATE runs_live l SET fence = b.fence, owner = b.owner, state = b.state, attempt = b.attempt, "
-        "wake_at = b.wake_at, started_at = b.started_at, attempt_at = b.attempt_at, crashes = b.crashes, "
-        "epoch = b.epoch, cause = b.cause FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::text[], "
-        "$6::text[], $7::int8[], $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::text[]) AS b "
-        "(sid, kind, run_for, fence, owner, state, attempt, wake_at, started_at, attempt_at, crashes, epoch, cause) "
-        f"WHERE {match}",
+        f"INSERT INTO runs_live ({live_rows.COLUMNS}) SELECT b.* FROM unnest($1::int8[], $2::text[], "
+        "$3::int8[], $4::int8[], $5::text[], $6::text[], $7::int8[], $8::int8[], $9::int8[], $10::int8[], $11::int8[], "
+        f"$12::int8[], $13::text[]) AS b ({live_rows.COLUMNS}) {live_rows.OF_BATCH} ON CONFLICT (sid, kind, run_for) "
+        "DO UPDATE SET fence = excluded.fence, owner = excluded.owner, state = excluded.state, "
+        "attempt = excluded.attempt, wake_at = excluded.wake_at, started_at = excluded.started_at, "
+        "attempt_at = excluded.attempt_at, crashes = excluded.crashes, epoch = excluded.epoch, cause = excluded.cause",
         *keys, [r.fence for r in revived], [r.owner for r in revived], [r.state for r in revived],
         [r.attempt for r in revived], [r.wake_at for r in revived], [r.started_at for r in revived],
         [r.attempt_at for r in revived], [r.crashes for r in revived], [r.epoch for r in revived],
@@ -163,16 +172,21 @@ async def _create(db: Connection, declaration: Declaration) -> list[int]:
     if not created:
         return []
     await lock(db, NUMBERING)
-    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedules")
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_state")
     sids = list(range(first, first + len(created)))
     cursors, specs, zones = [c.cursor_at for c in created], [c.spec for c in created], [c.timezone for c in created]
+    await lane_numbers.number(db, [lane_numbers.name_of(None, declaration.managed_by)])
     await db.execute(
-        "INSERT INTO schedules (sid, schedule_id, name, type, spec, next_run_at, timezone, cursor_at, retry_delay_us, "
-        "created_at, updated_at, managed_by) SELECT b.*, $10, $10, $11 FROM unnest($1::int8[], $2::text[], "
-        "$3::text[], $4::text[], $5::text[], $6::int8[], $7::text[], $8::int8[], $9::int8[]) b",
-        sids, [c.schedule_id for c in created], [c.name for c in created], [c.type for c in created], specs,
-        [c.next_run_at for c in created], zones, cursors, [c.retry_delay_us for c in created], declaration.at,
-        declaration.managed_by,
+        "INSERT INTO schedule_state (sid, next_run_at, cursor_at, lane_no) SELECT b.*, "
+        "(SELECT no FROM lane_numbers WHERE name = $4) FROM unnest($1::int8[], $2::int8[], $3::int8[]) b",
+        sids, [c.next_run_at for c in created], cursors, lane_numbers.name_of(None, declaration.managed_by),
+    )  # fmt: skip
+    await db.execute(
+        "INSERT INTO schedule_definitions (sid, schedule_id, name, type, spec, timezone, retry_delay_us, "
+        "created_at, updated_at, managed_by) SELECT b.*, $8, $8, $9 FROM unnest($1::int8[], $2::text[], "
+        "$3::text[], $4::text[], $5::text[], $6::text[], $7::int8[]) b",
+        sids, [c.schedule_id for c in created], [c.name for c in created], [c.type for c in created], specs, zones,
+        [c.retry_delay_us for c in created], declaration.at, declaration.managed_by,
     )  # fmt: skip
     await db.execute(
         "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) "

@@ -15,7 +15,7 @@ from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
-from noonbell.store.postgres import auditing, ending, stored, turns
+from noonbell.store.postgres import auditing, ending, lane_numbers, stored, turns
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
 
@@ -76,8 +76,9 @@ async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -
     if not created:
         return []
     await lock(db, NUMBERING)
-    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedules")
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_state")
     sids = list(range(first, first + len(created)))
+    await lane_numbers.number(db, {lane_numbers.name_of(new.lane, new.managed_by) for new in created})
     await db.execute("SAVEPOINT creation")
     try:
         await _insert(db, created, sids, at)
@@ -96,19 +97,24 @@ async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -
 
 async def _insert(db: Connection, created: Sequence[DurableSchedule], sids: list[int], at: int) -> None:
     columns = [new.columns for new in created]
-    enabled, cursors = [int(new.enabled) for new in created], [new.cursor_at for new in created]
-    specs, zones = [c.spec for c in columns], [c.timezone for c in columns]
     await db.execute(
-        "INSERT INTO schedules (sid, schedule_id, name, enabled, type, spec, next_run_at, timezone, "
-        "quiet_hours_policy_id, catch_up_policy, payload, managed_by, cursor_at, definition, lane, anchor_at, "
-        "team, created_at, updated_at) SELECT b.*, $18, $18 FROM unnest($1::int8[], $2::text[], $3::text[], "
-        "$4::int8[], $5::text[], $6::text[], $7::int8[], $8::text[], $9::text[], $10::text[], $11::text[], "
-        "$12::text[], $13::int8[], $14::text[], $15::text[], $16::int8[], $17::text[]) b",
-        sids, [new.schedule_id for new in created], [c.name for c in columns], enabled, [c.type for c in columns],
-        specs, [new.next_run_at for new in created], zones, [c.quiet_hours_policy_id for c in columns],
+        "INSERT INTO schedule_state (sid, enabled, next_run_at, cursor_at, anchor_at, lane_no) SELECT b.sid, "
+        "b.enabled, b.next_run_at, b.cursor_at, b.anchor_at, n.no FROM unnest($1::int8[], $2::int8[], $3::int8[], "
+        "$4::int8[], $5::int8[], $6::text[]) AS b (sid, enabled, next_run_at, cursor_at, anchor_at, lane) "
+        "JOIN lane_numbers n ON n.name = b.lane",
+        sids, [int(new.enabled) for new in created], [new.next_run_at for new in created],
+        [new.cursor_at for new in created], [new.anchor_at for new in created],
+        [lane_numbers.name_of(new.lane, new.managed_by) for new in created],
+    )  # fmt: skip
+    await db.execute(
+        "INSERT INTO schedule_definitions (sid, schedule_id, name, type, spec, timezone, quiet_hours_policy_id, "
+        "catch_up_policy, payload, managed_by, definition, lane, team, created_at, updated_at) SELECT b.*, $14, $14 "
+        "FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], "
+        "$9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) b",
+        sids, [new.schedule_id for new in created], [c.name for c in columns], [c.type for c in columns],
+        [c.spec for c in columns], [c.timezone for c in columns], [c.quiet_hours_policy_id for c in columns],
         [c.catch_up_policy for c in columns], [c.payload for c in columns], [new.managed_by for new in created],
-        cursors, [c.definition for c in columns], [new.lane for new in created], [new.anchor_at for new in created],
-        [new.team for new in created], at,
+        [c.definition for c in columns], [new.lane for new in created], [new.team for new in created], at,
     )  # fmt: skip
 
 
@@ -117,7 +123,7 @@ async def _open_first(db: Connection, created: Sequence[DurableSchedule], first:
     alike: dict[tuple[str, str], list[int]] = {}
     for sid, new in enumerate(created, first):
         alike.setdefault((new.zone_hash, new.policies), []).append(sid)
-    kept = "s.sid, 1, s.cursor_at, s.spec, s.timezone, {}, {}, s.enabled FROM schedules s"
+    kept = f"s.sid, 1, s.cursor_at, d.spec, d.timezone, {{}}, {{}}, s.enabled FROM {stored.JOINED}"
     left: list[tuple[int, str, str]] = []
     into = "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) SELECT"
     for (zone_hash, policies), sids in alike.items():
@@ -180,7 +186,8 @@ async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: Make
     if renamed:
         # names may go round among them, and a name is looked at row by row: first all of them are free
         await db.execute(
-            "UPDATE schedules SET name = NULL WHERE sid = ANY($1::int8[])", [change.turn.sid for change in renamed]
+            "UPDATE schedule_definitions SET name = NULL WHERE sid = ANY($1::int8[])",
+            [change.turn.sid for change in renamed],
         )
     await _retag(db, made)
     for at in dict.fromkeys(change.at for change in edits):  # one instant, but for a clock that went back
@@ -196,7 +203,9 @@ async def _write(db: Connection, edits: list[Edit], at: int) -> None:
     )  # fmt: skip
     if gone := [change.turn.sid for change in edits if change.epoch is None]:
         await ending.end_all_of(db, gone, at)
-        await db.execute("UPDATE schedules SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at)
+        await db.execute(
+            "UPDATE schedule_definitions SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at
+        )
         left = [document for change in edits for document in change.documents]
         await db.execute(
             "DELETE FROM documents d USING unnest($1::text[], $2::text[]) AS b (kind, id) "
@@ -207,16 +216,19 @@ async def _write(db: Connection, edits: list[Edit], at: int) -> None:
         await _open_epochs(db, [epoch for _, epoch in kept])
         columns = [change.columns for change, _ in kept]
         await db.execute(
-            "UPDATE schedules s SET epoch = b.epoch, name = b.name, type = b.type, spec = b.spec, "
-            "timezone = b.timezone, quiet_hours_policy_id = b.quiet_hours_policy_id, "
-            "catch_up_policy = b.catch_up_policy, payload = b.payload, definition = b.definition, updated_at = $11 "
-            "FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "
-            "$8::text[], $9::text[], $10::text[]) AS b (sid, epoch, name, type, spec, timezone, "
-            "quiet_hours_policy_id, catch_up_policy, payload, definition) WHERE s.sid = b.sid",
-            [epoch.sid for _, epoch in kept], [epoch.epoch for _, epoch in kept], [c.name for c in columns],
-            [c.type for c in columns], [c.spec for c in columns], [c.timezone for c in columns],
-            [c.quiet_hours_policy_id for c in columns], [c.catch_up_policy for c in columns],
-            [c.payload for c in columns], [c.definition for c in columns], at,
+            "UPDATE schedule_state s SET epoch = b.epoch FROM unnest($1::int8[], $2::int8[]) AS b (sid, epoch) "
+            "WHERE s.sid = b.sid",
+            [epoch.sid for _, epoch in kept], [epoch.epoch for _, epoch in kept],
+        )  # fmt: skip
+        await db.execute(
+            "UPDATE schedule_definitions d SET name = b.name, type = b.type, spec = b.spec, timezone = b.timezone, "
+            "quiet_hours_policy_id = b.quiet_hours_policy_id, catch_up_policy = b.catch_up_policy, "
+            "payload = b.payload, definition = b.definition, updated_at = $10 FROM unnest($1::int8[], $2::text[], "
+            "$3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[]) AS b (sid, name, "
+            "type, spec, timezone, quiet_hours_policy_id, catch_up_policy, payload, definition) WHERE d.sid = b.sid",
+            [epoch.sid for _, epoch in kept], [c.name for c in columns], [c.type for c in columns],
+            [c.spec for c in columns], [c.timezone for c in columns], [c.quiet_hours_policy_id for c in columns],
+            [c.catch_up_policy for c in columns], [c.payload for c in columns], [c.definition for c in columns], at,
         )  # fmt: skip
 
 
@@ -233,7 +245,7 @@ async def _open_epochs(db: Connection, epochs: Sequence[Epoch]) -> None:
 
 
 async def _refuse_known_ids(db: Connection, ids: Sequence[str]) -> None:
-    sql = "SELECT schedule_id, removed_at IS NOT NULL FROM schedules WHERE schedule_id = ANY($1::text[])"
+    sql = "SELECT schedule_id, removed_at IS NOT NULL FROM schedule_definitions WHERE schedule_id = ANY($1::text[])"
     known: dict[str, bool] = {row[0]: row[1] for row in await db.fetch(sql, ids)}
     for one in ids:
         if one in known:
@@ -246,8 +258,8 @@ async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str, st
     rows = await db.fetch(
         # OFFSET 0: one look by the index for each name, whatever the planner thinks of the table
         "SELECT s.sid, s.team, s.managed_by, s.name FROM unnest($1::text[], $2::text[], $3::text[]) "
-        "AS b (team, managed_by, name) CROSS JOIN LATERAL (SELECT * FROM schedules t WHERE t.managed_by = b.managed_by "
-        "AND t.name = b.name AND t.team = b.team AND t.removed_at IS NULL OFFSET 0) s",
+        "AS b (team, managed_by, name) CROSS JOIN LATERAL (SELECT * FROM schedule_definitions t WHERE "
+        "t.managed_by = b.managed_by AND t.name = b.name AND t.team = b.team AND t.removed_at IS NULL OFFSET 0) s",
         [team for team, _, _ in names], [owner for _, owner, _ in names], [name for _, _, name in names],
     )  # fmt: skip
     left_out = set(but)

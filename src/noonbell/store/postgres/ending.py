@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noonbell.core.records import LiveRun
+from noonbell.store.postgres import live_rows
 from noonbell.store.postgres.connection import Connection
 
 RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
@@ -22,7 +23,7 @@ _END: Final = f"""
     WITH gone AS ({{gone}} RETURNING {_LIVE}), linked AS (
         SELECT g.*, s.last_ended_for, s.last_ended_manual, count(*) OVER (PARTITION BY g.sid) AS n,
             row_number() OVER w AS place, lag(g.run_for) OVER w AS before_for, lag(g.kind) OVER w AS before_kind
-        FROM gone g LEFT JOIN schedules s ON s.sid = g.sid
+        FROM gone g LEFT JOIN schedule_state s ON s.sid = g.sid
         WINDOW w AS (PARTITION BY g.sid ORDER BY g.run_for, g.kind)
     ), ended AS (
         INSERT INTO runs ({RUN})
@@ -33,15 +34,15 @@ _END: Final = f"""
             CASE WHEN place = 1 THEN coalesce(last_ended_manual, 0) ELSE (before_kind = 'manual')::int END
         FROM linked
     )
-    UPDATE schedules s SET last_ended_for = k.run_for, last_ended_manual = (k.kind = 'manual')::int,
+    UPDATE schedule_state s SET last_ended_for = k.run_for, last_ended_manual = (k.kind = 'manual')::int,
         ended_runs = s.ended_runs + k.n
     FROM linked k WHERE k.place = k.n AND s.sid = k.sid
 """
 _ALL_OF: Final = _END.format(gone="DELETE FROM runs_live l WHERE l.sid = ANY($3::int8[])")
-_KEYS: Final = _END.format(
-    gone="DELETE FROM runs_live l USING unnest($3::int8[], $4::text[], $5::int8[]) AS b (sid, kind, run_for) "
-    "WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for"
+_PLACES: Final = (
+    "SELECT l.tid FROM unnest($3::int8[], $4::text[], $5::int8[]) AS b (sid, kind, run_for) " + live_rows.OF_BATCH
 )
+_KEYS: Final = _END.format(gone=f"DELETE FROM runs_live l WHERE {live_rows.among(_PLACES)}")
 
 
 async def end_all_of(db: Connection, sids: Sequence[int], at: int) -> None:

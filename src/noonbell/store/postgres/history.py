@@ -11,6 +11,7 @@ from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.newest_first import NewestFirst
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.stored import JOINED
 
 _FIELDS: Final = Run.__struct_fields__
 _RUN: Final = ", ".join(f"r.{name}" for name in _FIELDS)
@@ -28,7 +29,9 @@ _WALK: Final = f"""
         SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < {{most}}
     )
 """
-_LAST_ENDED: Final = "SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedules WHERE sid = $1"
+_LAST_ENDED: Final = (
+    "SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedule_state WHERE sid = $1"
+)
 _CHAIN: Final = f"{_WALK} SELECT {', '.join(_FIELDS)} FROM chain ORDER BY place"
 _FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED, most="$2")
 _GOING_ON: Final = _CHAIN.format(
@@ -37,7 +40,7 @@ _GOING_ON: Final = _CHAIN.format(
 # The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
 # are no more steps than ended runs: it comes to an end also where damage leads in a circle.
 _AROUND: Final = f"""
-    {_WALK.format(first=_LAST_ENDED, most="(SELECT ended_runs FROM schedules WHERE sid = $1)")}
+    {_WALK.format(first=_LAST_ENDED, most="(SELECT ended_runs FROM schedule_state WHERE sid = $1)")}
     SELECT place, {", ".join(_FIELDS)}
     FROM (SELECT *, lag(run_for) OVER (ORDER BY place) AS named_by FROM chain) c
     WHERE place = 1 OR (run_for >= $2 AND run_for < $3) OR (prev_for >= $2 AND prev_for < $3)
@@ -45,7 +48,7 @@ _AROUND: Final = f"""
     ORDER BY place
 """
 _LAST: Final = """
-    SELECT s.sid, r.outcome FROM schedules s CROSS JOIN LATERAL (
+    SELECT s.sid, r.outcome FROM schedule_state s CROSS JOIN LATERAL (
         SELECT outcome FROM runs WHERE run_for = s.last_ended_for AND sid = s.sid
         AND kind = CASE WHEN s.last_ended_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
     ) r WHERE s.sid = ANY($1::int8[])
@@ -60,7 +63,7 @@ class HistoryOnPostgres(NewestFirst):
 
     async def history_of(self, schedule_id: str) -> History | None:
         columns = ", ".join(History.__struct_fields__)
-        sql = f"SELECT {columns} FROM schedules WHERE schedule_id = $1 AND lane IS NOT NULL"
+        sql = f"SELECT {columns} FROM {JOINED} WHERE schedule_id = $1 AND lane IS NOT NULL"
         async with self._connections.reading() as db:
             row = await db.fetchrow(sql, schedule_id)
         return None if row is None else History(*row)
@@ -74,7 +77,7 @@ class HistoryOnPostgres(NewestFirst):
             return await chain(db, sid, before, limit)
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
-        conditions: list[str] = ["s.lane IS NOT NULL"]
+        conditions: list[str] = ["d.lane IS NOT NULL"]
         bindings: list[Any] = [limit]
         if before is not None:
             # the first says nothing new, but a comparison of rows does not keep the planner from reading every day
@@ -86,7 +89,7 @@ class HistoryOnPostgres(NewestFirst):
             if outcome != "succeeded":  # few among many: they have an index of their own
                 conditions.append("r.outcome <> 'succeeded'")
         sql = (
-            f"SELECT s.schedule_id, s.name, s.team, {_RUN} FROM runs r JOIN schedules s ON s.sid = r.sid "
+            f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r JOIN schedule_definitions d ON d.sid = r.sid "
             f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
         )
         async with self._connections.reading() as db:
@@ -165,7 +168,7 @@ async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: C
     first = closed[0].first if closed else None
     if first is not None:
         await db.execute(
-            "UPDATE schedules SET last_ended_for = $2, last_ended_manual = $3 WHERE sid = $1",
+            "UPDATE schedule_state SET last_ended_for = $2, last_ended_manual = $3 WHERE sid = $1",
             sid, first.run_for, int(first.kind == "manual"),
         )  # fmt: skip
     changed = [run for part in closed for run in part.runs]

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.store.postgres.stored import JOINED
 
-# the tables whose name in the database is another one
-_NAMES: Final[Mapping[str, str]] = {"live": "runs_live", "pruned": "pruned_days"}
+# the tables whose name in the database is another one, or which are two
+_NAMES: Final[Mapping[str, str]] = {"schedules": JOINED, "live": "runs_live", "pruned": "pruned_days"}
 
 
 def statement(

@@ -61,9 +61,9 @@ _SETTLED: Final = """
 # The newest event stays, as in the other stores.
 _OLDEST: Final = f"""
     SELECT least(
-        (SELECT r.run_for FROM runs r JOIN schedules s ON s.sid = r.sid WHERE r.run_for < $1 AND {_SETTLED}
+        (SELECT r.run_for FROM runs r JOIN schedule_state s ON s.sid = r.sid WHERE r.run_for < $1 AND {_SETTLED}
             ORDER BY r.run_for LIMIT 1),
-        (SELECT min(p.to_at) FROM spans p JOIN schedules s ON s.sid = p.sid
+        (SELECT min(p.to_at) FROM spans p JOIN schedule_state s ON s.sid = p.sid
             WHERE p.to_at < $1 AND p.to_at <= s.cursor_at),
         (SELECT min(at) FROM audit_events WHERE at < $1 AND id < (SELECT max(id) FROM audit_events)),
         (SELECT min(died_at) FROM dead_letters WHERE died_at < $1)
@@ -75,7 +75,7 @@ _BESIDE: Final = """
         + (SELECT count(*) FROM dead_letters WHERE died_at >= $1 AND died_at < $2)
 """
 _KEPT: Final = f"""
-    SELECT r.run_for, r.sid, r.kind FROM runs r LEFT JOIN schedules s ON s.sid = r.sid
+    SELECT r.run_for, r.sid, r.kind FROM runs r LEFT JOIN schedule_state s ON s.sid = r.sid
     WHERE r.run_for >= $1 AND r.run_for < $2 AND ({_SETTLED}) IS NOT TRUE LIMIT {MOST_MOVED + 1}
 """
 _KIND_BEFORE: Final = "CASE WHEN r.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END"
@@ -90,7 +90,7 @@ _GOES: Final = f"r.run_for >= $1 AND r.run_for < $2 AND {_SETTLED}"
 # One run goes, and the one that ended before it stays: of a later day, of an earlier one, or of the same. CASE: so that
 # the other is looked for only where it may be there and stay, and not for every run of the day.
 _TORN: Final = f"""
-    SELECT r.sid, r.run_for, r.kind FROM runs r JOIN schedules s ON s.sid = r.sid
+    SELECT r.sid, r.run_for, r.kind FROM runs r JOIN schedule_state s ON s.sid = r.sid
     WHERE {_GOES} AND CASE
         WHEN r.prev_for >= $2 THEN true
         WHEN r.prev_for < $1 THEN EXISTS (SELECT 1 FROM runs q WHERE q.run_for < $1 AND {_BEFORE})
@@ -101,10 +101,10 @@ _TORN: Final = f"""
 _LEAVING: Final = f"""
     SELECT r.run_for, r.kind FROM unnest($2::int8[], $3::text[]) AS k (run_for, kind) CROSS JOIN LATERAL (
         SELECT * FROM runs WHERE run_for = k.run_for AND sid = $1 AND kind = k.kind LIMIT 1
-    ) r JOIN schedules s ON s.sid = r.sid WHERE {_SETTLED}
+    ) r JOIN schedule_state s ON s.sid = r.sid WHERE {_SETTLED}
 """
 _ENDED: Final = "r.sid, r.epoch, r.kind, r.run_for, r.started_at"
-_DELETED: Final = f"(DELETE FROM runs r USING schedules s WHERE s.sid = r.sid AND {_GOES} RETURNING {_ENDED})"
+_DELETED: Final = f"(DELETE FROM runs r USING schedule_state s WHERE s.sid = r.sid AND {_GOES} RETURNING {_ENDED})"
 _DELETED_OF_ONE: Final = f"""(
     DELETE FROM runs r USING unnest($4::int8[], $5::text[]) AS k (run_for, kind)
     WHERE r.run_for >= $1 AND r.run_for < $2 AND r.sid = $3 AND r.run_for = k.run_for AND r.kind = k.kind
@@ -113,7 +113,7 @@ _DELETED_OF_ONE: Final = f"""(
 # The greatest of the pairs is that of the latest run: one passing of the rows is enough, in any order.
 _PRUNE: Final = """
     WITH ended AS {ended}, passed AS (
-        DELETE FROM spans p USING schedules s
+        DELETE FROM spans p USING schedule_state s
         WHERE s.sid = p.sid AND p.to_at >= $1 AND p.to_at < $2 AND p.to_at <= s.cursor_at {whose}
         RETURNING p.sid, p.epoch, p.from_at, p.to_at, p.n
     ), tried AS (
@@ -141,7 +141,7 @@ _PRUNE: Final = """
 # Attempts of a run go together, since a portion is a stretch of what runs are for.
 _FORGET_ATTEMPTS: Final = f"""
     WITH tried AS (
-        DELETE FROM attempts a USING runs r, schedules s
+        DELETE FROM attempts a USING runs r, schedule_state s
         WHERE a.run_for >= $1 AND a.run_for < $2 AND s.sid = r.sid AND {_GOES}
         AND a.sid = r.sid AND a.run_for = r.run_for AND a.kind = r.kind RETURNING 1
     )

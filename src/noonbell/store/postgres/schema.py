@@ -47,7 +47,10 @@ _FIRST_WAIT_SECONDS: Final = 0.3
 _LAST_WAIT_SECONDS: Final = 1.5
 # A step may build an index over all there is; no statement of an engine takes that long.
 _LONGEST_STEP_SECONDS: Final = 6 * 3600.0
-_ENGINES_TAKE: Final = ("instances", "engines", "schedules", "runs_live", "runs")  # then the others
+# The order in which engines take tables; the others come after these.
+_ENGINES_TAKE: Final = (
+    "instances", "engines", "schedule_state", "lane_numbers", "runs_live", "schedule_definitions", "runs",
+)  # fmt: skip
 _ALTERED: Final = re.compile(r"\bALTER TABLE (\w+)")
 _INDEXED: Final = re.compile(r"\bCREATE (?:UNIQUE )?INDEX \w+ ON (\w+)")
 _IN_THE_WAY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
@@ -122,15 +125,13 @@ async def migrate(db: Connection, upto: int | None = None, *, wait_seconds: floa
     """Apply what is missing, in the caller's transaction; wait for each table so long, or as long as it takes (0)."""
     steps = migrations()
     await _require_place(db)
-    done = await version(db)
+    done = await _known_version(db)
     if done == len(steps):
         return
-    _refuse_newer(done)
     await lock(db, MIGRATING)
     # made only under the lock: IF NOT EXISTS does not keep two sessions from making one table at the same moment
     await db.execute(_RECORD)
-    done = await version(db)
-    _refuse_newer(done)
+    done = await _known_version(db)
     await db.execute(f"SET LOCAL lock_timeout = {round(wait_seconds * 1000)}; SET LOCAL statement_timeout = 0")
     for locking in _locks(" ".join(sql for _, sql in steps[done:upto])):
         await db.execute(locking)
@@ -176,8 +177,7 @@ async def version(db: Connection) -> int:
 
 async def require_current(db: Connection) -> None:
     """Refuse tables that this Noonbell would have to change first."""
-    done, known = await version(db), len(migrations())
-    _refuse_newer(done)
+    done, known = await _known_version(db), len(migrations())
     if done < known:
         raise StoreError(
             f"The database is of version {done}, and this Noonbell reads version {known}; whatever writes to it brings "
@@ -185,9 +185,18 @@ async def require_current(db: Connection) -> None:
         )
 
 
-def _refuse_newer(done: int) -> None:
-    known = len(migrations())
-    if done > known:
+async def _known_version(db: Connection) -> int:
+    """Return how many steps this database has seen; refuse one of a development version or of a newer one."""
+    done, steps = await version(db), migrations()
+    if done:
+        first = await db.fetchval("SELECT name FROM noonbell_migrations WHERE version = 1")
+        if first != steps[0][0]:
+            raise StoreError(
+                f'The database has the tables of a development version of Noonbell (its first step is "{first}", not '
+                f'"{steps[0][0]}"), which this version cannot read; use a new database or schema'
+            )
+    if done > len(steps):
         raise StoreError(
-            f"The database is of version {done}; this Noonbell knows up to {known}: a newer one has changed it"
+            f"The database is of version {done}; this Noonbell knows up to {len(steps)}: a newer one has changed it"
         )
+    return done

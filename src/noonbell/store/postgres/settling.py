@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 
 from noonbell.core.attempts import FIRST_KEPT, LAST_KEPT
+from noonbell.core.presence import LANE
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.postgres import ending, outbox
+from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.connection import Connection, storable
 
 # So many bytes of details may go to the server in one message.
@@ -39,22 +40,23 @@ _PLAIN = """
             AS u (i, sid, run_for, ended_at, following, epoch, attempt_at)
     ) AS b
 """
-# OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables; `+ 0` and the FILTER keep the
-# index of wake-ups out of it.
+# OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables (see `live_rows`); `+ 0` and
+# the FILTER keep the index of wake-ups out of it.
 #
 # A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
 # another epoch: what follows then is for a look to say, and at once.
 _FRESH = """
     WITH fresh AS (
-        SELECT b.*, l.started_at, l.epoch AS run_epoch, s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual,
+        SELECT b.*, l.tid, l.fence AS run_fence, l.started_at, l.epoch AS run_epoch, l.cause AS run_cause,
+            s.last_ended_for, coalesce(s.last_ended_manual, 0) AS manual,
             CASE WHEN s.epoch = b.epoch THEN coalesce(s.next_run_at, b.following) ELSE s.cursor_at END AS next_run_at,
             s.enabled, s.next_run_at IS NULL OR s.epoch <> b.epoch AS changed, w.behind_at
         FROM {batch}
         CROSS JOIN LATERAL (
-            SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.kind = b.kind AND t.run_for = b.run_for
+            SELECT t.ctid AS tid, t.* FROM runs_live t WHERE t.sid = b.sid AND t.kind = b.kind AND t.run_for = b.run_for
                 AND t.fence = {fence} AND t.owner = b.owner OFFSET 0
         ) l
-        LEFT JOIN LATERAL (SELECT * FROM schedules t WHERE t.sid = b.sid OFFSET 0) s ON true
+        LEFT JOIN LATERAL (SELECT * FROM schedule_state t WHERE t.sid = b.sid OFFSET 0) s ON true
         CROSS JOIN LATERAL (
             SELECT min(t.wake_at + 0) FILTER (WHERE t.state <> 'running') AS behind_at
             FROM runs_live t WHERE t.sid = b.sid
@@ -72,12 +74,19 @@ _REST = f""", told AS (
             started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
             error = excluded.error, detail = excluded.detail
     ), omitted AS (
-        DELETE FROM attempts a USING fresh f
-        WHERE f.attempt > {FIRST_KEPT + LAST_KEPT} AND a.sid = f.sid AND a.run_for = f.run_for AND a.kind = f.kind
-            AND a.attempt > {FIRST_KEPT} AND a.attempt <= f.attempt - {LAST_KEPT}
+        DELETE FROM attempts a WHERE a.ctid = ANY(ARRAY(
+            SELECT o.tid FROM fresh f CROSS JOIN LATERAL (
+                SELECT t.ctid AS tid FROM attempts t
+                WHERE t.sid = f.sid AND t.run_for = f.run_for AND t.kind = f.kind
+                    AND t.attempt > {FIRST_KEPT} AND t.attempt <= f.attempt - {LAST_KEPT} OFFSET 0
+            ) o WHERE f.attempt > {FIRST_KEPT + LAST_KEPT}
+        ))
     ), waiting AS (
-        UPDATE runs_live l SET state = 'waiting', wake_at = f.wake_at, owner = NULL FROM fresh f
-        WHERE f.wake_at IS NOT NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
+        INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, epoch, cause, wake_at)
+        SELECT sid, kind, run_for, run_fence, 'waiting', attempt, run_epoch, run_cause, wake_at
+        FROM fresh WHERE wake_at IS NOT NULL
+        ON CONFLICT (sid, kind, run_for)
+            DO UPDATE SET state = excluded.state, wake_at = excluded.wake_at, owner = NULL
     )
 """
 _ENDED = f""", ended AS (
@@ -90,10 +99,9 @@ _ENDED = f""", ended AS (
             ) - coalesce(started_at, attempt_at), 0), 0) END
         FROM fresh WHERE wake_at IS NULL
     ), gone AS (
-        DELETE FROM runs_live l USING fresh f
-        WHERE f.wake_at IS NULL AND l.sid = f.sid AND l.kind = f.kind AND l.run_for = f.run_for
+        DELETE FROM runs_live l WHERE {live_rows.among("SELECT tid FROM fresh WHERE wake_at IS NULL")}
     ), scheduled AS (
-        UPDATE schedules s SET
+        UPDATE schedule_state s SET
             next_run_at = f.next_run_at, -- mostly as it was, and then no index is touched
             last_success_at = CASE WHEN f.outcome = 'succeeded' THEN f.ended_at ELSE s.last_success_at END,
             last_failure_at = CASE WHEN f.outcome = 'succeeded' THEN s.last_failure_at ELSE f.ended_at END,
@@ -108,6 +116,12 @@ _ENDED = f""", ended AS (
         THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at, wake_at)
     END
     FROM fresh
+"""
+_LOCK = """
+    WITH locked AS MATERIALIZED (
+        SELECT lane_no FROM schedule_state WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE
+    )
+    SELECT n.name FROM (SELECT DISTINCT lane_no FROM locked) AS l JOIN lane_numbers n ON n.no = l.lane_no
 """
 _CLEARS = """
     SELECT EXISTS (
@@ -124,10 +138,8 @@ async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:
     """Lock these schedules, always in the same order; returns the owners of those among them that were declared."""
     if not sids:
         return set()
-    rows = await db.fetch(
-        "SELECT managed_by, lane FROM schedules WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE", sorted(set(sids))
-    )
-    return {row[0] for row in rows if row[1] is None}
+    names = {row[0] for row in await db.fetch(_LOCK, sorted(set(sids)))}
+    return {name for name in names if not name.startswith(LANE)}
 
 
 async def settle(db: Connection, settlements: Sequence[Settlement]) -> Settled:
@@ -154,7 +166,7 @@ async def _give_up(db: Connection, settlement: Settlement) -> Settled:
         "DELETE FROM runs_live WHERE sid = $1 AND kind = $2 AND run_for = $3 AND fence = $4 AND owner = $5",
         start.sid, start.kind, start.run_for, start.fence, settlement.owner,
     )  # fmt: skip
-    await db.execute("UPDATE schedules SET next_run_at = cursor_at WHERE sid = $1", start.sid)
+    await db.execute("UPDATE schedule_state SET next_run_at = cursor_at WHERE sid = $1", start.sid)
     return Settled([settlement], {})
 
 

@@ -1,6 +1,10 @@
 """Durable schedules on PostgreSQL as they are read: rows with their quiet hours, last run and live runs.
 
-`gathered` brings these to rows that the caller has read, and has locked where he is going to change them. It asks in
+A schedule is a row of `schedule_state` and one of `schedule_definitions`. The lock of a schedule is that of its state;
+the definition is read by a statement of its own after it. In one statement with the lock it would be of the snapshot
+from before, while the state is of the moment of the lock.
+
+`gathered` brings the rest to rows that the caller has read, and has locked where it changes them. It asks in
 statements of its own, because what they show must be as new as the lock.
 """
 
@@ -14,21 +18,30 @@ from noonbell.ports import ScheduleFilter
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
 
+# Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
+JOINED: Final = "schedule_state s JOIN schedule_definitions d USING (sid)"
+
 # as StoredSchedule has them, without what is gathered; then those of ScheduleColumns
-COLUMNS: Final = (
-    "s.sid, s.schedule_id, s.enabled, s.managed_by, s.lane, s.created_at, s.updated_at, s.next_run_at, s.last_run_at, "
-    "s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at, s.anchor_at, s.backlog_left, "
-    "s.backlog_until, s.last_run_for, s.team, s.name, s.type, s.spec, s.timezone, s.quiet_hours_policy_id, "
-    "s.catch_up_policy, s.payload, s.definition"
+STATE: Final = (
+    "s.sid, s.enabled, s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, "
+    "s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for"
 )
-_KEPT: Final = 18
-_LAST_RUN_FOR: Final = 17
-_TEAM: Final = 18
-_WRITTEN: Final = 19
-_QUIET: Final = 23
-_DEFINITION: Final = 26
+_DEFINITION: Final = (
+    "d.schedule_id, d.managed_by, d.lane, d.created_at, d.updated_at, d.team, d.name, d.type, d.spec, d.timezone, "
+    "d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition"
+)
+COLUMNS: Final = f"{STATE}, {_DEFINITION}"
+NEXT_RUN_AT: Final = 2
+_LAST_RUN_FOR: Final = 12
+_STATES: Final = 13
+_TEAM: Final = _STATES + 5
+_WRITTEN: Final = _STATES + 6
+_QUIET: Final = _STATES + 10
+_TEXT: Final = _STATES + 13
+_MISSING: Final = (None,) * 14  # damage: whoever reads it refuses it
 _SKIPS: Final = '"overlap":"skip"'
 
+_DEFINITIONS: Final = f"SELECT d.sid, {_DEFINITION} FROM schedule_definitions d WHERE d.sid = ANY($1::int8[])"
 # OFFSET 0: one look by the index for each schedule, whatever the planner thinks of the tables
 _LIVES: Final = f"""
     SELECT l.* FROM unnest($1::int8[]) AS b (sid)
@@ -43,8 +56,17 @@ _RAN: Final = """
 _DOCUMENTS: Final = "SELECT policy_id, document FROM quiet_hours_policies WHERE policy_id = ANY($1::text[])"
 
 
+async def defined(db: Connection, states: Sequence[Any]) -> list[StoredSchedule]:
+    """Return whole schedules, in the order of their rows of STATE."""
+    if not states:
+        return []
+    found = await db.fetch(_DEFINITIONS, [row[0] for row in states])
+    definitions = {row[0]: tuple(row)[1:] for row in found}
+    return await gathered(db, [(*row, *definitions.get(row[0], _MISSING)) for row in states])
+
+
 async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
-    """Whole schedules, in the order of their rows."""
+    """Return whole schedules, in the order of their rows of COLUMNS."""
     if not rows:
         return []
     lives: dict[int, list[LiveRun]] = {}
@@ -54,9 +76,7 @@ async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
         several.sort(key=lambda live: (live.kind, live.run_for))
     # under overlap skip alone: nobody else asks
     fired = [
-        (row[0], row[_LAST_RUN_FOR])
-        for row in rows
-        if row[_LAST_RUN_FOR] is not None and _SKIPS in (row[_DEFINITION] or "")
+        (row[0], row[_LAST_RUN_FOR]) for row in rows if row[_LAST_RUN_FOR] is not None and _SKIPS in (row[_TEXT] or "")
     ]
     ran: dict[int, tuple[int, int]] = {}
     if fired:
@@ -71,74 +91,77 @@ async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
 def _one(
     row: tuple[Any, ...], quiet: str | None, ran: tuple[int, int] | None, lives: list[LiveRun] | None
 ) -> StoredSchedule:
-    columns = ScheduleColumns(*row[_WRITTEN:])
+    schedule_id, *written_by = row[_STATES:_TEAM]
     values: tuple[Any, ...] = (
-        row[0], row[1], columns, row[2] == 1, *row[3:_KEPT], quiet, ran, lives or [], row[_TEAM],
+        row[0], schedule_id, ScheduleColumns(*row[_WRITTEN:]), row[1] == 1, *written_by, *row[NEXT_RUN_AT:_STATES],
+        quiet, ran, lives or [], row[_TEAM],
     )  # fmt: skip
     return StoredSchedule(*values)
 
 
 async def locked(db: Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """The schedules of these sids, by sid; locked, in that order, up to the end of the transaction."""
-    sql = f"SELECT {COLUMNS} FROM schedules s WHERE s.sid = ANY($1::int8[]) ORDER BY s.sid FOR UPDATE"
-    return await gathered(db, await db.fetch(sql, sorted(set(sids)))) if sids else []
+    sql = f"SELECT {STATE} FROM schedule_state s WHERE s.sid = ANY($1::int8[]) ORDER BY s.sid FOR UPDATE"
+    return await defined(db, await db.fetch(sql, sorted(set(sids)))) if sids else []
+
+
+_BY_IDS: Final = f"FROM {JOINED} WHERE schedule_id = ANY($1::text[]) AND lane IS NOT NULL AND removed_at IS NULL"
 
 
 async def sids_of(db: Connection, schedule_ids: Sequence[str]) -> dict[str, int]:
     """The sids of those that exist."""
-    sql = (
-        "SELECT schedule_id, sid FROM schedules "
-        "WHERE schedule_id = ANY($1::text[]) AND lane IS NOT NULL AND removed_at IS NULL"
-    )
-    return {row[0]: row[1] for row in await db.fetch(sql, list(set(schedule_ids)))}
+    rows = await db.fetch(f"SELECT schedule_id, sid {_BY_IDS}", list(set(schedule_ids)))
+    return {row[0]: row[1] for row in rows}
 
 
 async def by_ids(db: Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
     """Those that exist, by sid."""
-    sql = (
-        f"SELECT {COLUMNS} FROM schedules s WHERE s.schedule_id = ANY($1::text[]) AND s.lane IS NOT NULL "
-        "AND s.removed_at IS NULL ORDER BY s.sid"
-    )
-    return await gathered(db, await db.fetch(sql, list(set(schedule_ids))))
+    return await gathered(db, await db.fetch(f"SELECT {COLUMNS} {_BY_IDS} ORDER BY sid", list(set(schedule_ids))))
+
+
+async def by_sids(db: Connection, sids: Sequence[int]) -> list[StoredSchedule]:
+    """Durable schedules by their numbers, the deleted ones among them."""
+    sql = f"SELECT {COLUMNS} FROM {JOINED} WHERE sid = ANY($1::int8[]) AND lane IS NOT NULL"
+    return await gathered(db, await db.fetch(sql, list(sids)))
 
 
 async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
     parts: tuple[tuple[str, Any], ...] = (
-        ("s.managed_by = {}", wanted.managed_by),
-        ("s.lane = {}", wanted.lane),
-        ("s.type = {}", wanted.type),
+        ("d.managed_by = {}", wanted.managed_by),
+        ("d.lane = {}", wanted.lane),
+        ("d.type = {}", wanted.type),
         # by this collation only ASCII letters have a case, as on the other stores
-        ('strpos(lower(s.name COLLATE "C"), lower({}::text COLLATE "C")) > 0', wanted.name_contains),
+        ('strpos(lower(d.name COLLATE "C"), lower({}::text COLLATE "C")) > 0', wanted.name_contains),
         ("t.tag = {}", wanted.tag),
         ("t.team = {}", None if wanted.tag is None else wanted.team),
-        ("s.quiet_hours_policy_id = {}", wanted.quiet_hours_policy_id),
-        ("s.team = {}", wanted.team),
+        ("d.quiet_hours_policy_id = {}", wanted.quiet_hours_policy_id),
+        ("d.team = {}", wanted.team),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
     conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 3)]
     if wanted.enabled is not None:
         conditions.append(f"s.enabled = {int(wanted.enabled)}")  # in the text, so that a partial index can serve
     if wanted.team not in (None, DEFAULT_TEAM):
-        conditions.append(f"s.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
+        conditions.append(f"d.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
     if wanted.type not in (None, "cron"):
-        conditions.append("s.type <> 'cron'")  # as above
-    tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = s.sid"
+        conditions.append("d.type <> 'cron'")  # as above
+    tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = d.sid"
     return await _page(db, conditions, after_sid, limit, *(value for _, value in given), joined=tags)
 
 
 async def in_zone(db: Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
-    return await _page(db, ["s.timezone = $3"], after_sid, limit, timezone)
+    return await _page(db, ["d.timezone = $3"], after_sid, limit, timezone)
 
 
 async def _page(
     db: Connection, conditions: Sequence[str], after_sid: int, limit: int, *bindings: Any, joined: str = ""
 ) -> list[StoredSchedule]:
-    where = " AND ".join(("s.sid > $1", "s.lane IS NOT NULL", "s.removed_at IS NULL", *conditions))
-    sql = f"SELECT {COLUMNS} FROM schedules s {joined} WHERE {where} ORDER BY s.sid LIMIT $2"
+    where = " AND ".join(("d.sid > $1", "d.lane IS NOT NULL", "d.removed_at IS NULL", *conditions))
+    sql = f"SELECT {COLUMNS} FROM {JOINED} {joined} WHERE {where} ORDER BY d.sid LIMIT $2"
     return await gathered(db, await db.fetch(sql, after_sid, limit, *bindings))
 
 
 async def users_of(db: Connection, policy_id: str) -> list[int]:
     """The sids of the schedules that refer to quiet hours."""
-    sql = "SELECT sid FROM schedules WHERE quiet_hours_policy_id = $1 AND removed_at IS NULL ORDER BY sid"
+    sql = f"SELECT sid FROM {JOINED} WHERE quiet_hours_policy_id = $1 AND removed_at IS NULL ORDER BY sid"
     return [row[0] for row in await db.fetch(sql, policy_id)]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.postgres import ending, outbox
+from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
 
@@ -93,11 +93,7 @@ async def _write_starts(db: Connection, starts: Sequence[Start], owner: str, now
         await _each_kind(db, rows, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
     if again:
         await db.execute(
-            "UPDATE runs_live l SET fence = b.fence, owner = $7, state = 'running', attempt = b.attempt, "
-            "wake_at = NULL, started_at = coalesce(l.started_at, $8), attempt_at = $8, cause = b.cause "
-            "FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::text[]) "
-            "AS b (sid, kind, run_for, fence, attempt, cause) "
-            "WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for",
+            live_rows.START_AGAIN,
             [s.sid for s in again], [s.kind for s in again], [s.run_for for s in again], [s.fence for s in again],
             [s.attempt for s in again], [s.cause for s in again], owner, now,
         )  # fmt: skip
@@ -113,9 +109,7 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
         )
     if put_off := [live for turn in turns for live in turn.put_off]:
         await db.execute(
-            "UPDATE runs_live l SET wake_at = b.wake_at FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[]) "
-            "AS b (sid, kind, run_for, wake_at) WHERE l.sid = b.sid AND l.kind = b.kind AND l.run_for = b.run_for",
-            [v.sid for v in put_off], [v.kind for v in put_off], [v.run_for for v in put_off],
+            live_rows.PUT_OFF, [v.sid for v in put_off], [v.kind for v in put_off], [v.run_for for v in put_off],
             [v.wake_at for v in put_off],
         )  # fmt: skip
 
@@ -132,11 +126,11 @@ _END: Final = (
 _END_ALL: Final = (
     f"{_END.format(sid='b.sid', **{name: f'b.{name}' for name, _ in _ENDED})} "
     f"unnest($1::int8[], {', '.join(f'${place}::{kind}[]' for place, (_, kind) in enumerate(_ENDED, 2))}) "
-    f"AS b (sid, {', '.join(name for name, _ in _ENDED)}) LEFT JOIN schedules s ON s.sid = b.sid"
+    f"AS b (sid, {', '.join(name for name, _ in _ENDED)}) LEFT JOIN schedule_state s ON s.sid = b.sid"
 )
 _END_ALIKE: Final = (
     f"{_END.format(sid='s.sid', **{name: f'${place}::{kind}' for place, (name, kind) in enumerate(_ENDED, 2)})} "
-    "schedules s WHERE s.sid = ANY($1::int8[])"
+    "schedule_state s WHERE s.sid = ANY($1::int8[])"
 )
 
 
@@ -155,7 +149,7 @@ async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
 
 
 _ADVANCE: Final = """
-    UPDATE schedules s SET cursor_at = {cursor_at}, next_run_at = {next_run_at}, enabled = {enabled},
+    UPDATE schedule_state s SET cursor_at = {cursor_at}, next_run_at = {next_run_at}, enabled = {enabled},
         anchor_at = {anchor_at}, backlog_left = {backlog_left}, backlog_until = {backlog_until},
         last_run_for = {last_run_for},
         last_run_at = CASE WHEN {began} > 0 THEN greatest(s.last_run_at, $1) ELSE s.last_run_at END,
