@@ -30,6 +30,7 @@ import apsw
 
 from benchmarks.bench_serve import FEW, asked, filled, serving
 from noonbell.schedules import Fields, Schedules
+from noonbell.store.sqlite.numbers import SCHEDULED
 
 MOST_ASSETS: Final = 150_000
 PASSWORD: Final = "a password of a benchmark"  # noqa: S105 - of a database that lives for a benchmark
@@ -90,9 +91,9 @@ async def fill(path: Path, count: int) -> None:
         now, week = time.time_ns() // 1000, 7 * 86_400_000_000
         db.execute(
             "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-            "SELECT ?1 - (sid * 7919) % ?2, sid, 'scheduled', iif(sid % 100 = 0, 'failed', 'succeeded'), 1, "
+            "SELECT ?1 - (sid * 7919) % ?2, sid, ?3, iif(sid % 100 = 0, 1, 0), 1, "
             "?1 - (sid * 7919) % ?2 + 20000, ?1 - (sid * 7919) % ?2 + 250000, 'bench', 1 FROM schedule_state",
-            (now, week),
+            (now, week, SCHEDULED),
         )
     db.execute("ANALYZE")
     db.close()

@@ -19,6 +19,7 @@ import apsw
 
 from benchmarks.engine_parts.conditions import DUE, EXPRESSIONS, report, resident_bytes
 from noonbell.engine.work import BATCH
+from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.schema import MIGRATIONS
 
 DUE_AT = int(datetime.fromisoformat(DUE).timestamp()) * 1_000_000
@@ -72,8 +73,8 @@ def settle(db: apsw.Connection, now: int) -> None:
     with db:
         db.execute(
             "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-            "SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live",
-            (now,),
+            "SELECT run_for, sid, ?2, 0, attempt, started_at, ?1, 1, epoch FROM runs_live",
+            (now, SCHEDULED),
         )
         db.execute(
             "UPDATE schedule_state SET next_run_at = ?1, last_success_at = ?2 WHERE sid IN (SELECT sid FROM runs_live)",

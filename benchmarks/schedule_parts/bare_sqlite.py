@@ -15,6 +15,7 @@ from benchmarks.schedule_parts.burst import BODY, CALLBACKS, DAY, DEFINITION, DE
 from benchmarks.schedule_parts.counting import Written, written_by
 from noonbell.core.presence import lane_name
 from noonbell.engine.work import BATCH
+from noonbell.store.sqlite.numbers import SCHEDULED, owner_numbers
 from noonbell.store.sqlite.tables import lane_numbers
 
 _DUE = (
@@ -31,10 +32,11 @@ _ADVANCE = """
         last_run_at = ?1, last_attempt_at = ?1
     WHERE sid IN (SELECT sid FROM runs_live WHERE owner = ?2)
 """
+_OWNER = "(SELECT no FROM owners WHERE instance = ?2)"
 _RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
 _END = f"""
     INSERT INTO runs ({_RUN})
-    SELECT run_for, sid, kind, 'succeeded', attempt, started_at, ?1, owner, epoch FROM runs_live WHERE owner = ?2
+    SELECT run_for, sid, {SCHEDULED}, 0, attempt, started_at, ?1, {_OWNER}, epoch FROM runs_live WHERE owner = ?2
 """  # noqa: S608 - constants of this module
 _SUCCEEDED = """
     UPDATE schedule_state SET last_success_at = ?1
@@ -45,7 +47,7 @@ _SEND = f"""
     SELECT s.sid, lane, schedule_id || ':scheduled:' || next_run_at, 'inbox', ?4 || schedule_id, ?1, team {_DEFINED}
 """
 _STREAMS = f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, ?2, ?1 {_DUE}"
-_SENT = f"INSERT INTO runs ({_RUN}) SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, ?1, ?1, ?2, epoch {_DUE}"
+_SENT = f"INSERT INTO runs ({_RUN}) SELECT next_run_at, sid, {SCHEDULED}, 0, 1, ?1, ?1, {_OWNER}, epoch {_DUE}"
 _ADVANCE_SENT = f"""
     UPDATE schedule_state SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + ?4,
         last_run_at = ?1, last_attempt_at = ?1, last_success_at = ?1
@@ -63,6 +65,7 @@ class BareSqlite:
         settings = ("synchronous = FULL", "cache_size = -65536", "wal_autocheckpoint = 16384", "temp_store = MEMORY")
         for setting in settings:
             self._db.execute(f"PRAGMA {setting}")
+        owner_numbers(self._db, (CALLBACKS, MESSAGES))
 
     async def close(self) -> None:
         self._db.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.schedules import Call
+from noonbell.store.sqlite.numbers import SCHEDULED
 from tests.api.conftest import Client
 from tests.patience import PATIENCE_SECONDS
 
@@ -163,9 +164,9 @@ async def test_verify_finds_what_is_wrong_with_its_own_schedules_alone(inside: C
     await connection.run(
         lambda db: db.execute(
             "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
-            "SELECT ?1, sid, 'scheduled', 'succeeded', 1, ?1, ?1, 'nobody', 1 FROM schedule_definitions "
+            "SELECT ?1, sid, ?2, 0, 1, ?1, ?1, 'nobody', 1 FROM schedule_definitions "
             "WHERE schedule_id = 'two'",
-            (now,),
+            (now, SCHEDULED),
         )
     )
     assert (await inside.read.get(f"{URL}/one/verify")).json()["whole"] is True

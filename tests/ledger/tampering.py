@@ -81,7 +81,7 @@ TAMPERINGS: Final = [
         "a run is doubled by a live run",
         (
             "INSERT INTO runs_live SELECT sid, kind, run_for, 1, NULL, 'waiting', 1, ended_at, "
-            "started_at, started_at, 0, epoch, 'cron' FROM runs WHERE sid = 1 AND run_for = :at"
+            "started_at, started_at, 0, epoch, 'cron' FROM run_records WHERE sid = 1 AND run_for = :at"
         ),
         "sync",
         "the occurrence 2026-11-15T00:10:00Z has two verdicts: a live run (waiting), and a run.",

@@ -14,13 +14,14 @@ from noonbell.ledger.reading import iso
 from noonbell.ports import Store
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.numbers import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, us
 
 SPECS = ["* * * * *", "0,7,30 * * * *", "0 * * * *", "30 1,2 * * *", "15 0-5 * * 0", "59 23 31 12 *"]
 ZONES = ["UTC", "Europe/Kyiv", "America/New_York", "Australia/Lord_Howe"]
 STARTS = ["2026-03-07T20:00:13", "2026-10-24T22:00:47", "2026-10-31T23:59:59", "2026-04-04T09:00:00"]
 TABLES = {
-    "runs": "kind = 'scheduled'",
+    "runs": f"kind = {SCHEDULED}",
     "spans": "1",
     "runs_live": "kind = 'scheduled'",
     "epochs": "1",

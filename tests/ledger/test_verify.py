@@ -15,6 +15,7 @@ from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
 from noonbell.ports import Store
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.numbers import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
 from tests.ledger.tampering import NAMES, TAMPERINGS, Tampering
 
@@ -261,8 +262,8 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
         file_store,
         "WITH RECURSIVE i(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < :n), at(t) AS "
         "(SELECT :first + k * 60000000 FROM i) "
-        "INSERT INTO runs SELECT t, 1, 'scheduled', 'succeeded', 1, t, t, 'one', 1, t - 60000000, 0, 0 FROM at",
-        {"first": us("2026-01-01T00:00:00"), "n": n},
+        "INSERT INTO runs SELECT t, 1, :kind, 0, 1, t, t, 'one', 1, t - 60000000, 0, 0 FROM at",
+        {"first": us("2026-01-01T00:00:00"), "n": n, "kind": SCHEDULED},
     )
     last = us("2026-01-01T00:00:00") + n * MINUTE
     execute(

@@ -17,6 +17,7 @@ from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.turns import LEAST_ALIKE
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, ledger
 
@@ -95,9 +96,8 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Pat
     due = T0 + MINUTE - T0 % MINUTE
     other = apsw.Connection(str(store.path))
     # sid 2 sends messages; its run of that minute is on record already, which no right course of things brings about
-    other.execute(
-        "INSERT INTO runs VALUES (?, 2, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0, 0)", (due, T0, T0)
-    )
+    sql = "INSERT INTO runs VALUES (?1, 2, ?2, 0, 1, ?3, ?3, 'x', 1, NULL, 0, 0)"
+    other.execute(sql, (due, SCHEDULED, T0))
     other.close()
     claimed = (await claim(store, due)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from noonbell.ledger import Report, verify_store
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.numbers import SCHEDULED
 from tests.effort import PROFILE
 from tests.schedules.conftest import World, store_maker
 from tests.schedules.random_life import BEGIN, KINDS, Life
@@ -191,7 +192,7 @@ def test_tampering_is_found(kind: str, table: str, how: str) -> None:
 
 # table -> (its key, which rows, what a shift moves)
 SQL_TABLES = {
-    "runs": ("run_for, sid, kind", "kind = 'scheduled'", "started_at"),
+    "runs": ("run_for, sid, kind", f"kind = {SCHEDULED}", "started_at"),
     "spans": ("sid, from_at", "true", "to_at"),
     "epochs": ("sid, epoch", "true", "from_at"),
     "pruned_days": ("sid, epoch, day", "true", "to_at"),

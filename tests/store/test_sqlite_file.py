@@ -15,6 +15,7 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.store.sqlite import SqliteStore, connection
+from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.schema import MIGRATIONS
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, T0, claim, declaration, ledger, new
 
@@ -364,8 +365,8 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     store = await opened(path, "a", "b")
     claimed = await claim(store, T0 + MINUTE)
     run = claimed.starts[0].run_for
-    sql = "INSERT INTO runs VALUES (?, 1, 'scheduled', 'succeeded', 1, ?, ?, 'x', 1, NULL, 0, 0)"
-    inside(store).execute(sql, (run, run, run))
+    sql = "INSERT INTO runs VALUES (?1, 1, ?2, 0, 1, ?1, ?1, 'x', 1, NULL, 0, 0)"
+    inside(store).execute(sql, (run, SCHEDULED))
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
     assert [stale.start.sid for stale in (await store.settle(ends)).stale] == [1]
     assert await store.live(1) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from noonbell.core.history import RunKey
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.testing.storage_cases.base import MINUTE, T0
 
 DAY = 24 * 60 * MINUTE
@@ -31,10 +32,10 @@ async def test_a_page_costs_what_it_gives(tmp_path: Path) -> None:
             )
         db.execute(
             "WITH RECURSIVE i (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < ?2) "
-            "INSERT INTO runs SELECT ?1 + k * ?3, sid, 'scheduled', iif(sid = 7 AND k = 3, 'failed', 'succeeded'), 1, "
+            "INSERT INTO runs SELECT ?1 + k * ?3, sid, ?4, iif(sid = 7 AND k = 3, 1, 0), 1, "
             "?1 + k * ?3, ?1 + k * ?3, 'x', 1, iif(k = 1, NULL, ?1 + (k - 1) * ?3), 0, 0 FROM i "
             "CROSS JOIN schedule_state",
-            (T0, n, DAY),
+            (T0, n, DAY, SCHEDULED),
         )
     steps = itertools.count()
 

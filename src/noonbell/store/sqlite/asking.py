@@ -10,6 +10,7 @@ import msgspec
 from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.sqlite import auditing
+from noonbell.store.sqlite.numbers import MANUAL
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,8 +21,8 @@ _FOUND: Final = """
 """
 _BUSY: Final = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
 _FULL: Final = f"SELECT 1 FROM runs_live WHERE sid = ? AND kind = 'manual' LIMIT 1 OFFSET {MOST_ASKED - 1}"
-_TAKEN: Final = """
-    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = ?1 AND sid = ?2 AND kind = 'manual')
+_TAKEN: Final = f"""
+    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = ?1 AND sid = ?2 AND kind = {MANUAL})
         OR EXISTS (SELECT 1 FROM runs_live WHERE sid = ?2 AND kind = 'manual' AND run_for = ?1)
 """
 

@@ -143,9 +143,8 @@ def take_over(
     """Queue again what these owners left running, or end it where it must not be repeated."""
     owners = _encode(gone).decode()
     db.execute(
-        "INSERT OR REPLACE INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, "
-        "error) SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
-        "coalesce(l.attempt_at, ?2), ?2, coalesce(l.owner, ''), ?4 "
+        f"INSERT OR REPLACE INTO {ending.CUT_ATTEMPT}, coalesce(l.attempt_at, ?2), ?2, "
+        f"{ending.LAST_OWNER}, ?4 "
         "FROM runs_live l CROSS JOIN schedule_state s ON s.sid = l.sid "
         f"WHERE s.lane_no = {LANE_NO.format(lane='?1')} AND l.state = 'running' "
         "AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))",

@@ -15,6 +15,7 @@ import msgspec
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
 from noonbell.store.sqlite import ending
+from noonbell.store.sqlite.numbers import MANUAL
 from noonbell.store.sqlite.tables import OWNER_NO
 
 _encode = msgspec.json.Encoder().encode
@@ -170,7 +171,7 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
     epoch, following = row
     # asked for twice in one instant, or a clock that went back: the next free microsecond keeps the runs apart
     run_for = now
-    taken = "SELECT 1 FROM runs WHERE run_for = ? AND sid = ? AND kind = 'manual'"
+    taken = f"SELECT 1 FROM runs WHERE run_for = ? AND sid = ? AND kind = {MANUAL}"
     while db.execute(taken, (run_for, sid)).get is not None:
         run_for += 1
     db.execute(

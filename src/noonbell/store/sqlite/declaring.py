@@ -14,6 +14,7 @@ import msgspec
 from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import Declared
 from noonbell.store.sqlite import ending
+from noonbell.store.sqlite.numbers import owner_number_sql
 from noonbell.store.sqlite.tables import SCHEDULES, lane_numbers
 
 _encode = msgspec.json.Encoder().encode
@@ -141,9 +142,8 @@ def _revive(db: apsw.Connection, declaration: Declaration) -> None:
     revived = _encode(declaration.revived)
     match = "l.sid = b.value ->> 'sid' AND l.kind = b.value ->> 'kind' AND l.run_for = b.value ->> 'run_for'"
     db.execute(
-        "INSERT OR REPLACE INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, "
-        "error) SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, "
-        "l.attempt_at, ?2, l.owner, 'interrupted: the instance ended before the attempt did' "
+        f"INSERT OR REPLACE INTO {ending.CUT_ATTEMPT}, l.attempt_at, ?2, {owner_number_sql('l.owner')}, "
+        "'interrupted: the instance ended before the attempt did' "
         f"FROM json_each(?1) b JOIN runs_live l ON {match} WHERE l.state = 'running'",
         (revived, declaration.at),
     )

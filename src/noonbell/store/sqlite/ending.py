@@ -15,19 +15,30 @@ import apsw
 import msgspec
 
 from noonbell.core.records import LiveRun
+from noonbell.store.sqlite.numbers import CAUSES, KINDS, OUTCOMES, number, number_sql, owner_number_sql
 
 _encode = msgspec.json.Encoder().encode
 
 RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
 
+# An attempt that was cut off, of a live run `l`; when it began and ended, who made it and why it ended are added.
+CUT_ATTEMPT: Final = f"""
+    attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error)
+    SELECT l.sid, l.run_for, {number_sql(KINDS, "l.kind")}, l.attempt, {OUTCOMES.index("unknown")},
+        {number_sql(CAUSES, "l.cause")}"""
+
+LAST_OWNER: Final = owner_number_sql("coalesce(l.owner, '')")
+
+_FAILED: Final = OUTCOMES.index("failed")
+_LEFT: Final = OUTCOMES.index("abandoned")
 _OF_SIDS: Final = "l.sid IN (SELECT value FROM json_each(?1))"
 _OF_KEYS: Final = "(l.sid, l.kind, l.run_for) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))"
 
 # Those of one schedule that end together follow each other in the order of what they are for.
 _END: Final = f"""
     INSERT INTO runs ({RUN})
-    SELECT l.run_for, l.sid, l.kind, coalesce(?3, iif(l.state = 'waiting', 'failed', 'abandoned')), l.attempt,
-        coalesce(l.started_at, ?2), ?2, coalesce(l.owner, ''), l.epoch,
+    SELECT l.run_for, l.sid, {number_sql(KINDS, "l.kind")}, coalesce(?3, iif(l.state = 'waiting', {_FAILED}, {_LEFT})),
+        l.attempt, coalesce(l.started_at, ?2), ?2, {LAST_OWNER}, l.epoch,
         iif(row_number() OVER w = 1, s.last_ended_for, lag(l.run_for) OVER w),
         coalesce(iif(row_number() OVER w = 1, s.last_ended_manual, lag(l.kind = 'manual') OVER w), 0)
     FROM runs_live l LEFT JOIN schedule_state s ON s.sid = l.sid WHERE {{chosen}}
@@ -60,6 +71,6 @@ def end_keys(db: apsw.Connection, keys: str, outcome: str, at: int) -> None:
 
 
 def _end(db: apsw.Connection, chosen: str, told: str, outcome: str | None, at: int) -> None:
-    db.execute(_END.format(chosen=chosen), (told, at, outcome))
+    db.execute(_END.format(chosen=chosen), (told, at, None if outcome is None else number(OUTCOMES, outcome)))
     db.execute(_JOIN.format(chosen=chosen), (told,))
     db.execute(f"DELETE FROM runs_live AS l WHERE {chosen}", (told,))

@@ -12,17 +12,18 @@ from noonbell.core.history import RunKey, key_of, mended
 from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.numbers import KINDS, MANUAL, OUTCOMES, RUN_WORDS, SCHEDULED, number
 from noonbell.store.sqlite.tables import SCHEDULES
 
 _encode = msgspec.json.Encoder().encode
 
 _FIELDS: Final = Run.__struct_fields__
-_RUN: Final = ", ".join(f"r.{name}" for name in _FIELDS)
-_NAMED: Final = "r.run_for = {c}.prev_for AND r.sid = ?1 AND r.kind = iif({c}.prev_manual, 'manual', 'scheduled')"
+_RUN: Final = ", ".join(RUN_WORDS.get(name, f"r.{name}") for name in _FIELDS)
+_NAMED: Final = f"r.run_for = {{c}}.prev_for AND r.sid = ?1 AND r.kind = iif({{c}}.prev_manual, {MANUAL}, {SCHEDULED})"
 # Each step is one look-up by primary key.
 _CHAIN: Final = f"""
-    WITH RECURSIVE chain AS (
-        SELECT 1 AS place, {_RUN} FROM ({{first}}) f CROSS JOIN runs r ON {_NAMED.format(c="f")}
+    WITH RECURSIVE chain (place, {", ".join(_FIELDS)}) AS (
+        SELECT 1, {_RUN} FROM ({{first}}) f CROSS JOIN runs r ON {_NAMED.format(c="f")}
         UNION ALL
         SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN runs r ON {_NAMED.format(c="c")} WHERE c.place < ?2
     )
@@ -34,10 +35,10 @@ _FROM_THE_LAST: Final = _CHAIN.format(
 _GOING_ON: Final = _CHAIN.format(
     first="SELECT prev_for, prev_manual FROM runs WHERE run_for = ?3 AND sid = ?1 AND kind = ?4"
 )
-_LAST: Final = """
-    SELECT s.sid, r.outcome FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = b.value
+_LAST: Final = f"""
+    SELECT s.sid, {RUN_WORDS["outcome"]} FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = b.value
     CROSS JOIN runs r ON r.run_for = s.last_ended_for AND r.sid = s.sid
-        AND r.kind = iif(s.last_ended_manual, 'manual', 'scheduled')
+        AND r.kind = iif(s.last_ended_manual, {MANUAL}, {SCHEDULED})
 """
 _WHOLE: Final = 1 << 62
 
@@ -64,14 +65,14 @@ class HistoryOnSqlite:
     async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
         sql = (
             f"SELECT {_RUN} FROM json_each(?2) b CROSS JOIN runs r ON r.run_for = b.value AND r.sid = ?1 "
-            "AND r.kind = 'scheduled' ORDER BY b.key"
+            f"AND r.kind = {SCHEDULED} ORDER BY b.key"
         )
         return [Run(*row) for row in await self._rows(sql, (sid, _encode(list(instants)).decode()))]
 
     async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
         sql = (
             f"SELECT {_RUN} FROM runs r WHERE r.run_for > ?2 AND r.run_for <= ?3 AND r.sid = ?1 "
-            "AND r.kind = 'scheduled' ORDER BY r.run_for LIMIT ?4"
+            f"AND r.kind = {SCHEDULED} ORDER BY r.run_for LIMIT ?4"
         )
         return [Run(*row) for row in await self._rows(sql, (sid, after, upto, limit))]
 
@@ -100,7 +101,10 @@ def chain(db: apsw.Connection, sid: int, before: RunKey | None, limit: int) -> l
     """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
     if limit < 1:
         return []
-    found = db.execute(_FROM_THE_LAST, (sid, limit)) if before is None else db.execute(_GOING_ON, (sid, limit, *before))
+    if before is None:
+        found = db.execute(_FROM_THE_LAST, (sid, limit))
+    else:
+        found = db.execute(_GOING_ON, (sid, limit, before.run_for, number(KINDS, before.kind)))
     return [Run(*row) for row in found]
 
 
@@ -109,13 +113,14 @@ def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: 
     bindings: list[Any] = [limit]
     if before is not None:
         conditions.append("(r.run_for, r.sid, r.kind) < (?2, ?3, ?4)")
-        bindings.extend(before)
+        run_for, sid, kind = before
+        bindings.extend((run_for, sid, number(KINDS, kind)))
     by = ""
     if outcome is not None:
         conditions.append(f"r.outcome = ?{len(bindings) + 1}")
-        bindings.append(outcome)
+        bindings.append(number(OUTCOMES, outcome))
         if outcome != "succeeded":  # few among many: they have an index of their own
-            conditions.append("r.outcome <> 'succeeded'")
+            conditions.append("r.outcome <> 0")
             by = "INDEXED BY idx_runs_unsuccessful"
     sql = (
         f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r {by} "
@@ -128,14 +133,18 @@ def _latest(db: apsw.Connection, before: LedgerKey | None, limit: int, outcome: 
 def mend(db: apsw.Connection, sids: list[int], gone: str, bounds: tuple[int, int]) -> None:
     """Close the chains of these schedules over the runs that are about to go, which `gone` selects."""
     for sid in sids:
-        leaving = db.execute(f"SELECT r.run_for, r.kind {gone} AND r.sid = ?3", (*bounds, sid))
+        leaving = db.execute(f"SELECT r.run_for, {RUN_WORDS['kind']} {gone} AND r.sid = ?3", (*bounds, sid))
         first, changed = mended(chain(db, sid, None, _WHOLE), {RunKey(*row) for row in leaving})
         if first is not None:
             db.execute(
                 "UPDATE schedule_state SET last_ended_for = ?2, last_ended_manual = ?3 WHERE sid = ?1",
                 (sid, first.run_for, int(first.kind == "manual")),
             )
-        links = [(*key_of(run), run.prev_for, int(run.prev_manual)) for run in changed]
+        links = [
+            (key.run_for, number(KINDS, key.kind), run.prev_for, int(run.prev_manual))
+            for run in changed
+            for key in (key_of(run),)
+        ]
         db.execute(
             "UPDATE runs SET prev_for = b.value ->> 2, prev_manual = b.value ->> 3 FROM json_each(?1) b "
             "WHERE run_for = b.value ->> 0 AND sid = ?2 AND kind = b.value ->> 1",

@@ -13,7 +13,10 @@ from noonbell.ports import LEDGER_TABLES, LedgerTable
 from noonbell.store.sqlite.tables import SCHEDULES
 
 # the tables whose name in the database is another one
-_NAMES: Final[Mapping[str, str]] = {"schedules": SCHEDULES, "live": "runs_live", "pruned": "pruned_days"}
+_NAMES: Final[Mapping[str, str]] = {
+    "schedules": SCHEDULES, "live": "runs_live", "runs": "run_records", "attempts": "attempt_records",
+    "pruned": "pruned_days",
+}  # fmt: skip
 
 
 def statement(

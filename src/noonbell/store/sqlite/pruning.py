@@ -12,24 +12,30 @@ import apsw
 
 from noonbell.ports import Pruned
 from noonbell.store.sqlite import history
+from noonbell.store.sqlite.numbers import KINDS, MANUAL, SCHEDULED, word_sql
 
 DAY_US: Final = 86_400_000_000
 
-_SETTLED_RUNS: Final = """
+_SETTLED_RUNS: Final = f"""
     FROM runs r JOIN schedule_state s ON s.sid = r.sid
     WHERE r.run_for >= ?1 AND r.run_for < ?2 AND typeof(s.cursor_at) = 'integer'
-    AND (r.kind = 'manual' OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0))
-    AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = r.kind AND l.run_for = r.run_for)
+    AND (r.kind = {MANUAL} OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0))
+    AND NOT EXISTS (
+        SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = {word_sql(KINDS, "r.kind")} AND l.run_for = r.run_for
+    )
 """
 # The schedules whose history would be torn: one run goes, and the one that ended before it stays.
 _TORN: Final = f"""
     SELECT DISTINCT r.sid {_SETTLED_RUNS} AND EXISTS (
         SELECT 1 FROM runs q
-        WHERE q.run_for = r.prev_for AND q.sid = r.sid AND q.kind = iif(r.prev_manual, 'manual', 'scheduled')
+        WHERE q.run_for = r.prev_for AND q.sid = r.sid AND q.kind = iif(r.prev_manual, {MANUAL}, {SCHEDULED})
         AND NOT (
             q.run_for >= ?1 AND q.run_for < ?2
-            AND (q.kind = 'manual' OR q.run_for < s.cursor_at OR (q.run_for = s.cursor_at AND s.enabled = 0))
-            AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = q.sid AND l.kind = q.kind AND l.run_for = q.run_for)
+            AND (q.kind = {MANUAL} OR q.run_for < s.cursor_at OR (q.run_for = s.cursor_at AND s.enabled = 0))
+            AND NOT EXISTS (
+                SELECT 1 FROM runs_live l
+                WHERE l.sid = q.sid AND l.kind = {word_sql(KINDS, "q.kind")} AND l.run_for = q.run_for
+            )
         )
     )
 """
@@ -57,7 +63,7 @@ _KEEP: Final = f"""
     SELECT sid, epoch, ?1, min(first_at), max(to_at), sum(fired), sum(passed), max(last_for) FROM (
         SELECT r.sid AS sid, r.epoch AS epoch, r.run_for AS first_at, r.run_for AS to_at, 1 AS fired, 0 AS passed,
             r.run_for AS last_for
-        {_SETTLED_RUNS} AND r.kind = 'scheduled'
+        {_SETTLED_RUNS} AND r.kind = {SCHEDULED}
         UNION ALL
         SELECT p.sid, p.epoch, p.from_at, p.to_at, 0, p.n, NULL {_SETTLED_SPANS}
     ) GROUP BY sid, epoch
@@ -66,10 +72,10 @@ _KEEP: Final = f"""
         last_for = iif(last_for IS NULL OR excluded.last_for > last_for, excluded.last_for, last_for)
 """
 # where the latest run went with an earlier pruning, its start is known already
-_KEEP_STARTS: Final = """
+_KEEP_STARTS: Final = f"""
     UPDATE pruned_days SET last_started_at = r.started_at FROM runs r
     WHERE pruned_days.day = ?1 AND r.run_for >= ?1 AND r.run_for < ?2
-    AND r.run_for = pruned_days.last_for AND r.sid = pruned_days.sid AND r.kind = 'scheduled'
+    AND r.run_for = pruned_days.last_for AND r.sid = pruned_days.sid AND r.kind = {SCHEDULED}
 """
 
 

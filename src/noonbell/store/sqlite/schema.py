@@ -10,12 +10,15 @@ of the lane, which is the private one of its owner for a declared task. The view
 schedules that were not deleted, with instants as text.
 
 `runs` is keyed by time first: fires are appended in order, a day is dropped from the front, and the run of a known
-occurrence is one look-up.
+occurrence is one look-up. Its words are numbers, as those of `attempts` are: see `numbers`.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from noonbell.core.records import Attempt
+from noonbell.store.sqlite.numbers import ATTEMPT_WORDS, RUN_WORDS
 
 
 def _as_text(column: str) -> str:
@@ -31,6 +34,18 @@ _VIEW: Final = f"""
     SELECT schedule_id, name, enabled, type, spec, {_as_text("next_run_at")}, {_as_text("last_run_at")}, timezone,
         quiet_hours_policy_id, catch_up_policy, payload, {_as_text("created_at")}, {_as_text("updated_at")}
     FROM schedule_definitions JOIN schedule_state USING (sid) WHERE lane IS NOT NULL AND removed_at IS NULL;
+"""
+
+_RUN: Final = (
+    "run_for", "sid", "kind", "outcome", "attempts", "started_at", "ended_at", "owner", "epoch", "prev_for",
+    "prev_manual", "waited_us",
+)  # fmt: skip
+_RECORDS: Final = f"""
+    CREATE VIEW run_records AS SELECT {", ".join(f"{RUN_WORDS.get(name, f'r.{name}')} AS {name}" for name in _RUN)}
+    FROM runs r;
+    CREATE VIEW attempt_records AS
+    SELECT {", ".join(f"{ATTEMPT_WORDS.get(name, f'a.{name}')} AS {name}" for name in Attempt.__struct_fields__)}
+    FROM attempts a;
 """
 
 MIGRATIONS: Final = (
@@ -124,7 +139,7 @@ MIGRATIONS: Final = (
     CREATE TABLE runs (
         run_for INTEGER NOT NULL,
         sid INTEGER NOT NULL,
-        kind TEXT NOT NULL,
+        kind NOT NULL,
         outcome NOT NULL,
         attempts NOT NULL,
         started_at NOT NULL,
@@ -136,7 +151,10 @@ MIGRATIONS: Final = (
         waited_us NOT NULL DEFAULT 0,
         PRIMARY KEY (run_for, sid, kind)
     ) WITHOUT ROWID;
-    CREATE INDEX idx_runs_unsuccessful ON runs (run_for) WHERE outcome <> 'succeeded';
+    CREATE INDEX idx_runs_unsuccessful ON runs (run_for) WHERE outcome <> 0;
+
+    -- The instances that have executed runs.
+    CREATE TABLE owners (no INTEGER PRIMARY KEY, instance TEXT NOT NULL UNIQUE);
 
     CREATE TABLE spans (
         sid INTEGER NOT NULL,
@@ -152,7 +170,7 @@ MIGRATIONS: Final = (
     CREATE TABLE attempts (
         sid INTEGER NOT NULL,
         run_for INTEGER NOT NULL,
-        kind TEXT NOT NULL,
+        kind NOT NULL,
         attempt INTEGER NOT NULL,
         outcome NOT NULL,
         cause NOT NULL,
@@ -163,6 +181,9 @@ MIGRATIONS: Final = (
         detail,
         PRIMARY KEY (sid, run_for, kind, attempt)
     ) WITHOUT ROWID;
+    """
+    + _RECORDS
+    + """
 
     CREATE TABLE epochs (
         sid INTEGER NOT NULL,
@@ -310,7 +331,7 @@ IS_OF_DEVELOPMENT: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.
 SETTLE_TABLE: Final = """
     CREATE TEMP TABLE IF NOT EXISTS settling (
-        i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at,
-        attempt_at, waited_us
+        i INTEGER PRIMARY KEY, sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, owner_no,
+        wake_at, attempt_at, waited_us
     )
 """

@@ -17,6 +17,7 @@ from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.sqlite import ending, outbox, rows
+from noonbell.store.sqlite.numbers import CAUSES, KINDS, OUTCOMES, number, number_sql, owner_numbers
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,22 +26,23 @@ LEAST_ALIKE = 256
 
 # A burst: these differ in nothing but schedule and end, so they travel as one JSON object, {sid: ended_at}.
 _ALIKE = """
-    INSERT INTO temp.settling (sid, ended_at, run_for, fence, following, epoch, kind, outcome, attempt, owner)
-    SELECT CAST(key AS INTEGER), value, ?2, ?3, ?4, ?5, 'scheduled', 'succeeded', 1, ?6
+    INSERT INTO temp.settling (sid, ended_at, run_for, fence, following, epoch, kind, outcome, attempt, owner, owner_no)
+    SELECT CAST(key AS INTEGER), value, ?2, ?3, ?4, ?5, 'scheduled', 'succeeded', 1, ?6, ?7
     FROM json_each(?1)
 """
 _PLAIN = """
-    INSERT INTO temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner)
+    INSERT INTO temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, owner_no)
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
-        'scheduled', 'succeeded', 1, ?2
+        'scheduled', 'succeeded', 1, ?2, ?3
     FROM json_each(?1)
 """
 _FULL = """
     INSERT INTO temp.settling (
-        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at, waited_us
+        sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at, waited_us,
+        owner_no
     )
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
     FROM json_each(?1)
 """
 _TOLD = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
@@ -54,10 +56,10 @@ _TOLD_AGAIN = (
     "detail = excluded.detail"
 )
 # The wait of the first attempt; of a run that had several, as its record says.
-_WAITED = """
+_WAITED = f"""
     iif(b.attempt = 1, coalesce(b.waited_us, 0), coalesce(max((
         SELECT a.started_at FROM attempts a
-        WHERE a.sid = b.sid AND a.run_for = b.run_for AND a.kind = b.kind AND a.attempt = 1
+        WHERE a.sid = b.sid AND a.run_for = b.run_for AND a.kind = {number_sql(KINDS, "b.kind")} AND a.attempt = 1
     ) - coalesce(l.started_at, b.attempt_at), 0), 0))
 """
 _OMIT = "DELETE FROM attempts WHERE (sid, run_for, kind) = (?, ?, ?) AND attempt > ? AND attempt <= ?"
@@ -138,16 +140,18 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]) -> list[Settlement]:
     _clear_retries(db, settlements)
-    _fill(db, settlements)
+    owners = owner_numbers(db, {s.owner for s in settlements})
+    _fill(db, settlements, owners)
     stale, brings_back = _drop_stale(db, settlements, woken)
     recorded = settlements
     if stale:
         left_out = {id(s) for s in stale}
         recorded = [s for s in settlements if id(s) not in left_out]
-    _tell(db, recorded)
+    _tell(db, recorded, owners)
     db.execute(
-        f"INSERT INTO runs ({ending.RUN}, waited_us) SELECT b.run_for, b.sid, b.kind, b.outcome, b.attempt, "
-        "coalesce(l.started_at, b.attempt_at), b.ended_at, b.owner, l.epoch, s.last_ended_for, "
+        f"INSERT INTO runs ({ending.RUN}, waited_us) SELECT b.run_for, b.sid, {number_sql(KINDS, 'b.kind')}, "
+        f"{number_sql(OUTCOMES, 'b.outcome')}, b.attempt, "
+        "coalesce(l.started_at, b.attempt_at), b.ended_at, b.owner_no, l.epoch, s.last_ended_for, "
         f"coalesce(s.last_ended_manual, 0), {_WAITED} {_FRESH} LEFT JOIN schedule_state s ON s.sid = b.sid "
         "WHERE b.wake_at IS NULL"
     )
@@ -189,11 +193,11 @@ def _is_plain(s: Settlement) -> bool:
     return s.outcome == "succeeded" and s.start.attempt == 1 and s.detail is None
 
 
-def _tell(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
+def _tell(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> None:
     told = [
         (
-            s.start.sid, s.start.run_for, s.start.kind, s.start.attempt, s.outcome, s.start.cause, s.start.started_at,
-            s.ended_at, s.owner, s.error, s.detail,
+            s.start.sid, s.start.run_for, number(KINDS, s.start.kind), s.start.attempt, number(OUTCOMES, s.outcome),
+            number(CAUSES, s.start.cause), s.start.started_at, s.ended_at, owners[s.owner], s.error, s.detail,
         )
         for s in settlements
         if not _is_plain(s)
@@ -215,7 +219,7 @@ def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
         outbox.append(db, [message for s in sent if s.ended_at == at for message in s.messages], at)
 
 
-def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
+def _fill(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> None:
     owner = settlements[0].owner if settlements else ""
     alike: dict[tuple[int, int, int | None, int], dict[int, int]] = {}
     full = []
@@ -228,18 +232,18 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
             full.append(
                 (
                     start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
-                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at, start.waited_us,
+                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at, start.waited_us, owners[s.owner],
                 )
             )  # fmt: skip
     db.execute("DELETE FROM temp.settling")
     plain: list[tuple[int | None, ...]] = []
     for (run_for, fence, following, epoch), ends in alike.items():
         if len(ends) >= LEAST_ALIKE:
-            db.execute(_ALIKE, (_encode(ends), run_for, fence, following, epoch, owner))
+            db.execute(_ALIKE, (_encode(ends), run_for, fence, following, epoch, owner, owners[owner]))
         else:
             plain.extend((sid, run_for, fence, ended_at, following, epoch) for sid, ended_at in ends.items())
     if plain:
-        db.execute(_PLAIN, (_encode(plain), owner))
+        db.execute(_PLAIN, (_encode(plain), owner, owners[owner]))
     if full:
         db.execute(_FULL, (_encode(full),))
 

@@ -121,7 +121,8 @@ class SqliteStore(
         sql = (
             "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual, "
             "waited_us "
-            "FROM runs WHERE run_for BETWEEN ? AND ? AND sid = ? AND (?4 IS NULL OR kind = ?4) ORDER BY run_for, kind"
+            "FROM run_records WHERE run_for BETWEEN ? AND ? AND sid = ? AND (?4 IS NULL OR kind = ?4) "
+            "ORDER BY run_for, kind"
         )
         return [Run(*row) for row in await self._read(sql, (from_at, to_at, sid, kind))]
 
@@ -130,7 +131,7 @@ class SqliteStore(
         return [LiveRun(*row) for row in await self._read(sql, (sid,))]
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
-        sql = "SELECT * FROM attempts WHERE sid = ? AND run_for BETWEEN ? AND ? ORDER BY run_for, kind, attempt"
+        sql = "SELECT * FROM attempt_records WHERE sid = ? AND run_for BETWEEN ? AND ? ORDER BY run_for, kind, attempt"
         return [Attempt(*row) for row in await self._read(sql, (sid, from_at, to_at))]
 
     async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:

@@ -12,6 +12,7 @@ import msgspec
 from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
 from noonbell.store.sqlite.claiming import LIVE
+from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.tables import LANE_NO
 
 _encode = msgspec.json.Encoder().encode
@@ -27,11 +28,11 @@ _SELECT: Final = """
         d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
 """
 # CROSS JOIN: the state drives, so that definitions are read only of what was chosen by it
-_JOINS: Final = """
+_JOINS: Final = f"""
     CROSS JOIN schedule_definitions d ON d.sid = s.sid
     LEFT JOIN quiet_hours_policies q ON q.policy_id = d.quiet_hours_policy_id
     LEFT JOIN runs r ON r.run_for = iif(instr(d.definition, '"overlap":"skip"'), s.last_run_for, NULL)
-        AND r.sid = s.sid AND r.kind = 'scheduled'
+        AND r.sid = s.sid AND r.kind = {SCHEDULED}
 """
 
 

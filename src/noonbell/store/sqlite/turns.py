@@ -14,6 +14,7 @@ import msgspec
 
 from noonbell.core.records import Run, Start, Turn
 from noonbell.store.sqlite import auditing, ending, outbox
+from noonbell.store.sqlite.numbers import KINDS, OUTCOMES, number, owner_numbers
 
 _encode = msgspec.json.Encoder().encode
 
@@ -79,7 +80,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
     _write_waiting(db, turns)
     finished = [run for turn in turns if turn.finished for run in turn.finished]
     if finished:
-        _each_kind(db, _ended(finished), _END_ALL, _END_ALIKE)
+        _each_kind(db, _ended(finished, owner_numbers(db, {run.owner for run in finished})), _END_ALL, _END_ALIKE)
     outbox.append(db, [message for turn in turns if turn.messages for message in turn.messages], now)
     _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
     auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
@@ -95,14 +96,14 @@ def _advanced(turn: Turn) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _ended(finished: Sequence[Run]) -> list[tuple[Any, ...]]:
+def _ended(finished: Sequence[Run], owners: dict[str, int]) -> list[tuple[Any, ...]]:
     before: dict[int, int] = {}
     rows = []
     for run in finished:
         rows.append(
             (
-                run.sid, run.run_for, run.kind, run.outcome, run.attempts, run.started_at, run.ended_at, run.owner,
-                run.epoch, before.get(run.sid),
+                run.sid, run.run_for, number(KINDS, run.kind), number(OUTCOMES, run.outcome), run.attempts,
+                run.started_at, run.ended_at, owners[run.owner], run.epoch, before.get(run.sid),
             )
         )  # fmt: skip
         before[run.sid] = run.run_for

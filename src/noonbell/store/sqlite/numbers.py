@@ -1,0 +1,76 @@
+"""Words as numbers: how `runs` and `attempts` keep kind, outcome, cause and owner.
+
+A row is half as long as with the words themselves. Numbers are never changed nor given again. A word that has none is
+kept as it is, and so is whatever else a damaged row holds. The views `run_records` and `attempt_records` have the
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import apsw
+import msgspec
+
+from noonbell.core.records import Cause, Kind, Outcome
+
+_encode = msgspec.json.Encoder().encode
+
+KINDS: Final[tuple[Kind, ...]] = ("manual", "scheduled")  # in the order of the words: keys sort alike
+OUTCOMES: Final[tuple[Outcome, ...]] = ("succeeded", "failed", "abandoned", "unknown")
+CAUSES: Final[tuple[Cause, ...]] = (
+    "cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry", "one_shot",
+)  # fmt: skip
+MANUAL: Final = KINDS.index("manual")
+SCHEDULED: Final = KINDS.index("scheduled")
+
+
+def number(words: Sequence[str], word: str) -> int | str:
+    return words.index(word) if word in words else word
+
+
+def number_sql(words: Sequence[str], word: str) -> str:
+    """SQL for the number of the word that the expression `word` yields."""
+    cases = " ".join(f"WHEN '{one}' THEN {place}" for place, one in enumerate(words))
+    return f"CASE {word} {cases} ELSE {word} END"
+
+
+def word_sql(words: Sequence[str], number: str) -> str:
+    """SQL for the word behind a column."""
+    cases = " ".join(f"WHEN {place} THEN '{one}'" for place, one in enumerate(words))
+    return f"CASE {number} {cases} ELSE {number} END"
+
+
+def owner_number_sql(owner: str) -> str:
+    return f"coalesce((SELECT o.no FROM owners o WHERE o.instance = {owner}), {owner})"
+
+
+def owner_sql(number: str) -> str:
+    found = f"(SELECT o.instance FROM owners o WHERE o.no = {number})"
+    return f"iif(typeof({number}) = 'integer', coalesce({found}, {number}), {number})"
+
+
+def owner_numbers(db: apsw.Connection, owners: Iterable[str]) -> dict[str, int]:
+    """The numbers of instances; one that has none yet is given the next."""
+    wanted = (_encode(sorted(set(owners))).decode(),)
+    db.execute(
+        "INSERT INTO owners (instance) SELECT value FROM json_each(?) WHERE true ON CONFLICT (instance) DO NOTHING",
+        wanted,
+    )
+    sql = "SELECT o.instance, o.no FROM json_each(?) b CROSS JOIN owners o ON o.instance = b.value"
+    return {str(row[0]): int(row[1]) for row in db.execute(sql, wanted)}
+
+
+# Columns of `runs r` and `attempts a` as they are read.
+RUN_WORDS: Final = {
+    "kind": word_sql(KINDS, "r.kind"),
+    "outcome": word_sql(OUTCOMES, "r.outcome"),
+    "owner": owner_sql("r.owner"),
+}
+ATTEMPT_WORDS: Final = {
+    "kind": word_sql(KINDS, "a.kind"),
+    "outcome": word_sql(OUTCOMES, "a.outcome"),
+    "cause": word_sql(CAUSES, "a.cause"),
+    "owner": owner_sql("a.owner"),
+}
