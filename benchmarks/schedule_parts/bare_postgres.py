@@ -31,7 +31,7 @@ _ADVANCE = """
 _RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
 _END = f"""
     INSERT INTO runs ({_RUN})
-    SELECT run_for, sid, kind, 'succeeded', attempt, started_at, $1, owner, epoch FROM runs_live
+    SELECT run_for, sid, 1, 0, attempt, started_at, $1, 0, epoch FROM runs_live
     WHERE owner = $2
 """  # noqa: S608 - constants of this module
 _SUCCEEDED = """
@@ -51,7 +51,7 @@ _SEND = f"""
     streams AS (INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, $1 FROM due),
     ended AS (
         INSERT INTO runs ({_RUN})
-        SELECT next_run_at, sid, 'scheduled', 'succeeded', 1, $1, $1, $2, epoch FROM due
+        SELECT next_run_at, sid, 1, 0, 1, $1, $1, 0, epoch FROM due
     )
     UPDATE schedule_state s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
         last_attempt_at = $1, last_success_at = $1, next_run_at = due.next_run_at + $5

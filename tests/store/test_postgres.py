@@ -213,6 +213,7 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
     for size in (2, 300):
         store = PostgresStore(await postgres.new_ledger(), pool_size=1)
         await store.open()
+        await store._owners.know(ME)  # as its first claim does
         said = listening(store)
         steps: list[int] = []
         heard: list[str] = []

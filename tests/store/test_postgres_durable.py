@@ -38,7 +38,7 @@ LANE = "default"
 DAY = 24 * HOUR
 CONTRADICTION = """
     INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
-    VALUES ($1, 2, 'scheduled', 'succeeded', 1, 0, 0, 'x', 1)
+    VALUES ($1, 2, 1, 0, 1, 0, 0, 0, 1)
 """
 
 

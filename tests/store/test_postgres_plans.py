@@ -18,6 +18,7 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.store.postgres import PostgresStore, settling
+from noonbell.store.postgres.numbers import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0
 from tests.store.test_postgres_durable import claim, schedule
 
@@ -113,7 +114,8 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(dsn: str, statisti
     explained = await settled(store, starts, outcome, now + SECOND)
     assert explained.buffers <= MOST_BUFFERS_A_RUN * BATCH, explained.buffers / BATCH
     assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
-    assert await db.fetchval("SELECT count(*) FROM runs WHERE outcome = $1", outcome) == BATCH
+    numbered = OUTCOMES.index(cast("Any", outcome))
+    assert await db.fetchval("SELECT count(*) FROM runs WHERE outcome = $1", numbered) == BATCH
     assert await db.fetchval("SELECT count(*) FROM runs_live") == 0
     await db.close()
     await store.close()

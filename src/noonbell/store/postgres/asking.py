@@ -11,6 +11,7 @@ from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.postgres import auditing, hints
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import MANUAL
 from noonbell.store.postgres.stored import JOINED
 
 _encode = msgspec.json.Encoder().encode
@@ -20,8 +21,8 @@ _LOCK: Final = f"SELECT s.sid FROM {JOINED} WHERE schedule_id = $1 AND lane IS N
 _FOUND: Final = f"SELECT sid, epoch, definition, team, lane FROM {JOINED} WHERE sid = $1 AND removed_at IS NULL"
 _BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
 _FULL: Final = f"SELECT count(*) >= {MOST_ASKED} FROM runs_live WHERE sid = $1 AND kind = 'manual'"
-_TAKEN: Final = """
-    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2 AND kind = 'manual')
+_TAKEN: Final = f"""
+    SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2::int8 AND kind = {MANUAL})
         OR EXISTS (SELECT 1 FROM runs_live WHERE sid = $2 AND kind = 'manual' AND run_for = $1)
 """
 

@@ -21,6 +21,7 @@ from noonbell.store.postgres import auditing, declaring, ending, live_rows, outb
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
+from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
 from noonbell.store.waking import Wanted
 
 # Without overlap `allow` live runs go one after the other, the oldest first: manual runs, then the others. The
@@ -184,8 +185,9 @@ async def take_over(
     left = [row for row in found if row[0] in locked]
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
-        "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, coalesce(l.attempt_at, $4), $4, "
-        f"coalesce(l.owner, ''), $5 FROM {live_rows.KEYS} {live_rows.OF_BATCH} "
+        f"SELECT l.sid, l.run_for, {number_sql(KINDS, 'l.kind')}, l.attempt, {OUTCOMES.index('unknown')}, "
+        f"{number_sql(CAUSES, 'l.cause')}, coalesce(l.attempt_at, $4), $4, {owner_number_sql('l.owner')}, $5 "
+        f"FROM {live_rows.KEYS} {live_rows.OF_BATCH} "
         "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
         "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "
         "error = excluded.error, detail = NULL",

@@ -20,6 +20,7 @@ from noonbell.ports import Claimed, Decide
 from noonbell.store.postgres import ending, live_rows
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.lane_numbers import OF_LIVE, OF_OWNER
+from noonbell.store.postgres.numbers import MANUAL
 
 QUARANTINE_US: Final = 60_000_000
 # Due rows that another transaction holds are looked for again this much later.
@@ -191,7 +192,7 @@ async def trigger(db: Connection, sid: int, owner: str, now: int) -> Start | Non
     epoch, following = row
     # asked for twice in one instant, or a clock that went back: the next free microsecond keeps the runs apart
     run_for = now
-    taken = "SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2 AND kind = 'manual')"
+    taken = f"SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2::int8 AND kind = {MANUAL})"
     while await db.fetchval(taken, run_for, sid):
         run_for += 1
     start = Start(sid, "manual", run_for, 1, 1, "manual", epoch, now, now, following)

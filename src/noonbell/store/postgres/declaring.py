@@ -13,6 +13,7 @@ from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Declared
 from noonbell.store.postgres import ending, lane_numbers, live_rows
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.store.postgres.stored import JOINED
 
@@ -146,7 +147,8 @@ async def _revive(db: Connection, declaration: Declaration) -> None:
     keys = [r.sid for r in revived], [r.kind for r in revived], [r.run_for for r in revived]
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
-        "SELECT l.sid, l.run_for, l.kind, l.attempt, 'unknown', l.cause, l.attempt_at, $4, l.owner, $5 "
+        f"SELECT l.sid, l.run_for, {number_sql(KINDS, 'l.kind')}, l.attempt, {OUTCOMES.index('unknown')}, "
+        f"{number_sql(CAUSES, 'l.cause')}, l.attempt_at, $4, {owner_number_sql('l.owner')}, $5 "
         f"FROM {live_rows.KEYS} {live_rows.OF_BATCH} WHERE l.state = 'running' "
         "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
         "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, "

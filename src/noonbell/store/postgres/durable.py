@@ -40,6 +40,7 @@ from noonbell.ports import (
 )
 from noonbell.store.postgres import asking, auditing, by_policy, editing, engines, hints, outbox, pruning, stored
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.waking import Wanted
 
@@ -49,6 +50,7 @@ class DurableOnPostgres:
 
     _connections: Connections
     _days: Days
+    _owners: Owners
     _set_back: engines.SetBack
 
     @property
@@ -125,6 +127,7 @@ class DurableOnPostgres:
         due_by: int | None = None,
     ) -> LaneClaim:
         await self._days.prepare(now)  # runs may end in the claim itself
+        await self._owners.know(owner)
         async with self._claiming(owner) as db:
             await self._still_held(db, engine_name(owner))
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)

@@ -13,12 +13,14 @@ from typing import Any, Final
 from noonbell.core.records import LiveRun
 from noonbell.store.postgres import live_rows
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import KINDS, OUTCOMES, number_sql, owner_number_sql
 
 RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
 
 # Those of one schedule that end together follow each other in the order of what they are for. Columns are named: a
 # newer version that shares the database may have added others, and one of them could bear a name that is used here.
 _LIVE: Final = "l.sid, l.kind, l.run_for, l.state, l.attempt, l.started_at, l.owner, l.epoch"
+_OUTCOME: Final = "coalesce($1::text, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END)"
 _END: Final = f"""
     WITH gone AS ({{gone}} RETURNING {_LIVE}), linked AS (
         SELECT g.*, s.last_ended_for, s.last_ended_manual, count(*) OVER (PARTITION BY g.sid) AS n,
@@ -27,9 +29,8 @@ _END: Final = f"""
         WINDOW w AS (PARTITION BY g.sid ORDER BY g.run_for, g.kind)
     ), ended AS (
         INSERT INTO runs ({RUN})
-        SELECT run_for, sid, kind,
-            coalesce($1::text, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END), attempt,
-            coalesce(started_at, $2::int8), $2::int8, coalesce(owner, ''), epoch,
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, {number_sql(OUTCOMES, _OUTCOME)}, attempt,
+            coalesce(started_at, $2::int8), $2::int8, {owner_number_sql("owner")}, epoch,
             CASE WHEN place = 1 THEN last_ended_for ELSE before_for END,
             CASE WHEN place = 1 THEN coalesce(last_ended_manual, 0) ELSE (before_kind = 'manual')::int END
         FROM linked

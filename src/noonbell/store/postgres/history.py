@@ -11,46 +11,58 @@ from noonbell.core.records import History, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.newest_first import NewestFirst
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.numbers import (
+    KINDS,
+    MANUAL,
+    OUTCOMES,
+    RUN_WORDS,
+    SCHEDULED,
+    SUCCEEDED,
+    number,
+    run_columns,
+)
 from noonbell.store.postgres.stored import JOINED
 
 _FIELDS: Final = Run.__struct_fields__
-_RUN: Final = ", ".join(f"r.{name}" for name in _FIELDS)
+_RUN: Final = run_columns(_FIELDS)
+_BARE: Final = ", ".join(f"r.{name}" for name in _FIELDS)  # in numbers
 # Each step is one look-up by primary key: LIMIT keeps the planner from joining with all days at once.
-_NAMED: Final = """
+_NAMED: Final = f"""
     LATERAL (
-        SELECT * FROM runs WHERE run_for = {c}.prev_for AND sid = $1
-        AND kind = CASE WHEN {c}.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
+        SELECT * FROM runs WHERE run_for = {{c}}.prev_for AND sid = $1::int8
+        AND kind = CASE WHEN {{c}}.prev_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END LIMIT 1
     ) r
 """
 _WALK: Final = f"""
     WITH RECURSIVE chain AS (
-        SELECT 1::int8 AS place, {_RUN} FROM ({{first}}) f CROSS JOIN {_NAMED.format(c="f")}
+        SELECT 1::int8 AS place, {_BARE} FROM ({{first}}) f CROSS JOIN {_NAMED.format(c="f")}
         UNION ALL
-        SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < {{most}}
+        SELECT c.place + 1, {_BARE} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < {{most}}
     )
 """
 _LAST_ENDED: Final = (
     "SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedule_state WHERE sid = $1"
 )
-_CHAIN: Final = f"{_WALK} SELECT {', '.join(_FIELDS)} FROM chain ORDER BY place"
+_CHAIN: Final = f"{_WALK} SELECT {_RUN} FROM chain r ORDER BY place"
 _FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED, most="$2")
 _GOING_ON: Final = _CHAIN.format(
-    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1 AND kind = $4", most="$2"
+    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1::int8 AND kind = $4::int8",
+    most="$2",
 )
 # The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
 # are no more steps than ended runs: it comes to an end also where damage leads in a circle.
 _AROUND: Final = f"""
     {_WALK.format(first=_LAST_ENDED, most="(SELECT ended_runs FROM schedule_state WHERE sid = $1)")}
-    SELECT place, {", ".join(_FIELDS)}
-    FROM (SELECT *, lag(run_for) OVER (ORDER BY place) AS named_by FROM chain) c
+    SELECT place, {_RUN}
+    FROM (SELECT *, lag(run_for) OVER (ORDER BY place) AS named_by FROM chain) r
     WHERE place = 1 OR (run_for >= $2 AND run_for < $3) OR (prev_for >= $2 AND prev_for < $3)
         OR (named_by >= $2 AND named_by < $3)
     ORDER BY place
 """
-_LAST: Final = """
-    SELECT s.sid, r.outcome FROM schedule_state s CROSS JOIN LATERAL (
+_LAST: Final = f"""
+    SELECT s.sid, {RUN_WORDS["outcome"]} FROM schedule_state s CROSS JOIN LATERAL (
         SELECT outcome FROM runs WHERE run_for = s.last_ended_for AND sid = s.sid
-        AND kind = CASE WHEN s.last_ended_manual = 1 THEN 'manual' ELSE 'scheduled' END LIMIT 1
+        AND kind = CASE WHEN s.last_ended_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END LIMIT 1
     ) r WHERE s.sid = ANY($1::int8[])
 """
 _PAGE: Final = 100
@@ -81,13 +93,12 @@ class HistoryOnPostgres(NewestFirst):
         bindings: list[Any] = [limit]
         if before is not None:
             # the first says nothing new, but a comparison of rows does not keep the planner from reading every day
-            conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3, $4)")
-            bindings.extend(before)
+            conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3::int8, $4::int8)")
+            bindings.extend((before[0], before[1], number(KINDS, before[2])))
         if outcome is not None:
-            bindings.append(outcome)
-            conditions.append(f"r.outcome = ${len(bindings)}")
+            conditions.append(f"r.outcome = {number(OUTCOMES, outcome)}")
             if outcome != "succeeded":  # few among many: they have an index of their own
-                conditions.append("r.outcome <> 'succeeded'")
+                conditions.append(f"r.outcome <> {SUCCEEDED}")
         sql = (
             f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r JOIN schedule_definitions d ON d.sid = r.sid "
             f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
@@ -100,14 +111,15 @@ class HistoryOnPostgres(NewestFirst):
         # LATERAL with LIMIT: each is one look-up in its own day
         sql = (
             f"SELECT {_RUN} FROM unnest($2::int8[]) WITH ORDINALITY b (at, place) CROSS JOIN LATERAL ("
-            "SELECT * FROM runs WHERE run_for = b.at AND sid = $1 AND kind = 'scheduled' LIMIT 1) r ORDER BY b.place"
+            f"SELECT * FROM runs WHERE run_for = b.at AND sid = $1::int8 AND kind = {SCHEDULED} LIMIT 1"
+            ") r ORDER BY b.place"
         )
         return [Run(*row) for row in await self._rows(sql, sid, list(instants))]
 
     async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
         sql = (
-            f"SELECT {_RUN} FROM runs r WHERE r.run_for > $2 AND r.run_for <= $3 AND r.sid = $1 "
-            "AND r.kind = 'scheduled' ORDER BY r.run_for LIMIT $4"
+            f"SELECT {_RUN} FROM runs r WHERE r.run_for > $2 AND r.run_for <= $3 AND r.sid = $1::int8 "
+            f"AND r.kind = {SCHEDULED} ORDER BY r.run_for LIMIT $4"
         )
         return [Run(*row) for row in await self._rows(sql, sid, after, upto, limit)]
 
@@ -135,7 +147,7 @@ async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> 
     if before is None:
         rows = await db.fetch(_FROM_THE_LAST, sid, limit)
     else:
-        rows = await db.fetch(_GOING_ON, sid, limit, before.run_for, before.kind)
+        rows = await db.fetch(_GOING_ON, sid, limit, before.run_for, number(KINDS, before.kind))
     return [Run(*row) for row in rows]
 
 
@@ -176,8 +188,8 @@ async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: C
         keys = [key_of(run) for run in changed]
         await db.execute(
             "UPDATE runs r SET prev_for = b.prev_for, prev_manual = b.prev_manual "
-            "FROM unnest($2::int8[], $3::text[], $4::int8[], $5::int8[]) AS b (run_for, kind, prev_for, prev_manual) "
-            "WHERE r.run_for = b.run_for AND r.sid = $1 AND r.kind = b.kind",
-            sid, [key.run_for for key in keys], [key.kind for key in keys], [run.prev_for for run in changed],
-            [int(run.prev_manual) for run in changed],
+            "FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[]) AS b (run_for, kind, prev_for, prev_manual) "
+            "WHERE r.run_for = b.run_for AND r.sid = $1::int8 AND r.kind = b.kind",
+            sid, [key.run_for for key in keys], [number(KINDS, key.kind) for key in keys],
+            [run.prev_for for run in changed], [int(run.prev_manual) for run in changed],
         )  # fmt: skip

@@ -26,6 +26,7 @@ from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.numbers import KINDS, MANUAL, RUN_WORDS, SCHEDULED, number
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.store.postgres.schema import LOCKS, PARTITIONING, PRUNING, is_here, lock
 from noonbell.store.postgres.settling import lock_schedules
@@ -53,9 +54,9 @@ PORTION: Final = 10_000
 # So often runs of the day may end between the last step and the one before it.
 MOST_ROUNDS: Final = 10
 
-_SETTLED: Final = """
-    (r.kind = 'manual' OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0)) AND NOT EXISTS (
-        SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = r.kind AND l.run_for = r.run_for
+_SETTLED: Final = f"""
+    (r.kind = {MANUAL} OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0)) AND NOT EXISTS (
+        SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = {RUN_WORDS["kind"]} AND l.run_for = r.run_for
     )
 """
 # The newest event stays, as in the other stores.
@@ -78,11 +79,11 @@ _KEPT: Final = f"""
     SELECT r.run_for, r.sid, r.kind FROM runs r LEFT JOIN schedule_state s ON s.sid = r.sid
     WHERE r.run_for >= $1 AND r.run_for < $2 AND ({_SETTLED}) IS NOT TRUE LIMIT {MOST_MOVED + 1}
 """
-_KIND_BEFORE: Final = "CASE WHEN r.prev_manual = 1 THEN 'manual' ELSE 'scheduled' END"
+_KIND_BEFORE: Final = f"CASE WHEN r.prev_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END"
 _BEFORE: Final = f"q.run_for = r.prev_for AND q.sid = r.sid AND q.kind = {_KIND_BEFORE}"
 _IS_KEPT: Final = """
     EXISTS (
-        SELECT 1 FROM unnest($3::int8[], $4::int8[], $5::text[]) AS k (run_for, sid, kind)
+        SELECT 1 FROM unnest($3::int8[], $4::int8[], $5::int8[]) AS k (run_for, sid, kind)
         WHERE k.run_for = r.run_for AND k.sid = r.sid AND k.kind = r.kind
     )
 """
@@ -90,7 +91,7 @@ _GOES: Final = f"r.run_for >= $1 AND r.run_for < $2 AND {_SETTLED}"
 # One run goes, and the one that ended before it stays: of a later day, of an earlier one, or of the same. CASE: so that
 # the other is looked for only where it may be there and stay, and not for every run of the day.
 _TORN: Final = f"""
-    SELECT r.sid, r.run_for, r.kind FROM runs r JOIN schedule_state s ON s.sid = r.sid
+    SELECT r.sid, r.run_for, {RUN_WORDS["kind"]} FROM runs r JOIN schedule_state s ON s.sid = r.sid
     WHERE {_GOES} AND CASE
         WHEN r.prev_for >= $2 THEN true
         WHEN r.prev_for < $1 THEN EXISTS (SELECT 1 FROM runs q WHERE q.run_for < $1 AND {_BEFORE})
@@ -99,22 +100,22 @@ _TORN: Final = f"""
     END
 """
 _LEAVING: Final = f"""
-    SELECT r.run_for, r.kind FROM unnest($2::int8[], $3::text[]) AS k (run_for, kind) CROSS JOIN LATERAL (
-        SELECT * FROM runs WHERE run_for = k.run_for AND sid = $1 AND kind = k.kind LIMIT 1
+    SELECT r.run_for, {RUN_WORDS["kind"]} FROM unnest($2::int8[], $3::int8[]) AS k (run_for, kind) CROSS JOIN LATERAL (
+        SELECT * FROM runs WHERE run_for = k.run_for AND sid = $1::int8 AND kind = k.kind LIMIT 1
     ) r JOIN schedule_state s ON s.sid = r.sid WHERE {_SETTLED}
 """
 _ENDED: Final = "r.sid, r.epoch, r.kind, r.run_for, r.started_at"
 _DELETED: Final = f"(DELETE FROM runs r USING schedule_state s WHERE s.sid = r.sid AND {_GOES} RETURNING {_ENDED})"
 _DELETED_OF_ONE: Final = f"""(
-    DELETE FROM runs r USING unnest($4::int8[], $5::text[]) AS k (run_for, kind)
-    WHERE r.run_for >= $1 AND r.run_for < $2 AND r.sid = $3 AND r.run_for = k.run_for AND r.kind = k.kind
+    DELETE FROM runs r USING unnest($4::int8[], $5::int8[]) AS k (run_for, kind)
+    WHERE r.run_for >= $1 AND r.run_for < $2 AND r.sid = $3::int8 AND r.run_for = k.run_for AND r.kind = k.kind
     RETURNING {_ENDED}
 )"""
 # The greatest of the pairs is that of the latest run: one passing of the rows is enough, in any order.
-_PRUNE: Final = """
-    WITH ended AS {ended}, passed AS (
+_PRUNE: Final = f"""
+    WITH ended AS {{ended}}, passed AS (
         DELETE FROM spans p USING schedule_state s
-        WHERE s.sid = p.sid AND p.to_at >= $1 AND p.to_at < $2 AND p.to_at <= s.cursor_at {whose}
+        WHERE s.sid = p.sid AND p.to_at >= $1 AND p.to_at < $2 AND p.to_at <= s.cursor_at {{whose}}
         RETURNING p.sid, p.epoch, p.from_at, p.to_at, p.n
     ), tried AS (
         DELETE FROM attempts a USING ended e
@@ -126,7 +127,7 @@ _PRUNE: Final = """
         FROM (
             SELECT sid, epoch, run_for AS first_at, run_for AS to_at, 1 AS fired, 0 AS passed,
                 ARRAY[run_for, started_at] AS latest
-            FROM ended WHERE kind = 'scheduled'
+            FROM ended WHERE kind = {SCHEDULED}
             UNION ALL SELECT sid, epoch, from_at, to_at, 0, n, NULL FROM passed
         ) parts
         GROUP BY sid, epoch
@@ -270,7 +271,7 @@ async def _dropped(db: Connection, table: str, bounds: tuple[int, int], kept: li
     if kept:  # everybody waits: by the key of each, however many others there are
         await db.execute(
             "INSERT INTO runs_default SELECT r.* "
-            "FROM unnest($1::int8[], $2::int8[], $3::text[]) AS k (run_for, sid, kind) CROSS JOIN LATERAL ("
+            "FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS k (run_for, sid, kind) CROSS JOIN LATERAL ("
             f"SELECT * FROM {table} WHERE run_for = k.run_for AND sid = k.sid AND kind = k.kind LIMIT 1) r",
             *keys,
         )
@@ -278,8 +279,8 @@ async def _dropped(db: Connection, table: str, bounds: tuple[int, int], kept: li
     return Pruned(bounds[0], *counts, *others)
 
 
-def _columns(keys: set[RunKey]) -> tuple[list[int], list[str]]:
-    return [key.run_for for key in keys], [key.kind for key in keys]
+def _columns(keys: set[RunKey]) -> tuple[list[int], list[int]]:
+    return [key.run_for for key in keys], [number(KINDS, key.kind) for key in keys]
 
 
 def _together(parts: list[Pruned]) -> Pruned:

@@ -17,6 +17,7 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.connection import Connection, storable
+from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
@@ -67,7 +68,8 @@ _REST = f""", told AS (
         INSERT INTO attempts AS a (
             sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
         )
-        SELECT sid, run_for, kind, attempt, outcome, cause, attempt_at, ended_at, owner, error,
+        SELECT sid, run_for, {number_sql(KINDS, "kind")}, attempt, {number_sql(OUTCOMES, "outcome")},
+            {number_sql(CAUSES, "cause")}, attempt_at, ended_at, {owner_number_sql("owner")}, error,
             substring($18::bytea FROM detail_from::int FOR detail_for::int)
         FROM fresh WHERE cause IS NOT NULL
         ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
@@ -77,7 +79,7 @@ _REST = f""", told AS (
         DELETE FROM attempts a WHERE a.ctid = ANY(ARRAY(
             SELECT o.tid FROM fresh f CROSS JOIN LATERAL (
                 SELECT t.ctid AS tid FROM attempts t
-                WHERE t.sid = f.sid AND t.run_for = f.run_for AND t.kind = f.kind
+                WHERE t.sid = f.sid AND t.run_for = f.run_for AND t.kind = {number_sql(KINDS, "f.kind")}
                     AND t.attempt > {FIRST_KEPT} AND t.attempt <= f.attempt - {LAST_KEPT} OFFSET 0
             ) o WHERE f.attempt > {FIRST_KEPT + LAST_KEPT}
         ))
@@ -91,11 +93,11 @@ _REST = f""", told AS (
 """
 _ENDED = f""", ended AS (
         INSERT INTO runs ({ending.RUN}, waited_us)
-        SELECT run_for, sid, kind, outcome, attempt, coalesce(started_at, attempt_at), ended_at, owner, run_epoch,
-            last_ended_for, manual,
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, {number_sql(OUTCOMES, "outcome")}, attempt,
+            coalesce(started_at, attempt_at), ended_at, {{owner}}, run_epoch, last_ended_for, manual,
             CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
                 SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for
-                    AND a.kind = fresh.kind AND a.attempt = 1
+                    AND a.kind = {number_sql(KINDS, "fresh.kind")} AND a.attempt = 1
             ) - coalesce(started_at, attempt_at), 0), 0) END
         FROM fresh WHERE wake_at IS NULL
     ), gone AS (
@@ -130,8 +132,9 @@ _CLEARS = """
         SELECT 1 FROM runs_live WHERE sid = $6 AND kind = $7 AND run_for = $8 AND fence = $9 AND state = 'waiting'
     )
 """
-_SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED}"
-_SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED}"
+# of a batch with one owner its number is looked up once
+_SETTLE = f"{_FRESH.format(batch=_ALL, fence='b.fence')} {_REST} {_ENDED.format(owner=owner_number_sql('owner'))}"
+_SETTLE_PLAIN = f"{_FRESH.format(batch=_PLAIN, fence='1')} {_ENDED.format(owner=owner_number_sql('$8::text'))}"
 
 
 async def lock_schedules(db: Connection, sids: Sequence[int]) -> set[str]:

@@ -32,6 +32,7 @@ from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.engines import SetBack
 from noonbell.store.postgres.history import HistoryOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
+from noonbell.store.postgres.numbers import KINDS, Owners, attempt_columns, number, run_columns
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import bring_up_to_date, require_current
 from noonbell.store.survey import SurveyOnPostgres
@@ -73,6 +74,7 @@ class PostgresStore(
             dsn, pool_size=pool_size, statement_timeout=statement_timeout, idle_timeout=idle_timeout
         )
         self._days = Days(self._connections)
+        self._owners = Owners(self._connections)
         self._lease_ttl = lease_ttl
         self._statement_timeout = statement_timeout
         self._longest_seconds = _LONGEST_STATEMENTS * statement_timeout
@@ -245,11 +247,13 @@ class PostgresStore(
     # --- claiming -------------------------------------------------------------------------------------------------
 
     async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+        await self._owners.know(owner)
         async with self._claiming(owner) as db:
             await self._still_held(db, managed_by)
             return await claiming.claim(db, decide, managed_by=managed_by, owner=owner, now=now, limit=limit)
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
+        await self._owners.know(owner)
         async with self._claiming(owner) as db:
             await self._still_held(db, engine_name(owner))
             await self._still_held(db, *await settling.lock_schedules(db, [sid]))
@@ -318,12 +322,12 @@ class PostgresStore(
 
     async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
         sql = (
-            "SELECT sid, run_for, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual, "
-            "waited_us "
-            "FROM runs WHERE run_for BETWEEN $1 AND $2 AND sid = $3 AND ($4::text IS NULL OR kind = $4) "
-            "ORDER BY run_for, kind"
+            f"SELECT {run_columns(Run.__struct_fields__)} FROM runs r "
+            "WHERE r.run_for BETWEEN $1 AND $2 AND r.sid = $3::int8 AND ($4::int8 IS NULL OR r.kind = $4) "
+            "ORDER BY r.run_for, r.kind"
         )
-        return [Run(*row) for row in await self._read(sql, from_at, to_at, sid, kind)]
+        chosen = None if kind is None else number(KINDS, kind)
+        return [Run(*row) for row in await self._read(sql, from_at, to_at, sid, chosen)]
 
     async def live(self, sid: int) -> list[LiveRun]:
         sql = f"SELECT {claiming.LIVE} FROM runs_live WHERE sid = $1 ORDER BY kind, run_for"
@@ -331,8 +335,8 @@ class PostgresStore(
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         sql = (
-            "SELECT sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail "
-            "FROM attempts WHERE sid = $1 AND run_for BETWEEN $2 AND $3 ORDER BY run_for, kind, attempt"
+            f"SELECT {attempt_columns(Attempt.__struct_fields__)} FROM attempts a "
+            "WHERE a.sid = $1::int8 AND a.run_for BETWEEN $2 AND $3 ORDER BY a.run_for, a.kind, a.attempt"
         )
         return [Attempt(*row) for row in await self._read(sql, sid, from_at, to_at)]
 

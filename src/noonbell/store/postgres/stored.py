@@ -17,6 +17,7 @@ from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, Stored
 from noonbell.ports import ScheduleFilter
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import SCHEDULED
 
 # Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
 JOINED: Final = "schedule_state s JOIN schedule_definitions d USING (sid)"
@@ -47,10 +48,10 @@ _LIVES: Final = f"""
     SELECT l.* FROM unnest($1::int8[]) AS b (sid)
     CROSS JOIN LATERAL (SELECT {LIVE} FROM runs_live t WHERE t.sid = b.sid OFFSET 0) l
 """
-_RAN: Final = """
+_RAN: Final = f"""
     SELECT r.* FROM unnest($1::int8[], $2::int8[]) AS b (sid, run_for) CROSS JOIN LATERAL (
         SELECT t.sid, t.started_at, t.ended_at FROM runs t
-        WHERE t.run_for = b.run_for AND t.sid = b.sid AND t.kind = 'scheduled' OFFSET 0
+        WHERE t.run_for = b.run_for AND t.sid = b.sid AND t.kind = {SCHEDULED} OFFSET 0
     ) r
 """
 _DOCUMENTS: Final = "SELECT policy_id, document FROM quiet_hours_policies WHERE policy_id = ANY($1::text[])"

@@ -15,6 +15,7 @@ from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import KINDS, OUTCOMES, number, owner_number_sql
 
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 256
@@ -115,12 +116,13 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
 
 
 _ENDED: Final = (
-    ("run_for", "int8"), ("kind", "text"), ("outcome", "text"), ("attempts", "int8"), ("started_at", "int8"),
+    ("run_for", "int8"), ("kind", "int8"), ("outcome", "int8"), ("attempts", "int8"), ("started_at", "int8"),
     ("ended_at", "int8"), ("owner", "text"), ("epoch", "int8"), ("prev_for", "int8"),
 )  # fmt: skip
 _END: Final = (
     f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}, {{attempts}}, "
-    "{started_at}, {ended_at}, {owner}, {epoch}, coalesce({prev_for}, s.last_ended_for), "
+    f"{{started_at}}, {{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, "
+    "coalesce({prev_for}, s.last_ended_for), "
     "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END FROM "
 )
 _END_ALL: Final = (
@@ -142,9 +144,12 @@ async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
         prevs.append(before.get(run.sid))
         before[run.sid] = run.run_for
     rows = [
-        (r.sid, r.run_for, r.kind, r.outcome, r.attempts, r.started_at, r.ended_at, r.owner, r.epoch, prev)
+        (
+            r.sid, r.run_for, number(KINDS, r.kind), number(OUTCOMES, r.outcome), r.attempts, r.started_at, r.ended_at,
+            r.owner, r.epoch, prev,
+        )
         for r, prev in zip(finished, prevs, strict=True)
-    ]
+    ]  # fmt: skip
     await _each_kind(db, rows, _END_ALL, _END_ALIKE)
 
 

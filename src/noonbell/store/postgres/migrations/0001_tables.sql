@@ -127,27 +127,34 @@ CREATE TABLE runs_live (
 );
 CREATE INDEX idx_runs_live_wake ON runs_live (wake_at) WHERE state <> 'running';
 
+-- The instances that have executed runs. A number is never changed and never used again; 0 stands for none.
+CREATE TABLE owners (
+    no int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    instance text COLLATE "C" NOT NULL UNIQUE
+);
+
 -- The history of a schedule is a chain: its state names the run that ended last, each run the one that ended before
 -- it. waited_us is how long the first attempt waited for an HTTP slot or a thread, from its claim (started_at) on.
+-- kind: 0 manual, 1 scheduled. outcome: 0 succeeded, 1 failed, 2 abandoned, 3 unknown.
 --
 -- Days become partitions of their own as they come; what has none is kept by the last one, so no run is ever refused.
 CREATE TABLE runs (
     run_for int8 NOT NULL,
-    sid int8 NOT NULL,
-    attempts int8 NOT NULL,
     started_at int8 NOT NULL,
     ended_at int8 NOT NULL,
-    epoch int8 NOT NULL,
     prev_for int8,
     waited_us int8 NOT NULL DEFAULT 0,
+    sid int4 NOT NULL,
+    owner int4 NOT NULL,
+    epoch int4 NOT NULL,
+    attempts int4 NOT NULL,
+    kind int2 NOT NULL,
+    outcome int2 NOT NULL,
     prev_manual int2 NOT NULL DEFAULT 0,
-    kind text COLLATE "C" NOT NULL,
-    outcome text NOT NULL,
-    owner text NOT NULL,
     PRIMARY KEY (run_for, sid, kind)
 ) PARTITION BY RANGE (run_for);
 CREATE TABLE runs_default PARTITION OF runs DEFAULT;
-CREATE INDEX idx_runs_unsuccessful ON runs (run_for, sid, kind) WHERE outcome <> 'succeeded';
+CREATE INDEX idx_runs_unsuccessful ON runs (run_for, sid, kind) WHERE outcome <> 0;
 
 CREATE TABLE spans (
     sid int8 NOT NULL,
@@ -160,16 +167,17 @@ CREATE TABLE spans (
     PRIMARY KEY (sid, from_at)
 );
 
+-- cause: 0 cron, 1 retry, 2 orphan, 3 manual, 4 api, 5 manual_once, 6 api_once, 7 api_retry, 8 one_shot.
 CREATE TABLE attempts (
-    sid int8 NOT NULL,
     run_for int8 NOT NULL,
-    kind text COLLATE "C" NOT NULL,
-    attempt int8 NOT NULL,
-    outcome text NOT NULL,
-    cause text NOT NULL,
     started_at int8,
     ended_at int8 NOT NULL,
-    owner text,
+    sid int4 NOT NULL,
+    attempt int4 NOT NULL,
+    owner int4,
+    kind int2 NOT NULL,
+    outcome int2 NOT NULL,
+    cause int2 NOT NULL,
     error text,
     detail bytea,
     PRIMARY KEY (sid, run_for, kind, attempt)
