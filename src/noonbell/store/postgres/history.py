@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import History, Outcome, Run, Span
+from noonbell.core.records import History, Outcome, Run
 from noonbell.ports import LedgerKey, PastRun
-from noonbell.store.newest_first import NewestFirst
+from noonbell.store.ledger_pages import LedgerPages
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.numbers import (
     KINDS,
@@ -68,9 +68,11 @@ _LAST: Final = f"""
 _PAGE: Final = 100
 
 
-class HistoryOnPostgres(NewestFirst):
+class HistoryOnPostgres(LedgerPages):
     """The verbs of ScheduleStore that look back, as a part of the store."""
 
+    _run_columns = _RUN
+    _scheduled = SCHEDULED
     _connections: Connections
 
     async def history_of(self, schedule_id: str) -> History | None:
@@ -115,22 +117,6 @@ class HistoryOnPostgres(NewestFirst):
             ") r ORDER BY b.place"
         )
         return [Run(*row) for row in await self._rows(sql, sid, list(instants))]
-
-    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
-        sql = (
-            f"SELECT {_RUN} FROM runs r WHERE r.run_for > $2 AND r.run_for <= $3 AND r.sid = $1::int8 "
-            f"AND r.kind = {SCHEDULED} ORDER BY r.run_for LIMIT $4"
-        )
-        return [Run(*row) for row in await self._rows(sql, sid, after, upto, limit)]
-
-    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
-        # spans lie one behind the other, so of those that begin before the stretch only the last can reach into it
-        sql = (
-            "SELECT sid, from_at, to_at, n, verdict, reason, epoch FROM spans WHERE sid = $1 AND from_at >= coalesce("
-            "(SELECT max(from_at) FROM spans WHERE sid = $1 AND from_at <= $2), $2) "
-            "AND from_at <= $3 AND to_at > $2 ORDER BY from_at LIMIT $4"
-        )
-        return [Span(*row) for row in await self._rows(sql, sid, after, upto, limit)]
 
     async def _look(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
         return await self._rows(sql, *bindings)
