@@ -105,6 +105,21 @@ async def test_runs_on_probation_that_end_soon_follow_each_other_closely(world: 
     assert len({call.schedule_id for call in world.calls}) == len(world.calls) == 20
 
 
+async def test_a_run_on_probation_that_fails_is_retried(world: World, die: Die) -> None:
+    for _ in range(3):
+        await world.create(spec=RARELY, retry={"attempts": 9, "delay_seconds": 2, "strategy": "fixed"})
+    world.duration = timedelta(minutes=10)
+    await world.schedules.start()
+    await world.minutes(1)
+    await die()
+    world.duration, world.failures = timedelta(seconds=1), 4
+    await die()
+    await world.minutes(1)
+    runs = [run for sid in (1, 2, 3) for run in await world.store.runs(sid, 0, world.clock.now())]
+    assert [run.outcome for run in runs] == ["succeeded"] * 3
+    assert sum(run.attempts for run in runs) == 3 * 3 + 4
+
+
 async def test_a_neighbour_of_a_poisonous_run_is_not_given_up(world: World, die: Die) -> None:
     """The poisonous one brings the engine down within five seconds of each of its starts."""
     poison = await world.create(spec=RARELY, name="poison")

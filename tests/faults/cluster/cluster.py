@@ -237,9 +237,11 @@ class Cluster:
             if await store.read_ledger("live", None, 1):
                 return False
             rows = await store.read_ledger("schedules", None, 1_000_000)
+            if any(enabled and next_run_at is not None for _, _, _, enabled, _, _, next_run_at, *_ in rows):
+                return False
+            return not await store.read_ledger("live", None, 1)  # a claim may have come between the two reads
         except StoreUnavailableError:
             return False
-        return not any(enabled and next_run_at is not None for _, _, _, enabled, _, _, next_run_at, *_ in rows)
 
     async def judged(self) -> Outcome:
         """Stop whoever is left, and compare."""

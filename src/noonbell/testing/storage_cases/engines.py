@@ -314,7 +314,8 @@ class EngineCases(StorageCases):
     async def _dies_with(self, killer: ScheduleStore, instance: str, runs: int) -> None:
         """An engine joins, claims so many runs, and dies."""
         await join(killer, instance)
-        assert len(await claim(killer, instance, T0 + MINUTE, runs)) == runs
+        for _ in range(runs):  # one at a time: a claim may bring fewer than its limit
+            assert len(await claim(killer, instance, T0 + MINUTE)) == 1
         killer.kill()
         await self.holder_dies()
 
