@@ -14,7 +14,7 @@ from typing import Any, Final
 
 Row = tuple[Any, ...]
 
-# About 50 MB. In a burst of more than these, the rest is read each time.
+# About 40 MB where schedules differ in little but their names. In a burst of more than these, the rest is read again.
 MOST_KEPT: Final = 100_000
 
 
