@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -455,6 +456,53 @@ async def test_ends_that_cannot_be_written_for_another_reason_are_written_later(
         await world.clock.settle()
         assert sorted(world.inbox.got) == ["1", "2", "x"]
     assert await world.left() == []
+
+
+async def test_a_log_handler_that_raises_does_not_end_the_recording(world: World) -> None:
+    class Raising(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError(record.getMessage())
+
+    handler, log = Raising(), logging.getLogger("noonbell.delivery")
+    log.addHandler(handler)
+    try:
+        await send(world.store, T0, a="1", b="x")
+        world.inbox.refuses = {"1": 1}
+        deliverer = world.deliverer()
+        async with world.running(deliverer):
+            await world.seconds(5)
+            await send(world.store, world.clock.now(), b="y")
+            deliverer.wake()
+            await world.clock.settle()
+    finally:
+        log.removeHandler(handler)
+    assert sorted(world.inbox.got) == ["1", "x", "y"]
+    assert await world.left() == []
+
+
+class Leaving(BaseException):
+    """An exception that is none of Exception."""
+
+
+@pytest.mark.parametrize("raised", [Leaving, GeneratorExit, SystemExit, KeyboardInterrupt])
+async def test_whatever_a_target_of_ones_own_raises_is_a_failed_try(world: World, raised: type[BaseException]) -> None:
+    class Mine:
+        tried = 0
+
+        async def deliver(self, body: str) -> None:
+            self.tried += 1
+            raise raised
+
+        async def close(self) -> None: ...
+
+    mine = Mine()
+    world.targets["inbox"] = mine
+    await send(world.store, T0, a="1")
+    async with world.running(world.deliverer(max_attempts=3)):
+        await world.seconds(10)
+    assert mine.tried == 3
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert raised.__name__ in letter.error
 
 
 async def test_what_a_target_says_can_be_written(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from itertools import pairwise
 
 import pytest
@@ -54,6 +55,21 @@ async def test_no_more_at_once_than_there_are_workers() -> None:
     served.gates[0].set()
     await idle(workers)
     assert served.began == list(range(10))
+
+
+async def test_a_context_variable_that_one_item_sets_is_not_seen_by_the_next() -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    seen: list[int] = []
+
+    async def serve(item: int, limit: TimeLimit) -> None:
+        seen.append(variable.get())
+        variable.set(item)
+
+    workers = Workers(1, PATIENCE_SECONDS, serve)
+    workers.add([1, 2, 3])
+    await until(lambda: len(seen) == 3)
+    await idle(workers)
+    assert seen == [0, 0, 0]
 
 
 async def test_what_no_worker_has_begun_can_be_withdrawn() -> None:

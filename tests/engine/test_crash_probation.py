@@ -57,6 +57,14 @@ def test_a_run_of_two_deaths_starts_alone_and_the_next_waits_for_its_end() -> No
     assert claim(probation, waiting, DAY + 2 * SECOND) == [2]
 
 
+def test_a_run_that_was_admitted_and_handed_back_is_admitted_again() -> None:
+    """Nothing reports its end: it was never launched."""
+    probation, waiting = CrashProbation(), [run_of(1), run_of(2)]
+    assert claim(probation, waiting, 0) == [1]
+    waiting.append(run_of(1))  # handed back, and due again
+    assert claim(probation, waiting, DAY) != []
+
+
 def test_others_start_beside_a_run_on_probation() -> None:
     probation, waiting = CrashProbation(), [run_of(1), run_of(2, crashes=1), run_of(3), run_of(4, crashes=0)]
     assert claim(probation, waiting, 0) == [1, 2, 4]

@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -230,29 +231,37 @@ class Deliverer:
                         await self._write(ended)
                 else:
                     await self._write(ended)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, what has arrived must be recorded
                 heed_cancelling()
                 failures += 1
                 self._ended = ended + self._ended
-                if failures == 1 and not isinstance(error, StoreError):
-                    logger.exception("Deliveries could not be recorded; that is tried again")
-                if self._sender.stopping and failures >= (1 if self._cut_off else _LAST_CHANCES):
-                    logger.error("Deliveries could not be recorded and may be repeated: %s", error)  # noqa: TRY400 - the cause is in the message
+                last = self._sender.stopping and failures >= (1 if self._cut_off else _LAST_CHANCES)
+                with suppress(Exception):  # a log handler that raises must not end the recording
+                    self._log_unrecorded(error, len(ended), first=failures == 1, last=last)
+                if last:
                     break
-                told = f"{len(ended)} deliveries could not be recorded: {error}"
-                self._outage.failed("recording deliveries", told, self._clock.elapsed())
                 await self._clock.wait(self._clock.now() + _STORE_PAUSE, asyncio.Event())
                 continue
             failures = 0
-            self._outage.worked("recording deliveries", self._clock.elapsed())
             for served in ended:
                 if self._is_in_hand(served):
                     del self._in_hand[served.stream.sid]
-            log_failures(ended)
+            with suppress(Exception):
+                self._outage.worked("recording deliveries", self._clock.elapsed())
+                log_failures(ended)
             self._adapt(ended)
             # there may be room now, and messages that came behind those that were claimed
             self._wakeup.set()
         self._settling = None
+
+    def _log_unrecorded(self, error: Exception, ended: int, *, first: bool, last: bool) -> None:
+        if first and not isinstance(error, StoreError):
+            logger.error("Deliveries could not be recorded; that is tried again", exc_info=error)
+        if last:
+            logger.error("Deliveries could not be recorded and may be repeated: %s", error)
+        else:
+            text = f"{ended} deliveries could not be recorded: {error}"
+            self._outage.failed("recording deliveries", text, self._clock.elapsed())
 
     def _adapt(self, ended: list[Served]) -> None:
         """Adapt the size of claims; where streams take long, those that no worker has begun go back to the outbox."""

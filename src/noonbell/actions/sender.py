@@ -129,6 +129,11 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             limit.end()
             return told_by(error, self._mask)
+        except BaseException as error:
+            limit.end()
+            if asyncio.current_task() is None:  # not the target: this coroutine is being closed
+                raise
+            return describe_error(error, self._mask)
         limit.end()
         return None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import copy_context
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -109,10 +110,12 @@ class Workers(Generic[T]):
             task.add_done_callback(self._ended)
 
     async def _work(self) -> None:
-        limit = TimeLimit(self._seconds)
+        limit, context = TimeLimit(self._seconds), copy_context()
         try:
             while self._queue:
                 await self._serve(self._queue.popleft(), limit)
+                if copy_context() != context:
+                    return  # what was set there must not be seen by the next: another worker goes on
         finally:
             limit.close()
 

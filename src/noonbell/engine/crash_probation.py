@@ -43,9 +43,9 @@ class CrashProbation:
         """A run on probation is about to start."""
         self._executing = _key(live)
 
-    def ended(self, start: Start) -> None:
-        """A run has ended, on probation or not."""
-        if self._executing == _key(start):
+    def ended(self, run: Start | LiveRun) -> None:
+        """A run has ended or was handed back, on probation or not."""
+        if self._executing == _key(run):
             self._executing = None
 
     def wake_up(self, now: int) -> int:
@@ -90,6 +90,7 @@ class ProbationBatch:
         for live in stored.lives:
             due = live.state != "running" and live.wake_at is not None and live.wake_at <= self._now
             if due and is_on_probation(live.crashes):
+                self._probation.ended(live)  # what is due does not execute: it was claimed here and never launched
                 yield live
 
     def _admits(self, live: LiveRun) -> bool:
