@@ -15,8 +15,8 @@ One of them may have brought the engine down. No record says which, or whether o
 
 So a run is not abandoned for another durable run of its lane. If one run kills every engine that executes it, each
 death that a neighbour counts is a death of that run, too. Whenever the neighbour is on probation so is that run, and no
-engine executes both. What else runs in the process counts no deaths: if a message handler, a declared task or an engine of
-another lane kills it again and again, runs on probation may be abandoned for that.
+engine executes both. What else runs in the process counts no deaths: if a message handler, a declared task or an engine
+of another lane kills it again and again, runs on probation may be abandoned for that.
 
 A run that may not be repeated ends as unknown at its first death. A run that an engine cuts off because it is stopped
 counts no death. Declared tasks count deaths and are never on probation: they start again at once, always.

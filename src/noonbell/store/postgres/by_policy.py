@@ -1,8 +1,7 @@
 """Claiming durable schedules on PostgreSQL: turns are taken and written in one transaction.
 
 As in `claiming`: the due schedules are locked first, and those of due live runs; what another has locked is skipped.
-Then their definitions, as far as they are new here, and their live runs are read, under the lock, turns are taken, and
-one statement is run for each table.
+Then their definitions and live runs are read, under the lock, turns are taken, and one statement is run for each table.
 
 Locks are taken in this order, so that no two transactions wait for each other: leases, schedules (their rows of
 `schedule_state`; all that wait for one take them by sid, and a claim and a rescue never wait), numbers, streams of the
@@ -21,7 +20,6 @@ from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
 from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.definition_cache import DefinitionCache
 from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
 from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
 from noonbell.store.waking import Wanted
@@ -44,20 +42,20 @@ ITS_TURN: Final = f"""
 """
 _WAKING: Final = f"l.state <> 'running' AND {OF_LIVE} = {OF_LANE} AND {ITS_TURN}"
 # A subquery that locks stays one: the schedules of live runs are looked up one by one, in the order of the runs.
-_LOCKED: Final = f"LATERAL (SELECT {stored.CLAIMED} FROM schedule_state s WHERE s.sid = l.sid FOR UPDATE SKIP LOCKED) s"
+_LOCKED: Final = f"LATERAL (SELECT {stored.STATE} FROM schedule_state s WHERE s.sid = l.sid FOR UPDATE SKIP LOCKED) s"
 _DUE: Final = f"""
-    SELECT {stored.CLAIMED} FROM schedule_state s
+    SELECT {stored.STATE} FROM schedule_state s
     WHERE s.enabled = 1 AND s.next_run_at <= $1 AND s.lane_no = {OF_LANE}
     ORDER BY s.next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED
 """
 _WOKEN: Final = f"""
-    SELECT {stored.CLAIMED}, l.wake_at FROM runs_live l CROSS JOIN {_LOCKED}
+    SELECT {stored.STATE}, l.wake_at FROM runs_live l CROSS JOIN {_LOCKED}
     WHERE l.wake_at <= $1 AND {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
 # By key: `+ 0` and OFFSET 0 keep the indexes of wake-ups out of it. Live runs are looked at first, alone: mostly none
 # of them waits.
 _DUE_AMONG: Final = f"""
-    SELECT {stored.CLAIMED} FROM schedule_state s
+    SELECT {stored.STATE} FROM schedule_state s
     WHERE s.sid = ANY($4::int8[]) AND s.enabled + 0 = 1 AND s.next_run_at + 0 <= $1 AND s.lane_no + 0 = {OF_LANE}
     ORDER BY s.next_run_at + 0 LIMIT $3 FOR UPDATE SKIP LOCKED
 """
@@ -67,7 +65,7 @@ _WAITING_AMONG: Final = """
     ) AS t
 """
 _WOKEN_AMONG: Final = f"""
-    SELECT {stored.CLAIMED}, l.wake_at FROM unnest($4::int8[]) AS b (sid)
+    SELECT {stored.STATE}, l.wake_at FROM unnest($4::int8[]) AS b (sid)
     CROSS JOIN LATERAL (SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.wake_at + 0 <= $1 OFFSET 0) l
     CROSS JOIN {_LOCKED} WHERE {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
@@ -81,10 +79,8 @@ _NEXT: Final = f"""
 """
 
 
-async def claim(
-    db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int, known: DefinitionCache
-) -> LaneClaim:
-    looked, full = await _look(db, wanted, known)
+async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int) -> LaneClaim:
+    looked, full = await _look(db, wanted)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
@@ -115,7 +111,7 @@ async def claim(
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-async def _look(db: Connection, wanted: Wanted, known: DefinitionCache) -> tuple[list[StoredSchedule], bool]:
+async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool]:
     """Lock what is due; oldest first, those that wake through a live run after the others."""
     lane, now, limit, among = wanted
     if among is None:
@@ -131,7 +127,7 @@ async def _look(db: Connection, wanted: Wanted, known: DefinitionCache) -> tuple
         earliest[row[0]] = min(row[-1], earliest.get(row[0], row[-1]))
     for row in sorted(woken, key=lambda row: (earliest[row[0]], row[0])):
         rows.setdefault(row[0], row[:-1])
-    found = await stored.claimed(db, list(rows.values()), known)
+    found = await stored.defined(db, list(rows.values()))
     coming = {row[0] for row in due}
     # another instance may have been faster with a live run, between the look and the lock
     looked = [seen for seen in found if seen.sid in coming or any(_wakes(live, now) for live in seen.lives)]

@@ -96,7 +96,6 @@ class Connections:
         self._pool_size = pool_size
         self._timeout_seconds = statement_timeout
         self._pool: _Pool | None = None
-        self.made = 0  # connections of the pool, ever: after a cut, the next one may lead to another database
         self.where = shown(dsn)
         timeout_ms, idle_ms = max(1, round(statement_timeout * 1000)), max(1, round(idle_timeout * 1000))
         # The isolation is named, since the default of a role or database may be another, and a verb has to see what was
@@ -130,7 +129,7 @@ class Connections:
                 min_size=0,
                 max_size=self._pool_size,
                 connection_class=StatelessConnection,
-                init=self._begun,
+                init=_learn_types,
                 **self._options(),
             )
             async with pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS):
@@ -139,10 +138,6 @@ class Connections:
             raise self._unreadable(error) from None
         except Exception as error:
             raise self._meaning(error) from error
-
-    async def _begun(self, db: Connection) -> None:
-        self.made += 1
-        await _learn_types(db)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None

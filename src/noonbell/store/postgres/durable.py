@@ -40,7 +40,6 @@ from noonbell.ports import (
 )
 from noonbell.store.postgres import asking, auditing, by_policy, editing, engines, hints, outbox, pruning, stored
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.definition_cache import DefinitionCache
 from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.waking import Wanted
@@ -52,7 +51,6 @@ class DurableOnPostgres:
     _connections: Connections
     _days: Days
     _owners: Owners
-    _known_definitions: DefinitionCache
     _set_back: engines.SetBack
 
     @property
@@ -133,8 +131,7 @@ class DurableOnPostgres:
         async with self._claiming(owner) as db:
             await self._still_held(db, engine_name(owner))
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-            known = self._known_definitions.since(self._connections.made)
-            return await by_policy.claim(db, take_turn, wanted, owner=owner, now=now, known=known)
+            return await by_policy.claim(db, take_turn, wanted, owner=owner, now=now)
 
     async def ask(
         self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True

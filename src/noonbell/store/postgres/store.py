@@ -27,7 +27,6 @@ from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
 from noonbell.store.postgres import claiming, declaring, hints, paging, settling
 from noonbell.store.postgres.connection import Connection, Connections, InTransaction
-from noonbell.store.postgres.definition_cache import DefinitionCache
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.engines import SetBack
@@ -76,7 +75,6 @@ class PostgresStore(
         )
         self._days = Days(self._connections)
         self._owners = Owners(self._connections)
-        self._known_definitions = DefinitionCache()
         self._lease_ttl = lease_ttl
         self._statement_timeout = statement_timeout
         self._longest_seconds = _LONGEST_STATEMENTS * statement_timeout

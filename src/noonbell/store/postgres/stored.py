@@ -17,7 +17,6 @@ from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, Stored
 from noonbell.ports import ScheduleFilter
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.definition_cache import DefinitionCache
 from noonbell.store.postgres.numbers import SCHEDULED
 
 # Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
@@ -33,7 +32,6 @@ _DEFINITION: Final = (
     "d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition"
 )
 COLUMNS: Final = f"{STATE}, {_DEFINITION}"
-CLAIMED: Final = f"{STATE}, s.rev"
 NEXT_RUN_AT: Final = 2
 _LAST_RUN_FOR: Final = 12
 _STATES: Final = 13
@@ -66,15 +64,6 @@ async def defined(db: Connection, states: Sequence[Any]) -> list[StoredSchedule]
     found = await db.fetch(_DEFINITIONS, [row[0] for row in states])
     definitions = {row[0]: tuple(row)[1:] for row in found}
     return await gathered(db, [(*row, *definitions.get(row[0], _MISSING)) for row in states])
-
-
-async def claimed(db: Connection, states: Sequence[Any], known: DefinitionCache) -> list[StoredSchedule]:
-    """Return whole schedules, in the order of their rows of CLAIMED; they are locked."""
-    found = {row[0]: known.get(row[0], row[_STATES]) for row in states}
-    if missing := {row[0]: row[_STATES] for row in states if found[row[0]] is None}:
-        for row in await db.fetch(_DEFINITIONS, list(missing)):
-            found[row[0]] = known.put(row[0], missing[row[0]], tuple(row)[1:])
-    return await gathered(db, [(*row[:_STATES], *(found[row[0]] or _MISSING)) for row in states])
 
 
 async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:

@@ -14,8 +14,7 @@ CREATE TABLE schedule_state (
     lane_no int4 NOT NULL,
     enabled int2 NOT NULL DEFAULT 1,
     last_ended_manual int2 NOT NULL DEFAULT 0,
-    epoch int4 NOT NULL DEFAULT 1,
-    rev int4 NOT NULL DEFAULT 1, -- of its definition
+    epoch int8 NOT NULL DEFAULT 1,
     anchor_at int8,
     backlog_left int8,
     backlog_until int8,
@@ -60,16 +59,6 @@ CREATE INDEX idx_schedules_team ON schedule_definitions (team, sid) WHERE remove
 CREATE INDEX idx_schedules_type ON schedule_definitions (team, type, sid) WHERE type <> 'cron' AND removed_at IS NULL;
 CREATE INDEX idx_schedules_quiet_hours ON schedule_definitions (quiet_hours_policy_id)
     WHERE quiet_hours_policy_id IS NOT NULL;
-
--- Whatever changes a definition raises its revision: claims read the definitions that they do not know yet.
-CREATE FUNCTION noonbell_raise_rev() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE schedule_state s SET rev = s.rev + 1 FROM changed c WHERE s.sid = c.sid;
-    RETURN NULL;
-END
-$$;
-CREATE TRIGGER definitions_have_revisions AFTER UPDATE ON schedule_definitions
-    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION noonbell_raise_rev();
 
 -- A lane has the name "lane:<lane>". Declared tasks have a lane of their own: the name of their owner. A number is
 -- never changed and never used again.
