@@ -203,6 +203,27 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
         assert await two.owned_streams(A) == []
 
 
+async def test_runs_on_probation_of_one_engine_are_judged_together(
+    dsn: str, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """None is abandoned because the other was locked at the first rescue: it was not alone when the engine died."""
+    async with opened(dsn) as one, opened(dsn) as two:
+        await one.create_schedules([schedule("a"), schedule("b")], T0, "suite")
+        await join(one, A)
+        await join(two, B)
+        await claim(one, A, T0 + MINUTE, 2)
+        await db.execute("UPDATE runs_live SET crashes = 2")
+        one.kill()
+        await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
+        async with db.transaction():
+            await db.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
+            assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [A], 2)
+        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(2, [])
+        assert [((await two.live(sid))[0].state, (await two.live(sid))[0].crashes) for sid in (1, 2)] == [
+            ("queued", 3), ("queued", 3),
+        ]  # fmt: skip
+
+
 async def test_a_rescue_and_one_who_appends_do_not_wait_in_a_circle(
     dsn: str, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:

@@ -77,7 +77,7 @@ async def test_tables_have_the_columns_of_the_ledger(postgres: PostgresServer) -
     assert state & definitions == {"sid"}, "no other column is in both: a join of the two needs no prefixes"
     for table, columns in LEDGER_TABLES.items():
         if table == "schedules":
-            more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no"}
+            more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no", "removed"}
             assert state | definitions == set(columns.columns) | more
         else:
             assert set(found[{"live": "runs_live", "pruned": "pruned_days"}.get(table, table)]) == set(columns.columns)

@@ -182,7 +182,9 @@ async def take_over(
     locking = f"SELECT sid FROM schedule_state WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE {skip}"
     locked = {row[0] for row in await db.fetch(locking, sids)}
     found = await db.fetch(_LEFT_RUNNING, lane, stopped)
-    left = [row for row in found if row[0] in locked]
+    # the runs on probation of one engine are judged together: where one is locked, the others are passed over as well
+    apart = {row[8] for row in found if row[0] not in locked and is_on_probation(row[5])}
+    left = [row for row in found if row[0] in locked and not (row[8] in apart and is_on_probation(row[5]))]
     await db.execute(
         "INSERT INTO attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error) "
         f"SELECT l.sid, l.run_for, {number_sql(KINDS, 'l.kind')}, l.attempt, {OUTCOMES.index('unknown')}, "

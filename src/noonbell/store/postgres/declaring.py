@@ -85,7 +85,7 @@ async def _remove(db: Connection, declaration: Declaration) -> None:
     at = declaration.at
     await ending.end_all_of(db, sids, at)
     await db.execute(
-        "UPDATE schedule_state s SET enabled = 0, next_run_at = NULL, cursor_at = b.cursor_at "
+        "UPDATE schedule_state s SET enabled = 0, removed = 1, next_run_at = NULL, cursor_at = b.cursor_at "
         "FROM unnest($1::int8[], $2::int8[]) AS b (sid, cursor_at) WHERE s.sid = b.sid",
         sids, cursors,
     )  # fmt: skip
@@ -174,7 +174,7 @@ async def _create(db: Connection, declaration: Declaration) -> list[int]:
     if not created:
         return []
     await lock(db, NUMBERING)
-    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_state")
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_definitions")
     sids = list(range(first, first + len(created)))
     cursors, specs, zones = [c.cursor_at for c in created], [c.spec for c in created], [c.timezone for c in created]
     await lane_numbers.number(db, [lane_numbers.name_of(None, declaration.managed_by)])

@@ -76,7 +76,7 @@ async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -
     if not created:
         return []
     await lock(db, NUMBERING)
-    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_state")
+    first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_definitions")
     sids = list(range(first, first + len(created)))
     await lane_numbers.number(db, {lane_numbers.name_of(new.lane, new.managed_by) for new in created})
     await db.execute("SAVEPOINT creation")
@@ -206,6 +206,7 @@ async def _write(db: Connection, edits: list[Edit], at: int) -> None:
         await db.execute(
             "UPDATE schedule_definitions SET removed_at = $2, updated_at = $2 WHERE sid = ANY($1::int8[])", gone, at
         )
+        await db.execute("UPDATE schedule_state SET removed = 1 WHERE sid = ANY($1::int8[])", gone)
         left = [document for change in edits for document in change.documents]
         await db.execute(
             "DELETE FROM documents d USING unnest($1::text[], $2::text[]) AS b (kind, id) "

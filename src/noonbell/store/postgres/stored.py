@@ -141,7 +141,8 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
     given = [(condition, value) for condition, value in parts if value is not None]
     conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 3)]
     if wanted.enabled is not None:
-        conditions.append(f"s.enabled = {int(wanted.enabled)}")  # in the text, so that a partial index can serve
+        # in the text, so that a partial index can serve
+        conditions.append("s.enabled = 1" if wanted.enabled else "s.enabled = 0 AND s.removed = 0")
     if wanted.team not in (None, DEFAULT_TEAM):
         conditions.append(f"d.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
     if wanted.type not in (None, "cron"):

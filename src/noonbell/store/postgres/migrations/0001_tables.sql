@@ -14,6 +14,7 @@ CREATE TABLE schedule_state (
     lane_no int4 NOT NULL,
     enabled int2 NOT NULL DEFAULT 1,
     last_ended_manual int2 NOT NULL DEFAULT 0,
+    removed int2 NOT NULL DEFAULT 0,
     epoch int8 NOT NULL DEFAULT 1,
     anchor_at int8,
     backlog_left int8,
@@ -31,7 +32,7 @@ CREATE TABLE schedule_state (
 ) WITH (fillfactor = 60);
 CREATE INDEX idx_schedules_next_run ON schedule_state (lane_no, next_run_at) WHERE enabled = 1;
 -- The list of disabled schedules. Rows that fire are not in it.
-CREATE INDEX idx_schedules_disabled ON schedule_state (sid) WHERE enabled = 0;
+CREATE INDEX idx_schedules_disabled ON schedule_state (sid) WHERE enabled = 0 AND removed = 0;
 
 -- The part that create, edit, declare and delete write.
 CREATE TABLE schedule_definitions (
