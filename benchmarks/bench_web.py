@@ -30,7 +30,7 @@ import apsw
 
 from benchmarks.bench_serve import FEW, asked, filled, serving
 from noonbell.schedules import Fields, Schedules
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 
 MOST_ASSETS: Final = 150_000
 PASSWORD: Final = "a password of a benchmark"  # noqa: S105 - of a database that lives for a benchmark

@@ -19,8 +19,8 @@ import apsw
 
 from benchmarks.engine_parts.conditions import DUE, EXPRESSIONS, report, resident_bytes
 from noonbell.engine.work import BATCH
-from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.schema import MIGRATIONS
+from noonbell.store.words import SCHEDULED
 
 DUE_AT = int(datetime.fromisoformat(DUE).timestamp()) * 1_000_000
 DAY = 86_400_000_000

@@ -15,8 +15,9 @@ from benchmarks.schedule_parts.burst import BODY, CALLBACKS, DAY, DEFINITION, DE
 from benchmarks.schedule_parts.counting import Written, written_by
 from noonbell.core.presence import lane_name
 from noonbell.engine.work import BATCH
-from noonbell.store.sqlite.numbers import SCHEDULED, owner_numbers
+from noonbell.store.sqlite.numbers import owner_numbers
 from noonbell.store.sqlite.tables import lane_numbers
+from noonbell.store.words import SCHEDULED
 
 _DUE = (
     "FROM schedule_state s WHERE enabled = 1 AND lane_no = (SELECT no FROM lane_numbers WHERE name = 'lane:' || ?2) "

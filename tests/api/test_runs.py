@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.schedules import Call
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 from tests.api.conftest import Client
 from tests.patience import PATIENCE_SECONDS
 

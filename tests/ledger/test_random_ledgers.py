@@ -14,7 +14,7 @@ from noonbell.ledger.reading import iso
 from noonbell.ports import Store
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, us
 
 SPECS = ["* * * * *", "0,7,30 * * * *", "0 * * * *", "30 1,2 * * *", "15 0-5 * * 0", "59 23 31 12 *"]

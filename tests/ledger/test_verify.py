@@ -15,7 +15,7 @@ from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
 from noonbell.ports import Store
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
 from tests.ledger.tampering import NAMES, TAMPERINGS, Tampering
 

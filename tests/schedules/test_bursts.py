@@ -17,8 +17,8 @@ from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.turns import LEAST_ALIKE
+from noonbell.store.words import SCHEDULED
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, ledger
 
 MANY = 3 * LEAST_ALIKE

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from noonbell.ledger import Report, verify_store
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 from tests.effort import PROFILE
 from tests.schedules.conftest import World, store_maker
 from tests.schedules.random_life import BEGIN, KINDS, Life

@@ -18,7 +18,7 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.store.postgres import PostgresStore, settling
-from noonbell.store.postgres.numbers import OUTCOMES
+from noonbell.store.words import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0
 from tests.store.test_postgres_durable import claim, schedule
 

@@ -15,8 +15,8 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.store.sqlite import SqliteStore, connection
-from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.schema import MIGRATIONS
+from noonbell.store.words import SCHEDULED
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, T0, claim, declaration, ledger, new
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from noonbell.core.history import RunKey
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 from noonbell.testing.storage_cases.base import MINUTE, T0
 
 DAY = 24 * 60 * MINUTE

@@ -10,7 +10,8 @@ import pytest
 
 from noonbell.core.records import Cause, Kind, Outcome, Settlement
 from noonbell.store.sqlite import SqliteStore
-from noonbell.store.sqlite.numbers import CAUSES, KINDS, OUTCOMES, owner_numbers
+from noonbell.store.sqlite.numbers import owner_numbers
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, claim, declaration, fail, new, start_one
 
 

@@ -11,8 +11,8 @@ from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.postgres import auditing, hints
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import MANUAL
 from noonbell.store.postgres.stored import JOINED
+from noonbell.store.words import MANUAL
 
 _encode = msgspec.json.Encoder().encode
 

@@ -21,8 +21,9 @@ from noonbell.store.postgres import auditing, declaring, ending, live_rows, outb
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
-from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import number_sql, owner_number_sql
 from noonbell.store.waking import Wanted
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # Without overlap `allow` live runs go one after the other, the oldest first: manual runs, then the others. The
 # definition is read only for a run that has another before it. Its text is looked at before it is read as JSON: damage

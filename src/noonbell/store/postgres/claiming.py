@@ -20,7 +20,7 @@ from noonbell.ports import Claimed, Decide
 from noonbell.store.postgres import ending, live_rows
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.lane_numbers import OF_LIVE, OF_OWNER
-from noonbell.store.postgres.numbers import MANUAL
+from noonbell.store.words import MANUAL
 
 QUARANTINE_US: Final = 60_000_000
 # Due rows that another transaction holds are looked for again this much later.

@@ -13,9 +13,10 @@ from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Declared
 from noonbell.store.postgres import ending, lane_numbers, live_rows
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import number_sql, owner_number_sql
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.store.postgres.stored import JOINED
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _SCHEDULE = LEDGER_TABLES["schedules"].columns
 _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at", "attempt_at", "crashes", "cause")

@@ -13,7 +13,8 @@ from typing import Any, Final
 from noonbell.core.records import LiveRun
 from noonbell.store.postgres import live_rows
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import KINDS, OUTCOMES, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import number_sql, owner_number_sql
+from noonbell.store.words import KINDS, OUTCOMES
 
 RUN: Final = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch, prev_for, prev_manual"
 

@@ -11,17 +11,9 @@ from noonbell.core.records import History, Outcome, Run
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.ledger_pages import LedgerPages
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.numbers import (
-    KINDS,
-    MANUAL,
-    OUTCOMES,
-    RUN_WORDS,
-    SCHEDULED,
-    SUCCEEDED,
-    number,
-    run_columns,
-)
+from noonbell.store.postgres.numbers import RUN_WORDS, number, run_columns
 from noonbell.store.postgres.stored import JOINED
+from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED, SUCCEEDED
 
 _FIELDS: Final = Run.__struct_fields__
 _RUN: Final = run_columns(_FIELDS)

@@ -12,17 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from noonbell.core.records import Cause, Kind, Outcome
 from noonbell.store.postgres.connection import Connections
-
-KINDS: Final[tuple[Kind, ...]] = ("manual", "scheduled")  # in the order of the words: keys sort alike
-OUTCOMES: Final[tuple[Outcome, ...]] = ("succeeded", "failed", "abandoned", "unknown")
-CAUSES: Final[tuple[Cause, ...]] = (
-    "cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry", "one_shot",
-)  # fmt: skip
-MANUAL: Final = KINDS.index("manual")
-SCHEDULED: Final = KINDS.index("scheduled")
-SUCCEEDED: Final = OUTCOMES.index("succeeded")
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _KNOW: Final = "INSERT INTO owners (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING"
 

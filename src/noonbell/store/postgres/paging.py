@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.ports import LEDGER_TABLES, LedgerTable
-from noonbell.store.postgres.numbers import KINDS, attempt_columns, number, run_columns
+from noonbell.store.postgres.numbers import attempt_columns, number, run_columns
 from noonbell.store.postgres.stored import JOINED
+from noonbell.store.words import KINDS
 
 # the tables whose name in the database is another one, or which are two
 _NAMES: Final[Mapping[str, str]] = {"schedules": JOINED, "live": "runs_live", "pruned": "pruned_days"}

@@ -26,10 +26,11 @@ from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.numbers import KINDS, MANUAL, RUN_WORDS, SCHEDULED, number
+from noonbell.store.postgres.numbers import RUN_WORDS, number
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.store.postgres.schema import LOCKS, PARTITIONING, PRUNING, is_here, lock
 from noonbell.store.postgres.settling import lock_schedules
+from noonbell.store.words import KINDS, MANUAL, SCHEDULED
 
 # The runs of a day that go, and which ended after one that stays, by schedule.
 Torn = dict[int, list[RunKey]]

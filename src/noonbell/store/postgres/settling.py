@@ -17,7 +17,8 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import CAUSES, KINDS, OUTCOMES, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import number_sql, owner_number_sql
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000

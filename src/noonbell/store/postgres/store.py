@@ -32,11 +32,12 @@ from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.engines import SetBack
 from noonbell.store.postgres.history import HistoryOnPostgres
 from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
-from noonbell.store.postgres.numbers import KINDS, Owners, attempt_columns, number, run_columns
+from noonbell.store.postgres.numbers import Owners, attempt_columns, number, run_columns
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import bring_up_to_date, require_current
 from noonbell.store.survey import SurveyOnPostgres
 from noonbell.store.waking import WakingOnPostgres
+from noonbell.store.words import KINDS
 
 T = TypeVar("T")
 

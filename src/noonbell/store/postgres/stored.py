@@ -17,7 +17,7 @@ from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, Stored
 from noonbell.ports import ScheduleFilter
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import SCHEDULED
+from noonbell.store.words import SCHEDULED
 
 # Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
 JOINED: Final = "schedule_state s JOIN schedule_definitions d USING (sid)"

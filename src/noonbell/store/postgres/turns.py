@@ -15,7 +15,8 @@ from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, live_rows, outbox
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import KINDS, OUTCOMES, number, owner_number_sql
+from noonbell.store.postgres.numbers import number, owner_number_sql
+from noonbell.store.words import KINDS, OUTCOMES
 
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 256

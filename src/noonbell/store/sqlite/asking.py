@@ -10,7 +10,7 @@ import msgspec
 from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.store.sqlite import auditing
-from noonbell.store.sqlite.numbers import MANUAL
+from noonbell.store.words import MANUAL
 
 _encode = msgspec.json.Encoder().encode
 

@@ -15,8 +15,8 @@ import msgspec
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
 from noonbell.store.sqlite import ending
-from noonbell.store.sqlite.numbers import MANUAL
 from noonbell.store.sqlite.tables import OWNER_NO
+from noonbell.store.words import MANUAL
 
 _encode = msgspec.json.Encoder().encode
 

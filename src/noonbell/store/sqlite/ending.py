@@ -15,7 +15,8 @@ import apsw
 import msgspec
 
 from noonbell.core.records import LiveRun
-from noonbell.store.sqlite.numbers import CAUSES, KINDS, OUTCOMES, number, number_sql, owner_number_sql
+from noonbell.store.sqlite.numbers import number, number_sql, owner_number_sql
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 

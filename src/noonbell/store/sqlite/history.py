@@ -13,8 +13,9 @@ from noonbell.core.records import History, Outcome, Run
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.ledger_pages import LedgerPages
 from noonbell.store.sqlite.connection import Connection
-from noonbell.store.sqlite.numbers import KINDS, MANUAL, OUTCOMES, RUN_WORDS, SCHEDULED, number
+from noonbell.store.sqlite.numbers import RUN_WORDS, number
 from noonbell.store.sqlite.tables import SCHEDULES
+from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED
 
 _encode = msgspec.json.Encoder().encode
 

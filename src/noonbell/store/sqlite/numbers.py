@@ -13,17 +13,9 @@ from typing import Final
 import apsw
 import msgspec
 
-from noonbell.core.records import Cause, Kind, Outcome
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
-
-KINDS: Final[tuple[Kind, ...]] = ("manual", "scheduled")  # in the order of the words: keys sort alike
-OUTCOMES: Final[tuple[Outcome, ...]] = ("succeeded", "failed", "abandoned", "unknown")
-CAUSES: Final[tuple[Cause, ...]] = (
-    "cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry", "one_shot",
-)  # fmt: skip
-MANUAL: Final = KINDS.index("manual")
-SCHEDULED: Final = KINDS.index("scheduled")
 
 
 def number(words: Sequence[str], word: str) -> int | str:

@@ -12,7 +12,8 @@ import apsw
 
 from noonbell.ports import Pruned
 from noonbell.store.sqlite import history
-from noonbell.store.sqlite.numbers import KINDS, MANUAL, SCHEDULED, word_sql
+from noonbell.store.sqlite.numbers import word_sql
+from noonbell.store.words import KINDS, MANUAL, SCHEDULED
 
 DAY_US: Final = 86_400_000_000
 

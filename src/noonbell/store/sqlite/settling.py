@@ -17,7 +17,8 @@ from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.sqlite import ending, outbox, rows
-from noonbell.store.sqlite.numbers import CAUSES, KINDS, OUTCOMES, number, number_sql, owner_numbers
+from noonbell.store.sqlite.numbers import number, number_sql, owner_numbers
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 

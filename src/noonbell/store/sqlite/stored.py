@@ -12,8 +12,8 @@ import msgspec
 from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
 from noonbell.store.sqlite.claiming import LIVE
-from noonbell.store.sqlite.numbers import SCHEDULED
 from noonbell.store.sqlite.tables import LANE_NO
+from noonbell.store.words import SCHEDULED
 
 _encode = msgspec.json.Encoder().encode
 

@@ -14,7 +14,8 @@ import msgspec
 
 from noonbell.core.records import Run, Start, Turn
 from noonbell.store.sqlite import auditing, ending, outbox
-from noonbell.store.sqlite.numbers import KINDS, OUTCOMES, number, owner_numbers
+from noonbell.store.sqlite.numbers import number, owner_numbers
+from noonbell.store.words import KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 
