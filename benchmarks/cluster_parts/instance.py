@@ -25,7 +25,7 @@ import uvloop
 
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
 from noonbell.core.records import Settlement
-from noonbell.ports import LaneClaim, Settled, TakeTurn
+from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 
@@ -76,11 +76,9 @@ class ToldStore(PostgresStore):
         tell(ended=len(settlements) - len(settled.stale), at=now_us())
         return settled
 
-    async def claim_by_policy(
-        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
-    ) -> LaneClaim:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         began = now_us()
-        claim = await super().claim_by_policy(lane, owner, now, limit, take_turn, **narrowed)
+        claim = await super().claim(lane, owner, now, limit, decide, **narrowed)
         self.looks += 1
         if claim.claimed.starts:
             self.claims.append(now_us() - began)

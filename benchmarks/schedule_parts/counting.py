@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from noonbell.core.records import Settlement, StoredSchedule, Turn
-from noonbell.ports import LaneClaim, Settled, TakeTurn
+from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 
@@ -58,18 +58,16 @@ class Counted:
         self._count(len(settlements))
         return settled
 
-    async def claim_by_policy(
-        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
-    ) -> LaneClaim:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         finished = 0
 
         def watched(stored: StoredSchedule) -> Turn:
             nonlocal finished
-            turn = take_turn(stored)
+            turn = decide(stored)
             finished += len(turn.finished)
             return turn
 
-        claim: LaneClaim = await super().claim_by_policy(lane, owner, now, limit, watched, **narrowed)  # type: ignore[misc]  # as above
+        claim: LaneClaim = await super().claim(lane, owner, now, limit, watched, **narrowed)  # type: ignore[misc]  # as above
         self._count(finished)
         self.looked.set()
         return claim

@@ -18,12 +18,10 @@ from noonbell.core.records import (
     Attempt,
     AuditEvent,
     DeadLetter,
-    Decision,
     Declaration,
     Delivery,
     Document,
     DocumentWrite,
-    Due,
     DurableSchedule,
     Edit,
     Epoch,
@@ -46,7 +44,7 @@ from noonbell.core.records import (
 )
 
 T = TypeVar("T")
-Decide = Callable[[Due], Decision]
+Decide = Callable[[StoredSchedule], Turn]
 
 LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "pruned", "lifecycle"]
 
@@ -162,8 +160,23 @@ class Store(Protocol):
         """Apply an override whole; returns the sids of the created schedules, in order."""
         ...
 
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        """Decide what is due by `now` and commit the decisions with their live runs."""
+    async def claim(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        decide: Decide,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
+        """Let `decide` say what becomes of each schedule that is due by `now`, and commit that with the live runs.
+
+        The private lane of declared tasks goes by the name of their owner.
+        With `among` only the schedules of these sids are looked at, each by its key; what comes after them is not
+        looked for, so that `next_wake_at` knows of them alone. With `due_by` only what was due by then is looked at.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -263,7 +276,7 @@ class AuditFilter(NamedTuple):
 
 
 class LaneClaim(NamedTuple):
-    """What a claim by policy committed, and the schedules of its starts by sid."""
+    """What a claim committed, and the schedules of its starts by sid."""
 
     claimed: Claimed
     stored: Mapping[int, StoredSchedule]
@@ -346,7 +359,6 @@ class QuietChanges(NamedTuple):
 
 NO_QUIET_CHANGES: Final = QuietChanges()
 
-TakeTurn = Callable[[StoredSchedule], Turn]
 MakeEdit = Callable[[StoredSchedule], Edit | None]
 TellNumbers = Callable[[list[int]], AuditEvent]
 TellCut = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
@@ -401,24 +413,6 @@ class ScheduleStore(Store, Protocol):
 
     async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
         """A page in the order of sids, past `after_sid`."""
-        ...
-
-    async def claim_by_policy(
-        self,
-        lane: str,
-        owner: str,
-        now: int,
-        limit: int,
-        take_turn: TakeTurn,
-        *,
-        among: Sequence[int] | None = None,
-        due_by: int | None = None,
-    ) -> LaneClaim:
-        """Let `take_turn` decide what is due by `now`, and commit the turns with their live runs.
-
-        With `among` only the schedules of these sids are looked at, each by its key; what comes after them is not
-        looked for, so that `next_wake_at` knows of them alone. With `due_by` only what was due by then is looked at.
-        """
         ...
 
     async def ask(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.api.conftest import Client
 
+ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("schemathesis.toml")
+HOOKS = "tests.api.schema_hooks"
 ACTION = {"kind": "callback", "name": "report"}
 NIGHT = {"weekdays": [1, 2, 3, 4, 5], "from": "22:00", "to": "06:00", "timezone": "Europe/Kyiv"}
 THERE: list[tuple[str, dict[str, Any]]] = [
@@ -50,7 +53,7 @@ async def look(client: Client, folder: Path, *options: str, named: bool) -> Look
         sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run",
         f"{client.base_url}/api/v1/openapi.json", "--header", f"Authorization: Bearer {key}", "--no-color",
         "--warnings", "off", *options,
-        cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        cwd=folder, env={**os.environ, "SCHEMATHESIS_HOOKS": HOOKS, "PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said, _ = await process.communicate()
     code = process.returncode

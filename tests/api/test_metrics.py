@@ -35,7 +35,7 @@ async def test_the_numbers_of_a_service_that_has_done_something(inside: Client) 
     assert [found[f"noonbell_deliveries_total[('result', '{one}')]"] for one in ("delivered", "failed", "dead")] == [
         0
     ] * 3
-    verb = "[('verb', 'claim_by_policy')]"
+    verb = "[('verb', 'claim')]"
     assert found[f"noonbell_store_seconds_count{verb}"] >= 1
     assert found[f"noonbell_store_seconds_sum{verb}"] > 0
     assert found[f"noonbell_store_failures_total{verb}"] == 0

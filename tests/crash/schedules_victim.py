@@ -33,8 +33,8 @@ from typing import Any, Final, Literal, NoReturn, TypeVar, get_args
 import apsw
 
 from noonbell.actions.callback import moment
-from noonbell.core.policies import CatchUp
 from noonbell.core.records import StoredSchedule, Turn
+from noonbell.core.terms import CatchUp
 from noonbell.engine import SystemClock
 from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError, SchedulerInUseError, StoreUnavailableError
 from noonbell.ports import ScheduleStore
@@ -61,7 +61,7 @@ SLOW_SECONDS: Final = 80 / SPEED
 
 # The verbs with a point before and after their commit.
 _VERBS: Final = {
-    "claim_by_policy": "claim",
+    "claim": "claim",
     "settle": "settle",
     "edit_schedules": "edit",
     "prune_day": "prune",
@@ -209,7 +209,7 @@ def _mortal(verb: Callable[..., Any], name: str, part: str, reaper: Reaper) -> C
     @functools.wraps(verb)
     async def mortal(*args: Any, **more: Any) -> Any:
         doing = Doing(reaper, part)
-        if name == "claim_by_policy":
+        if name == "claim":
             *rest, take_turn = args
             args = (*rest, _noting(take_turn, doing))
         else:

@@ -31,7 +31,7 @@ from noonbell.core.records import Settlement, Start
 from noonbell.declarative.events import SchedulerEvent, TaskRetryStarted, TaskRunStarted
 from noonbell.declarative.scheduler import Scheduler
 from noonbell.engine import SystemClock
-from noonbell.ports import Claimed, Decide, Settled
+from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.store import SqliteStore
 
@@ -127,12 +127,14 @@ class MortalStore(SqliteStore):
         self._connection: MortalConnection = MortalConnection(path, threaded=True, busy_timeout_ms=5000)
         self._reaper = reaper
 
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
         # the connection takes this up at once: nothing is awaited between here and its `run`
-        self._connection.before_commit = lambda made: self._reaper.at("before-claim-commit", _starts(made.starts))
-        claimed = await super().claim_due(managed_by, owner, now, limit, decide)
-        self._reaper.at("after-claim-commit", _starts(claimed.starts))
-        return claimed
+        self._connection.before_commit = lambda made: self._reaper.at(
+            "before-claim-commit", _starts(made.claimed.starts)
+        )
+        claim = await super().claim(lane, owner, now, limit, decide, **more)
+        self._reaper.at("after-claim-commit", _starts(claim.claimed.starts))
+        return claim
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         attempts = _starts([settlement.start for settlement in settlements])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from noonbell import Scheduler
-from noonbell.core.records import Decision, Due
+from noonbell.core.records import StoredSchedule, Turn
 from noonbell.ports import ScheduleFilter, ScheduleStore
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
@@ -29,10 +29,10 @@ async def test_a_durable_schedule_of_the_same_owner_is_neither_removed_nor_run(e
     await scheduler.initialize([("other", "0 0 * * *", lambda: ran.append("other"), timedelta(minutes=5))])
     (after,) = await each_store.list_schedules(ScheduleFilter(), 0, 10)
     assert after == before
-    claimed = await each_store.claim_due("scheduler:default", "me", clock.now() + 3_600_000_000, 10, _refuse)
+    claimed, _ = await each_store.claim("scheduler:default", "me", clock.now() + 3_600_000_000, 10, _refuse)
     assert (claimed.looked, claimed.next_wake_at is not None) == (0, True)
     await scheduler.stop()
 
 
-def _refuse(due: Due) -> Decision:
-    raise AssertionError(f"{due} is not a declared task")
+def _refuse(stored: StoredSchedule) -> Turn:
+    raise AssertionError(f"{stored} is not a declared task")

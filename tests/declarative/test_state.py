@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from noonbell.core.decide import decide
-from noonbell.core.records import Decision, Declaration, Due, LiveRun, NewSchedule
+from noonbell.core.records import Declaration, LiveRun, NewSchedule, StoredSchedule, Turn
+from noonbell.core.terms import declared_terms
+from noonbell.core.turns import left_alone, look
 from noonbell.declarative.registrations import Registration, validate
 from noonbell.declarative.state import StoredTask, read_stored, read_task
 from noonbell.errors import (
@@ -322,18 +323,20 @@ async def test_what_sqlite_holds_is_believed(tmp_path: Path) -> None:
     ]
     await store.declare(Declaration("scheduler:x", now, created, [], [], [], [], []))
 
-    def only_t(due: Due) -> Decision:
-        if due.sid == 1:
-            return decide(due, timing, now)
-        return Decision(due.sid, due.cursor_at, now + HOUR)
+    def only_t(stored: StoredSchedule) -> Turn:
+        if stored.sid == 1:
+            return look(stored, now, terms=declared_terms(timing, "preempt"))
+        turn = left_alone(stored)
+        turn.next_run_at = now + HOUR
+        return turn
 
-    await store.claim_due("scheduler:x", "me", now, 10, only_t)
+    await store.claim("scheduler:x", "me", now, 10, only_t)
     declared = await store.read_declared("scheduler:x")
     await store.close()
     stored = read_stored(declared.rows, registered("t"))
     found = stored.tasks["t"]
     assert (found.sid, found.schedule_id, found.spec, found.filled) == (1, "id-t", "0 * * * *", False)
-    assert (found.timezone, found.zone_hash, found.cursor_at, found.next_run_at) == ("UTC", "hash", now, None)
+    assert (found.timezone, found.zone_hash, found.cursor_at, found.next_run_at) == ("UTC", "hash", now, now - 5 + HOUR)
     assert found.live is not None
     assert (found.live.run_for, found.live.owner, found.live.state, found.live.sid) == (now - 5, "me", "running", 1)
     assert [gone["name"] for gone in stored.gone] == ["u"]

@@ -7,19 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from noonbell.core.decide import decide
 from noonbell.core.records import (
     ChangedSchedule,
-    Decision,
     Declaration,
-    Due,
     LifecycleEvent,
     LiveRun,
     NewSchedule,
     RemovedSchedule,
     Settlement,
     Start,
+    StoredSchedule,
+    Turn,
 )
+from noonbell.core.terms import declared_terms
+from noonbell.core.turns import look
 from noonbell.ledger.reading import instant
 from noonbell.ports import Hold, Store
 from noonbell.timing import CronTiming, cron_timing, rules_hash
@@ -114,10 +115,10 @@ class History:
     async def claim(self, at: str | int) -> list[Start]:
         now = us(at) if isinstance(at, str) else at
 
-        def decide_one(due: Due) -> Decision:
-            return decide(due, self.timings[due.sid], now)
+        def decide(stored: StoredSchedule) -> Turn:
+            return look(stored, now, terms=declared_terms(self.timings[stored.sid], "preempt"))
 
-        return (await self.store.claim_due(self.owner, self.instance, now, 1000, decide_one)).starts
+        return (await self.store.claim(self.owner, self.instance, now, 1000, decide)).claimed.starts
 
     async def settle(
         self, starts: list[Start], at: str | int, error: str | None = None, retry: str | None = None

@@ -38,7 +38,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "store/*/by_policy.py": ".*",
         "store/*/turns.py": ".*",
         "store/memory.py": r".*\.(claim_due|_put_off|_write_decision|hand_back|trigger)",
-        "store/memory_by_policy.py": r".*\.(claim_by_policy|_quarantine|_write_turn|_start)",
+        "store/memory_by_policy.py": r".*\.(claim|_quarantine|_write_turn|_start)",
         "timeline/claiming.py": ".*",
         "engine/lane.py": ".*",
         "engine/engine.py": r".*\.(_look|_run_now|_on_failed_poll)",

@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
-from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.ports import Decide, LaneClaim
 from noonbell.schedules import Fields
 from noonbell.schedules.arguments import Order
 from noonbell.timing import jitter_us
@@ -176,13 +176,13 @@ async def test_after_a_downtime_batches_begin_small_and_follow_what_there_is_to_
     keys = await world.schedules.create_many(many)
     await world.minutes(101)
     limits: list[int] = []
-    claim = world.store.claim_by_policy
+    claim = world.store.claim
 
-    async def counted(lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn) -> LaneClaim:
+    async def counted(lane: str, owner: str, now: int, limit: int, take_turn: Decide) -> LaneClaim:
         limits.append(limit)
         return await claim(lane, owner, now, limit, take_turn)
 
-    monkeypatch.setattr(world.store, "claim_by_policy", counted)
+    monkeypatch.setattr(world.store, "claim", counted)
     await world.schedules.start()
     await world.clock.settle()
     # however many slots were missed, a schedule has one stretch of them to tell

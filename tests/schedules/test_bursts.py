@@ -54,7 +54,7 @@ async def claim(store: ScheduleStore, now: int) -> LaneClaim:
         finish(turn, stored, now, "me", message_of)
         return turn
 
-    return await store.claim_by_policy("default", "me", now, 10_000, take_turn)
+    return await store.claim("default", "me", now, 10_000, take_turn)
 
 
 async def everything(store: ScheduleStore) -> dict[str, Any]:

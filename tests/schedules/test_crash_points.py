@@ -18,7 +18,7 @@ from noonbell.ports import ScheduleStore
 from noonbell.schedules import Schedules
 from tests.schedules.conftest import World, new_dsn, store_maker
 
-WRITES = ("claim_by_policy", "settle", "take_over", "edit_schedules", "record", "hand_back")
+WRITES = ("claim", "settle", "take_over", "edit_schedules", "record", "hand_back")
 
 
 class Fuse:

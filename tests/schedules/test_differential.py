@@ -121,7 +121,7 @@ class History:
             return turn
 
         async def call(store: ScheduleStore) -> LaneClaim:
-            found = await store.claim_by_policy(lane, owner, now, limit, take_turn)
+            found = await store.claim(lane, owner, now, limit, take_turn)
             if isinstance(store, MemoryStore):
                 self.starts.extend((start, owner) for start in found.claimed.starts)
             return found

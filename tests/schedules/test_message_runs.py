@@ -49,7 +49,7 @@ async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: boo
         finish(turn, stored, now, "me", made)
         return turn
 
-    return await world.store.claim_by_policy("default", "me", now, 100, take_turn)
+    return await world.store.claim("default", "me", now, 100, take_turn)
 
 
 async def sent(world: World, now: int) -> list[OutboxMessage]:

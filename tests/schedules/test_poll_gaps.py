@@ -28,10 +28,10 @@ class Unreachable(MemoryStore):
 
     away = False
 
-    async def claim_by_policy(self, *args: Any, **more: Any) -> Any:
+    async def claim(self, *args: Any, **more: Any) -> Any:
         if self.away:
             raise StoreUnavailableError("The database is away")
-        return await super().claim_by_policy(*args, **more)
+        return await super().claim(*args, **more)
 
     async def beat(self, *args: Any) -> None:
         if self.away:
@@ -161,10 +161,10 @@ class Locked(MemoryStore):
 
     wait: Any = None
 
-    async def claim_by_policy(self, *args: Any, **more: Any) -> Any:
+    async def claim(self, *args: Any, **more: Any) -> Any:
         if self.wait is not None:
             await self.wait()
-        return await super().claim_by_policy(*args, **more)
+        return await super().claim(*args, **more)
 
 
 @pytest.mark.parametrize("seconds", [61, 90])

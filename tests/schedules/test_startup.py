@@ -22,7 +22,7 @@ from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
 # (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
 # 7), and looks (8).
 STEPS = (
-    "join", "take_over", "edit_schedules", "edit_schedules", "put_zone_rules", "record", "beat", "claim_by_policy",
+    "join", "take_over", "edit_schedules", "edit_schedules", "put_zone_rules", "record", "beat", "claim",
 )  # fmt: skip
 
 

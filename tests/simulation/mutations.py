@@ -13,19 +13,19 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from noonbell.core.decide import decide
-from noonbell.core.records import Decision, Due, LiveRun, Settlement, Start
+from noonbell.core.records import LiveRun, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.terms import Terms
+from noonbell.core.turns import look as look_at
 from noonbell.declarative import override
 from noonbell.engine import declared as declared_module
 from noonbell.engine.declared import DeclaredWork
 from noonbell.engine.engine import Engine
 from noonbell.store.memory import MemoryStore
-from noonbell.timing import CronTiming
+from noonbell.timing.protocol import Timing
 
 MINUTE = 60_000_000
 
 settle = MemoryStore.settle
-write_decision = MemoryStore._write_decision
 settle_one = MemoryStore._settle
 launch = Engine._launch
 look = Engine._look
@@ -44,11 +44,11 @@ def _settling(change: Callable[[Settlement], Settlement]) -> Iterator[None]:
 
 
 @contextmanager
-def _deciding(change: Callable[[Due, Decision, CronTiming, int], Decision]) -> Iterator[None]:
-    def changed(due: Due, timing: CronTiming, now: int) -> Decision:
-        return change(due, decide(due, timing, now), timing, now)
+def _deciding(change: Callable[[StoredSchedule, Turn, Timing], Turn]) -> Iterator[None]:
+    def changed(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+        return change(stored, look_at(stored, now, terms=terms), terms.timing)
 
-    with patch.object(declared_module, "decide", changed):
+    with patch.object(declared_module, "look", changed):
         yield
 
 
@@ -84,32 +84,25 @@ def unfenced_settle() -> Any:
 
 
 def cursor_not_advanced() -> Any:
-    return _deciding(lambda due, decision, timing, now: replace(decision, cursor_at=due.cursor_at))
+    return _deciding(lambda stored, turn, timing: replace(turn, cursor_at=stored.cursor_at))
 
 
 def cursor_too_far() -> Any:
-    def far(due: Due, decision: Decision, timing: CronTiming, now: int) -> Decision:
-        return decision if decision.start is None else replace(decision, cursor_at=decision.cursor_at + MINUTE)
+    def far(stored: StoredSchedule, turn: Turn, timing: Timing) -> Turn:
+        return replace(turn, cursor_at=turn.cursor_at + MINUTE) if turn.starts else turn
 
     return _deciding(far)
 
 
 @contextmanager
 def overlap_allowed() -> Iterator[None]:
-    """A running task stays in the index of what is due, and being due it starts."""
+    """A task whose run executes starts if it is due."""
 
-    def careless(due: Due, timing: CronTiming, now: int) -> Decision:
-        running = due.live is not None and due.live.state == "running"
-        return decide(Due(due.sid, due.epoch, due.cursor_at, None) if running else due, timing, now)
+    def careless(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+        waiting = [live for live in stored.lives if live.state != "running"]
+        return look_at(replace(stored, lives=waiting), now, terms=terms)
 
-    def keep_waking(self: MemoryStore, tx: Any, decision: Decision, owner: str, now: int) -> None:
-        write_decision(self, tx, decision, owner, now)
-        if decision.start is not None:
-            tx.update(decision.sid, next_run_at=decision.start.following)
-
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(declared_module, "decide", careless))
-        stack.enter_context(patch.object(MemoryStore, "_write_decision", keep_waking))
+    with patch.object(declared_module, "look", careless):
         yield
 
 
@@ -118,14 +111,13 @@ def start_before_commit() -> Iterator[None]:
     """Actions are called while the claim is still being decided."""
 
     async def hasty(self: Engine[DeclaredWork]) -> int:
-        def launching(due: Due, timing: CronTiming, now: int) -> Decision:
-            decision = decide(due, timing, now)
-            if decision.start is not None:
-                launch(self, [self.work._job(decision.start)])
-            return decision
+        def launching(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+            turn = look_at(stored, now, terms=terms)
+            launch(self, [self.work._job(start) for start in turn.starts])
+            return turn
 
         with ExitStack() as stack:
-            stack.enter_context(patch.object(declared_module, "decide", launching))
+            stack.enter_context(patch.object(declared_module, "look", launching))
             stack.enter_context(patch.object(Engine, "_launch", lambda self, jobs: None))
             return await look(self)
 
@@ -163,13 +155,14 @@ def forgotten_removal() -> Any:
 def made_up_runs() -> Any:
     """Every missed occurrence gets a run of its own."""
 
-    def each(due: Due, decision: Decision, timing: CronTiming, now: int) -> Decision:
-        start = decision.start
-        first = timing.following(due.cursor_at)
+    def each(stored: StoredSchedule, turn: Turn, timing: Timing) -> Turn:
+        start = turn.starts[0] if turn.starts else None
+        first = timing.following(stored.cursor_at)
         if start is None or start.cause != "cron" or first is None or first >= start.run_for:
-            return decision
-        alone = replace(start, run_for=first, due_at=first, following=timing.following(first))
-        return replace(decision, cursor_at=first, start=alone, span=None)
+            return turn
+        following = timing.following(first)
+        alone = replace(start, run_for=first, due_at=first, following=following)
+        return replace(turn, cursor_at=first, next_run_at=following, starts=[alone], spans=[])
 
     return _deciding(each)
 

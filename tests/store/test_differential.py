@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from noonbell.core.decide import decide
 from noonbell.core.records import (
     ChangedSchedule,
-    Decision,
     Declaration,
-    Due,
     LifecycleEvent,
     LiveRun,
     NewSchedule,
@@ -24,7 +21,11 @@ from noonbell.core.records import (
     RemovedSchedule,
     Settlement,
     Start,
+    StoredSchedule,
+    Turn,
 )
+from noonbell.core.terms import declared_terms
+from noonbell.core.turns import look
 from noonbell.errors import StoreError
 from noonbell.ports import Claimed, Store
 from noonbell.store.memory import MemoryStore
@@ -95,13 +96,13 @@ class History:
         bad = {sid for sid in specs if self.random.random() < 0.05}
         error = ValueError("bad")
 
-        def decide_one(due: Due) -> Decision:
-            if due.sid in bad:
+        def decide(stored: StoredSchedule) -> Turn:
+            if stored.sid in bad:
                 raise error
-            return decide(due, cron_timing(specs[due.sid], UTC), now)
+            return look(stored, now, terms=declared_terms(cron_timing(specs[stored.sid], UTC), "preempt"))
 
         async def call(store: Store) -> Claimed:
-            claimed = await store.claim_due(managed_by, owner, now, limit, decide_one)
+            claimed, _ = await store.claim(managed_by, owner, now, limit, decide)
             if isinstance(store, MemoryStore):
                 self.starts.extend((start, owner) for start in claimed.starts)
             return claimed

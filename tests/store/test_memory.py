@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from noonbell.core.records import Decision, Due
+from noonbell.core.records import StoredSchedule, Turn
 from noonbell.ports import Store
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.wake_index import WakeIndex
@@ -58,12 +58,12 @@ async def test_a_claim_touches_only_what_is_due(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(MemoryData, "index", note)
     looked: list[int] = []
 
-    def decide_one(due: Due) -> Decision:
-        looked.append(due.sid)
-        return deciding(T0 + MINUTE)(due)
+    def decide(stored: StoredSchedule) -> Turn:
+        looked.append(stored.sid)
+        return deciding(T0 + MINUTE)(stored)
 
-    claimed = await store.claim_due(OWNER, ME, T0 + MINUTE, 100, decide_one)
-    assert (looked, indexed, claimed.next_wake_at) == ([1], [1], T0 + 9 * MINUTE)
+    claimed, _ = await store.claim(OWNER, ME, T0 + MINUTE, 100, decide)
+    assert (looked, indexed, claimed.next_wake_at) == ([1], [1], T0 + 2 * MINUTE)
 
 
 async def test_what_decide_does_to_its_argument_stays_there() -> None:
@@ -74,12 +74,11 @@ async def test_what_decide_does_to_its_argument_stays_there() -> None:
     await store.hand_back([start], ME, T0 + MINUTE)
     before = await ledger(store)
 
-    def vandal(due: Due) -> Decision:
-        assert due.live is not None
-        due.live.fence = 77
+    def vandal(stored: StoredSchedule) -> Turn:
+        stored.lives[0].fence = 77
         raise ValueError("and gone")
 
-    await store.claim_due(OWNER, ME, T0 + MINUTE + SECOND, 10, vandal)
+    await store.claim(OWNER, ME, T0 + MINUTE + SECOND, 10, vandal)
     assert [row[3] for row in (await ledger(store))["live"]] == [row[3] for row in before["live"]] == [1]
 
 

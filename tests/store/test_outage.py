@@ -78,9 +78,9 @@ class _Away(MemoryStore):
         if self.away:
             raise StoreUnavailableError("the disk is gone")
 
-    async def claim_by_policy(self, *given: Any, **named: Any) -> Any:
+    async def claim(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await super().claim_by_policy(*given, **named)
+        return await super().claim(*given, **named)
 
     async def claim_streams(self, *given: Any, **named: Any) -> Any:
         self._check()

@@ -13,7 +13,7 @@ from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError, StoreUrlError
 from noonbell.ports import Store
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
-from noonbell.store.postgres import PostgresStore, claiming, leases
+from noonbell.store.postgres import PostgresStore, leases
 from noonbell.store.postgres.connection import shown
 from noonbell.store.postgres.leases import Lease
 from noonbell.testing.storage_cases.base import (
@@ -136,37 +136,6 @@ async def test_what_another_has_locked_is_passed_over_and_looked_for_again(dsn: 
         assert now < claimed.next_wake_at <= now + SECOND
     assert [start.sid for start in (await claim(store, T0 + MINUTE)).starts] == [1]
     await other.close()
-
-
-async def test_what_the_read_under_the_lock_shows_decides() -> None:
-    """A due live run may change hands between the look and the lock; too short a moment to be hit on purpose."""
-    now = T0 + MINUTE
-
-    def live(sid: int, kind: str, state: str, wake_at: int | None) -> tuple[Any, ...]:
-        return (sid, kind, T0, 1, None, state, 1, wake_at, T0, T0, 0, 1, "cron")
-
-    class Scripted:
-        answers = iter(
-            [
-                [(7, 1, T0, now)],  # due by its own wake-up
-                [(sid, 1, T0, now - 1) for sid in (1, 2, 3, 4, 5, 7)],  # due through their live runs
-                [
-                    live(1, "scheduled", "running", None),  # another has started it
-                    live(3, "scheduled", "waiting", now + 1),  # another has tried, and put it off
-                    live(4, "scheduled", "waiting", now - 1),
-                    live(4, "manual", "running", None),  # somebody has asked for a run
-                    live(5, "scheduled", "waiting", now - 1),
-                    live(7, "scheduled", "running", None),
-                ],
-            ]
-        )
-
-        async def fetch(self, *_: object) -> list[tuple[Any, ...]]:
-            return next(self.answers)
-
-    connection: Any = Scripted()
-    locked = await claiming._lock(connection, OWNER, now, 100)
-    assert ([due.sid for due in locked.rows], locked.looked, locked.full) == ([7, 5], 2, False)
 
 
 async def test_retries_that_are_claimed_at_the_same_time_start_once(dsn: str) -> None:
@@ -427,7 +396,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
     async with store._claiming(ME) as db:
         await store._still_held(db, OWNER)
         now = T0 + MINUTE
-        claimed = await store.claim_due(OWNER, "somebody else", now - 1, 1, deciding(now - 1))
+        claimed, _ = await store.claim(OWNER, "somebody else", now - 1, 1, deciding(now - 1))
         assert claimed.starts == [], "other owners are not held up"
         await db.execute("UPDATE schedule_state SET next_run_at = NULL")
         await db.execute(

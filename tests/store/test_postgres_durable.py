@@ -58,7 +58,7 @@ async def claim(store: PostgresStore, now: int, *, limit: int = 1000, owner: str
         finish(turn, stored, now, owner, lambda stored, start: message(stored.sid, str(start.run_for)))
         return turn
 
-    return await store.claim_by_policy(LANE, owner, now, limit, take_turn)
+    return await store.claim(LANE, owner, now, limit, take_turn)
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.Lo
     before = await ledger(store)
     at = T0 + 61 * SECOND
     verbs = [
-        store.claim_due(OWNER, ME, T0 + MINUTE, 10, lambda due: pytest.fail(f"{due} was decided")),
+        store.claim(OWNER, ME, T0 + MINUTE, 10, lambda due: pytest.fail(f"{due} was decided")),
         store.settle([Settlement(start, ME, "succeeded", at)]),
         store.hand_back([start], ME, at),
         store.trigger(2, ME, at),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import Declaration, LiveRun, Settlement, Span, Start
 from noonbell.errors import NoonbellError
-from noonbell.ports import Claimed, Decide, Settled, Store
+from noonbell.ports import Decide, LaneClaim, Settled, Store
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.memory_tables import MemoryHold, Transaction
 from noonbell.testing.storage_suite import StorageSuite
@@ -29,21 +29,22 @@ class ForgetsTheOwner(MemoryStore):
 
 
 class TakesMoreThanItMay(MemoryStore):
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        return await super().claim_due(managed_by, owner, now, limit + 1, decide)
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        return await super().claim(lane, owner, now, limit + 1, decide, **more)
 
 
 class SleepsTooLong(MemoryStore):
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        return (await super().claim_due(managed_by, owner, now, limit, decide))._replace(next_wake_at=None)
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        claimed, stored = await super().claim(lane, owner, now, limit, decide, **more)
+        return LaneClaim(claimed._replace(next_wake_at=None), stored)
 
 
 class LetsOneBadRowStopAll(MemoryStore):
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        claimed = await super().claim_due(managed_by, owner, now, limit, decide)
-        for _, error in claimed.quarantined:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        claim = await super().claim(lane, owner, now, limit, decide, **more)
+        for _, error in claim.claimed.quarantined:
             raise error
-        return claimed
+        return claim
 
 
 class _NeverUndone(Transaction):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from noonbell.core.records import Decision, Declaration, Due, LifecycleEvent, NewSchedule, Start
+from noonbell.core.records import Declaration, LifecycleEvent, NewSchedule, Start, StoredSchedule, Turn
+from noonbell.core.turns import left_alone
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Claimed, Store
 from noonbell.store.memory import MemoryStore
@@ -27,15 +28,17 @@ class Setup:
         return len(await self.inner.lifecycle("scheduler:x"))
 
     async def claim(self) -> Claimed:
-        return await self.store.claim_due("scheduler:x", "me", NOON, 10, start_it)
+        return (await self.store.claim("scheduler:x", "me", NOON, 10, start_it)).claimed
 
     async def claimed(self) -> int:
         return len(await self.inner.owned("me"))
 
 
-def start_it(due: Due) -> Decision:
-    start = Start(due.sid, "scheduled", NOON, 1, 1, "cron", due.epoch, NOON, NOON, None)
-    return Decision(due.sid, NOON, None, start)
+def start_it(stored: StoredSchedule) -> Turn:
+    turn = left_alone(stored)
+    turn.cursor_at = NOON
+    turn.starts = [Start(stored.sid, "scheduled", NOON, 1, 1, "cron", stored.epoch, NOON, NOON, None)]
+    return turn
 
 
 @pytest.fixture

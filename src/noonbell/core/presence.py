@@ -17,6 +17,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from noonbell.core.records import DECLARED_OWNERS
+
 # The lifecycle of a lane is kept under this and its name; an engine's own name is held under the other.
 LANE: Final = "lane:"
 ENGINE: Final = "engine:"
@@ -32,6 +34,11 @@ EngineState = Literal["starting", "up", "stopping"]
 def lane_name(lane: str) -> str:
     """The name under which the lifecycle of a lane is kept."""
     return f"{LANE}{lane}"
+
+
+def lane_key(lane: str) -> str:
+    """The name of a lane among all: declared tasks are on a private lane, which goes by the name of their owner."""
+    return lane if lane.startswith(DECLARED_OWNERS) else f"{LANE}{lane}"
 
 
 def engine_name(instance: str) -> str:

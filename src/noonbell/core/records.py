@@ -76,15 +76,6 @@ class LiveRun(msgspec.Struct, gc=False):
     cause: Cause
 
 
-class Due(msgspec.Struct, gc=False):
-    """A schedule that may have to start, with its live run if it has one."""
-
-    sid: int
-    epoch: int
-    cursor_at: int
-    live: LiveRun | None
-
-
 class Span(msgspec.Struct, gc=False):
     """Neighbouring occurrences that share a verdict other than fired."""
 
@@ -155,16 +146,6 @@ class Start(msgspec.Struct, gc=False):
     following: int | None  # the schedule's next occurrence, put back when the run ends
     preempted: LiveRun | None = None
     waited_us: int = 0  # for an HTTP slot or a thread: from the claim to `started_at`
-
-
-class Decision(msgspec.Struct, gc=False):
-    """What a claim does with one schedule."""
-
-    sid: int
-    cursor_at: int
-    next_run_at: int | None
-    start: Start | None = None
-    span: Span | None = None
 
 
 class Settlement(msgspec.Struct, gc=False):
@@ -435,7 +416,10 @@ class ScheduleColumns(msgspec.Struct, gc=False):
 
 
 class StoredSchedule(msgspec.Struct, gc=False):
-    """A durable schedule as it stands, with its quiet hours, its last scheduled run and its live runs."""
+    """A schedule as it stands, with its quiet hours, its last scheduled run and its live runs.
+
+    A declared task is on a private lane, whose name is that of its owner, and has no definition: its engine knows it.
+    """
 
     sid: int
     schedule_id: str

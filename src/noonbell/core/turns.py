@@ -1,8 +1,10 @@
-"""What is written for a durable schedule: when it is looked at, when its epoch is closed, when it is deleted. Pure.
+"""What is written for a schedule: when it is looked at, when its epoch is closed, when it is deleted. Pure.
 
-`look` asks `decide_by_policy` and turns the answer into rows. A schedule may have several live runs: those that overlap
-`allow` lets run side by side, and those that an edit has left queued behind the one that executes. Without `allow` they
-go one after the other, the oldest first, and only when none is left is a new occurrence decided.
+`look` asks `decide` and turns the answer into rows. Declared tasks come with their terms, and are not audited.
+
+A schedule may have several live runs: those that overlap `allow` lets run side by side, and those that an edit has left
+queued behind the one that executes. Without `allow` they go one after the other, the oldest first, and only when none
+is left is a new occurrence decided.
 
 `close` is what an edit or a pause does first: every occurrence up to that instant gets the verdict that a look at that
 instant would give it. What is fired waits as `queued`, because whoever edits need not be the one who runs. Quiet hours
@@ -23,17 +25,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.structs import replace
 
-from noonbell.core.policies import (
-    CAUGHT_UP,
-    FOR_GOOD,
-    Backlog,
-    Policies,
-    Position,
-    Terms,
-    Verdicts,
-    decide_by_policy,
-    without_jitter,
-)
+from noonbell.core.decide import decide, without_jitter
 from noonbell.core.presence import Gap
 from noonbell.core.records import (
     AT_ONCE,
@@ -50,6 +42,7 @@ from noonbell.core.records import (
     Turn,
     retry_cause,
 )
+from noonbell.core.terms import CAUGHT_UP, FOR_GOOD, Backlog, Policies, Position, Terms, Verdicts
 from noonbell.timing.bounded import Bounded
 from noonbell.timing.cron_timing import cron_timing
 from noonbell.timing.interval import IntervalTiming, parse_interval
@@ -156,9 +149,33 @@ def terms_of(stored: StoredSchedule) -> Terms:
 # --- a look -----------------------------------------------------------------------------------------------------------
 
 
-def look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
-    """Decide what becomes of the schedule now; `gaps` are the stretches without a poll of its lane, oldest first."""
+def look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = (), terms: Terms | None = None) -> Turn:
+    """Decide what becomes of the schedule now; `gaps` are the stretches without a poll of its lane, oldest first.
+
+    `terms` are those of a declared task; without them they follow from the stored definition.
+    """
+    if terms is not None:
+        return _declared_look(stored, now, terms)
     return ordinary_look(stored, now, gaps) or whole_look(stored, now, gaps)
+
+
+def _declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+    turn = _unchanged(stored)
+    live = stored.lives[0] if stored.lives else None
+    if live is not None and live.kind == "manual":  # the order of live runs: it comes first, and its end wakes the rest
+        return turn
+    verdicts = decide(_position(stored, live), terms, now)
+    start = verdicts.start
+    turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
+    if verdicts.spans:
+        turn.spans = list(verdicts.spans)
+    if start is not None:
+        turn.starts = [start]
+        if start.preempted is not None:
+            turn.preempted = [start.preempted]
+        if start.fence == 1:
+            turn.last_run_for = start.run_for
+    return turn
 
 
 def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn | None:
@@ -224,7 +241,7 @@ def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Tu
                     continue
                 _write(turn, stored, terms, now, _live_only(stored, terms, live, now), live=live)
         if stored.enabled:
-            verdicts = decide_by_policy(_position(stored, None), terms, now, gaps)
+            verdicts = decide(_position(stored, None), terms, now, gaps)
             _write(turn, stored, terms, now, verdicts)
             # the end of a run that was started again brings the schedule's wake-up back, too
             fresh = (start.following for start in turn.starts if start.fence == 1 and start.following is not None)
@@ -241,7 +258,7 @@ def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Tu
         _write(turn, stored, terms, now, _live_only(stored, terms, lives[0], now), live=lives[0])
     elif stored.enabled:
         oldest = lives[0] if lives else None
-        verdicts = decide_by_policy(_position(stored, oldest), terms, now, gaps)
+        verdicts = decide(_position(stored, oldest), terms, now, gaps)
         _write(turn, stored, terms, now, verdicts, live=oldest)
     return turn
 
@@ -300,7 +317,7 @@ def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
 def _live_only(stored: StoredSchedule, terms: Terms, live: LiveRun, now: int) -> Verdicts:
     """The decision about a live run alone, as if nothing more were to come."""
     ended = replace(terms, timing=Bounded(terms.timing, None, stored.cursor_at))
-    return decide_by_policy(_position(stored, live), ended, now)
+    return decide(_position(stored, live), ended, now)
 
 
 def _write(
@@ -379,6 +396,11 @@ def _backlog(stored: StoredSchedule) -> Backlog | None:
     return Backlog(stored.backlog_left, stored.backlog_until)
 
 
+def left_alone(stored: StoredSchedule) -> Turn:
+    """Nothing is decided, and the schedule loses its wake-up."""
+    return _unchanged(stored)
+
+
 def _unchanged(stored: StoredSchedule) -> Turn:
     return Turn(
         stored.sid, stored.cursor_at, None, stored.enabled, stored.anchor_at, stored.last_run_for, stored.backlog_left,
@@ -446,7 +468,7 @@ def close(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
     start: Start | None = None
     while True:
         # one microsecond later, when the quiet hours are over and nothing else can have become due
-        verdicts = decide_by_policy(position, last, at + 1, gaps)
+        verdicts = decide(position, last, at + 1, gaps)
         turn.spans.extend(verdicts.spans)
         turn.audits.extend(_told(stored, verdicts, at))
         if verdicts.start is None:

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from noonbell.core.records import LifecycleEvent, RemovedSchedule
+from noonbell.core.terms import declared_terms
 from noonbell.declarative import events as told
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.host_zone import HostZone, zone_named
@@ -222,8 +223,8 @@ class Scheduler:
         for registration, known, schedule_id, timing in rows:
             sid = next(created) if known is None else known
             tasks[sid] = Task(
-                sid, schedule_id, registration.name, timing, registration.retry_delay_us, registration.callback,
-                registration.is_async,
+                sid, schedule_id, registration.name, declared_terms(timing, "preempt"), registration.retry_delay_us,
+                registration.callback, registration.is_async,
             )  # fmt: skip
         return tasks
 

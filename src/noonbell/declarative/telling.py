@@ -73,7 +73,7 @@ def tell_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mappin
     moved = []
     for sid, task in after.items():
         old = before.get(sid)
-        was, comes = None if old is None else old.timing.following(now), task.timing.following(now)
+        was, comes = None if old is None else old.terms.timing.following(now), task.terms.timing.following(now)
         if was is not None and comes is not None and was != comes:
             moved.append(f"{task.name} at {moment(comes, UTC):%F %H:%M} instead of {moment(was, UTC):%F %H:%M} UTC")
     if moved:

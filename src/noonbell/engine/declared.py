@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from noonbell.core.decide import decide
-from noonbell.core.records import Decision, Due, LiveRun, Settlement, Span, Start
+from noonbell.core.records import LiveRun, Settlement, Span, Start, StoredSchedule, Turn
+from noonbell.core.terms import Terms
+from noonbell.core.turns import left_alone, look
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.ports import Claimed, Store
-from noonbell.timing import CronTiming
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -35,7 +35,7 @@ class Task(msgspec.Struct, gc=False):
     sid: int
     schedule_id: str
     name: str
-    timing: CronTiming
+    terms: Terms
     retry_delay_us: int
     callback: Callable[[], Any]
     is_async: bool
@@ -73,17 +73,17 @@ class DeclaredWork:
         del room  # as many as a program has declared, each once at most: they may wait here for a thread
         tasks, spacing, spans = self.tasks, _Spacing(now), list[Span]()
 
-        def decide_one(due: Due) -> Decision:
-            task = tasks.get(due.sid)
+        def decide(stored: StoredSchedule) -> Turn:
+            task = tasks.get(stored.sid)
             if task is None:
-                logger.debug("The schedule with sid %d is due, but has no task here; it is left alone", due.sid)
-                return Decision(due.sid, due.cursor_at, None)
-            decision = decide(spacing.of(due, task), task.timing, now, finish=self._finish)
-            if decision.span is not None:
-                spans.append(decision.span)
-            return decision
+                logger.debug("The schedule with sid %d is due, but has no task here; it is left alone", stored.sid)
+                return left_alone(stored)
+            turn = look(spacing.of(stored, task), now, terms=task.terms)
+            if turn.spans:
+                spans.extend(turn.spans)
+            return turn
 
-        claimed = await self._store.claim_due(self._managed_by, self.owner, now, BATCH, decide_one)
+        claimed, _ = await self._store.claim(self._managed_by, self.owner, now, BATCH, decide)
         self._tell(claimed, spans)
         return Batch([self._job(start) for start in claimed.starts], spacing.with_held(claimed))
 
@@ -142,20 +142,20 @@ class _Spacing:
         self._looked = 0
         self._held: int | None = None  # when the first of those that are held back may start
 
-    def of(self, due: Due, task: Task) -> Due:
+    def of(self, stored: StoredSchedule, task: Task) -> StoredSchedule:
         """Return what is to be decided, with the time before which a retry must not start."""
         self._looked += 1
-        live, now = due.live, self._now
+        live, now = stored.lives[0] if stored.lives else None, self._now
         if live is None or live.state != "waiting" or live.wake_at is None or live.wake_at > now:
-            return due
+            return stored
         spaced = (live.attempt_at or 0) + RETRY_SPACING
         if live.attempt_at is None or not live.attempt_at <= now < spaced:  # a clock that was set back holds nothing up
             # the first BATCH are occurrences: where there are so many, more may be due than were looked at
             if self._looked <= BATCH or task.retry_delay_us >= RETRY_SPACING:
-                return due
+                return stored
             spaced = now + 1
         self._held = spaced if self._held is None else min(self._held, spaced)
-        return msgspec.structs.replace(due, live=msgspec.structs.replace(live, wake_at=spaced))
+        return msgspec.structs.replace(stored, lives=[msgspec.structs.replace(live, wake_at=spaced)])
 
     def with_held(self, claimed: Claimed) -> Claimed:
         """Return what was claimed, with a look at the time when something may start that was held back."""

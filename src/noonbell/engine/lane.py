@@ -136,7 +136,7 @@ class LaneWork:
         outdated = self._outdated()
         message_of = self._message_of
 
-        def take_turn(stored: StoredSchedule) -> Turn:
+        def decide(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
             if any(part.defers(stored) for part in parts):
                 return _as_it_stands(stored)
@@ -155,7 +155,7 @@ class LaneWork:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
 
-        claimed, stored = await self._store.claim_by_policy(self._lane, self.owner, now, limit, take_turn)
+        claimed, stored = await self._store.claim(self._lane, self.owner, now, limit, decide)
         if poll.kept:
             return await self._claim(self._now(), last_poll_at, room, self.grace_us)
         self._met_plain, self.left_due = threads.met, threads.kept > 0

@@ -77,7 +77,7 @@ def _check_declared(account: Account, last_epoch: Mapping[str, Any], live: list[
     row, next_run_at, cursor = account.row, account.row["next_run_at"], account.cursor_at
     states = {run["state"] for run in live}
     if "running" in states:
-        if next_run_at is not None:
+        if next_run_at is not None and next_run_at <= cursor:
             account.tell("wake-up", f"a run of it is running, and yet it wakes at {iso(next_run_at)}", at=next_run_at)
         return
     if row["removed_at"] is not None or row["enabled"] == 0:

@@ -12,6 +12,7 @@ from datetime import tzinfo
 from typing import Any
 
 from noonbell.core.records import LifecycleEvent
+from noonbell.core.terms import declared_terms
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import plan
 from noonbell.declarative.registrations import Registration
@@ -155,8 +156,8 @@ class Registry:
             sid = next(created) if known is None else known
             name = registration.name
             engine.work.tasks[sid] = Task(
-                sid, schedule_id, name, timing, registration.retry_delay_us, registration.callback,
-                registration.is_async,
+                sid, schedule_id, name, declared_terms(timing, "finish"), registration.retry_delay_us,
+                registration.callback, registration.is_async,
             )  # fmt: skip
             if name in self.scheduled and self.scheduled[name].registration is registration:
                 continue

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from noonbell.actions.registry import check_action, check_payload
-from noonbell.core.policies import CatchUp, Overlap
 from noonbell.core.records import Definition, Retrying, ScheduleColumns
+from noonbell.core.terms import CatchUp, Overlap
 from noonbell.core.turns import definition_of, timing_of
 from noonbell.cron import DstPolicy, parse, translate
 from noonbell.errors import (

@@ -95,7 +95,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         timeline: str | RedisTimeline | None = None,
     ) -> None:
         opened = open_store(store)
-        if not hasattr(opened, "claim_by_policy"):
+        if not hasattr(opened, "create_schedules"):
             raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
         arguments.check_waits(longest_wait, retention)
         arguments.check_limits(http_limits, threads)

@@ -21,9 +21,7 @@ from noonbell.core.records import (
     Asked,
     Attempt,
     ChangedSchedule,
-    Decision,
     Declaration,
-    Due,
     Epoch,
     Kind,
     LifecycleEvent,
@@ -36,7 +34,7 @@ from noonbell.core.records import (
     asked_cause,
 )
 from noonbell.errors import SchedulerInUseError, StoreError, StoreUnavailableError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
+from noonbell.ports import Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store import memory_asking, memory_outbox
 from noonbell.store.backlog import BacklogInMemory
 from noonbell.store.coming import ComingInMemory
@@ -205,58 +203,6 @@ class MemoryStore(
                 tx.put(self.data.epochs[sid], number, replace(epoch, to_at=to_at))
 
     # --- claiming -------------------------------------------------------------------------------------------------
-
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        decisions: list[Decision] = []
-        quarantined: list[tuple[int, Exception]] = []
-        due, woken = self.data.due[managed_by], self.data.woken[managed_by]
-        with self._transaction() as tx:
-            tx.touch(coming := due.take(now, limit))
-            tx.touch(waking := woken.take(now, limit))
-            looked = list(dict.fromkeys((*coming, *waking)))
-            for sid in looked:
-                row = self.data.schedules[sid]
-                live = copy(self.data.scheduled_run(sid))
-                try:
-                    decisions.append(decide(Due(sid, row["epoch"], row["cursor_at"], live)))
-                except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
-                    quarantined.append((sid, error))
-                    self._put_off(tx, sid, now)
-            for decision in decisions:
-                self._write_decision(tx, decision, owner, now)
-        upcoming = [due.following(now), woken.following(now), *(decision.next_run_at for decision in decisions)]
-        return Claimed(
-            starts=[decision.start for decision in decisions if decision.start is not None],
-            looked=len(looked),
-            full=len(coming) >= limit or len(waking) >= limit,
-            next_wake_at=min((at for at in upcoming if at is not None), default=None),
-            quarantined=quarantined,
-        )
-
-    def _put_off(self, tx: Transaction, sid: int, now: int) -> None:
-        tx.update(sid, next_run_at=now + QUARANTINE_US)
-        live = self.data.scheduled_run(sid)
-        if live is not None and live.state != "running" and isinstance(live.wake_at, int) and live.wake_at <= now:
-            # else it would come up again at every look, before all others
-            tx.put_live(replace(live, wake_at=now + QUARANTINE_US))
-
-    def _write_decision(self, tx: Transaction, decision: Decision, owner: str, now: int) -> None:
-        sid, start, span = decision.sid, decision.start, decision.span
-        if span is not None:
-            tx.insert(self.data.spans[sid], span.from_at, copy(span))
-        if start is None:
-            tx.update(sid, cursor_at=decision.cursor_at, next_run_at=decision.next_run_at)
-            return
-        tx.update(sid, cursor_at=decision.cursor_at, next_run_at=None, last_run_at=now, last_attempt_at=now)
-        if start.preempted is not None:
-            tx.end_live(self.data.live[sid][start.preempted.kind, start.preempted.run_for], "failed", now)
-        before = self.data.live[sid].get((start.kind, start.run_for))
-        if before is None:
-            tx.put_live(_first_attempt(start, owner))
-            return
-        started_at = now if before.started_at is None else before.started_at
-        again = replace(before, fence=start.fence, owner=owner, attempt=start.attempt, cause=start.cause)
-        tx.put_live(replace(again, state="running", wake_at=None, started_at=started_at, attempt_at=now))
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
         with self._transaction() as tx:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from noonbell.core.presence import lane_key
 from noonbell.core.records import (
     AT_ONCE,
     AuditEvent,
@@ -28,20 +29,22 @@ from noonbell.ports import (
     NO_QUIET_CHANGES,
     AuditFilter,
     Claimed,
+    Decide,
     LaneClaim,
     MakeEdit,
     QuietChanges,
     ScheduleFilter,
-    TakeTurn,
 )
 from noonbell.store import memory_outbox
-from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order, lane_key
+from noonbell.store.memory_tables import MemoryData, Row, Transaction, in_order
 
 QUARANTINE_US: Final = 60_000_000
 _WRITTEN: Final = tuple(name for name in ScheduleColumns.__struct_fields__ if name != "definition")
 _KEPT: Final = ("created_at", "updated_at", "next_run_at", "last_run_at", "last_attempt_at", "last_success_at",
                 "last_failure_at", "epoch", "cursor_at")  # fmt: skip
 _DURABLE: Final = ("anchor_at", "backlog_left", "backlog_until", "last_run_for")
+# What a declared task has in the place of these.
+_DECLARED: Final[Row] = {"definition": None, **dict.fromkeys(_DURABLE)}
 
 
 class DurableInMemory:
@@ -222,7 +225,8 @@ class DurableInMemory:
         }
 
     def _stored(self, sid: int) -> StoredSchedule:
-        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        row = self.data.schedules[sid]
+        durable = self.data.durable.get(sid) or _DECLARED | {"lane": row["managed_by"]}
         policy = self.data.quiet_hours.get(row["quiet_hours_policy_id"])
         run = None
         if '"overlap":"skip"' in (durable["definition"] or ""):  # nobody else asks
@@ -244,13 +248,13 @@ class DurableInMemory:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim_by_policy(
+    async def claim(
         self,
         lane: str,
         owner: str,
         now: int,
         limit: int,
-        take_turn: TakeTurn,
+        decide: Decide,
         *,
         among: Sequence[int] | None = None,
         due_by: int | None = None,
@@ -267,7 +271,7 @@ class DurableInMemory:
             for sid in looked:
                 seen = self._stored(sid)
                 try:
-                    turns.append(take_turn(seen))
+                    turns.append(decide(seen))
                 except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
                     quarantined.append((sid, error))
                     self._quarantine(tx, sid, now)
@@ -316,7 +320,8 @@ class DurableInMemory:
         if turn.finished:
             started["last_success_at"] = now
         tx.update(sid, cursor_at=turn.cursor_at, next_run_at=turn.next_run_at, enabled=int(turn.enabled), **started)
-        tx.put(self.data.durable, sid, self.data.durable[sid] | {name: getattr(turn, name) for name in _DURABLE})
+        if sid in self.data.durable:
+            tx.put(self.data.durable, sid, self.data.durable[sid] | {name: getattr(turn, name) for name in _DURABLE})
         self._tell(tx, turn.audits)
 
     def _start(self, tx: Transaction, start: Start, owner: str, now: int) -> None:

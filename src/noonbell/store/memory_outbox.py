@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import islice
 
+from noonbell.core.presence import lane_key
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
-from noonbell.store.memory_tables import MemoryData, Row, Transaction, lane_key
+from noonbell.store.memory_tables import MemoryData, Row, Transaction
 from noonbell.store.portions import DueStream, choose, looked_at
 
 Numbered = tuple[int, OutboxMessage]

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
-from noonbell.core.presence import EngineRecord, Polls
+from noonbell.core.presence import EngineRecord, Polls, lane_key
 from noonbell.core.records import (
     Attempt,
     AuditEvent,
@@ -96,25 +96,19 @@ class MemoryData:
         row = self.schedules.get(sid)
         if row is None:
             return
-        if (durable := self.durable.get(sid)) is not None:
-            key = lane_key(durable["lane"])
-            self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
-            self.woken[key].put(sid, self.durable_wake(sid, durable))
-            return
-        self.due[row["managed_by"]].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
-        live = self.scheduled_run(sid)
-        # while a manual run is alive, a run that waits beside it is left alone
-        wakes = live is not None and live.state != "running" and all(kind != "manual" for kind, _ in self.live[sid])
-        self.woken[row["managed_by"]].put(sid, live.wake_at if live is not None and wakes else None)
+        durable = self.durable.get(sid)
+        key = row["managed_by"] if durable is None else lane_key(durable["lane"])
+        self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
+        self.woken[key].put(sid, self.live_wake(sid, durable))
 
-    def durable_wake(self, sid: int, durable: Row) -> int | None:
-        """When the live runs of a durable schedule want to be looked at.
+    def live_wake(self, sid: int, durable: Row | None) -> int | None:
+        """When the live runs of a schedule want to be looked at.
 
         Without overlap `allow` they go one after the other: what a person asked for, then the oldest.
         """
         lives = sorted(self.live.get(sid, {}).values(), key=lambda live: (live.kind == "scheduled", live.run_for))
         wakes = [live for live in lives if live.state != "running"]
-        if definition_of(durable["definition"]).overlap != "allow":
+        if durable is None or definition_of(durable["definition"]).overlap != "allow":
             wakes = wakes[:1] if len(wakes) == len(lives) else []
         return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
 
@@ -125,10 +119,6 @@ class MemoryData:
         self.sending.clear()
         for sid in self.schedules.keys() | self.streams.keys():
             self.index(sid)
-
-    def scheduled_run(self, sid: int) -> LiveRun | None:
-        """A schedule has at most one live run of its own; beside it there may be a manual one."""
-        return next((live for live in self.live.get(sid, {}).values() if live.kind == "scheduled"), None)
 
     def beside(self, sid: int) -> Row:
         """The columns of a schedule that are kept in other tables than its row."""
@@ -255,11 +245,6 @@ class Transaction:
 
     def record(self, event: LifecycleEvent) -> None:
         self.insert(self._data.lifecycle, max(self._data.lifecycle, default=0) + 1, copy(event))
-
-
-def lane_key(lane: str) -> str:
-    """The name of a lane among the wake-ups, where declared schedules go by their owner."""
-    return f"lane:{lane}"
 
 
 def in_order(table: Mapping[Any, V] | None) -> list[V]:

@@ -40,7 +40,7 @@ _TABLES: Final = frozenset({"runs", "spans", "epochs", "lifecycle"})
 def open_store(url: str | Store, *, read_only: bool = False) -> Store:
     """The store at an address, not opened yet; StoreUrlError where the address makes no sense."""
     if not isinstance(url, str):
-        if not hasattr(url, "claim_due"):
+        if not hasattr(url, "claim"):
             raise StoreUrlError(f"{url!r} is neither a store nor the address of one; {_RIGHT}", value=url)
         return url
     if url == "memory://":

@@ -81,7 +81,7 @@ class WakingInMemory:
         for sid in sids:
             row, durable = data.schedules.get(sid), data.durable.get(sid)
             if row is not None and durable is not None and row["removed_at"] is None:
-                rows.append((sid, row["enabled"], row["next_run_at"], data.durable_wake(sid, durable)))
+                rows.append((sid, row["enabled"], row["next_run_at"], data.live_wake(sid, durable)))
         return _told(rows)
 
     async def coming_wakes(

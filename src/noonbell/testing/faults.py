@@ -20,9 +20,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from noonbell.core.records import (
     Attempt,
-    Decision,
     Declaration,
-    Due,
     Epoch,
     Kind,
     LifecycleEvent,
@@ -31,9 +29,11 @@ from noonbell.core.records import (
     Settlement,
     Span,
     Start,
+    StoredSchedule,
+    Turn,
 )
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Claimed, Decide, Declared, Hold, LedgerTable, Settled, Store
+from noonbell.ports import Decide, Declared, Hold, LaneClaim, LedgerTable, Settled, Store
 from noonbell.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -121,24 +121,24 @@ class FaultyStore:
     async def declare(self, declaration: Declaration) -> list[int]:
         return await self._write("declare", declaration, lambda: self.inner.declare(declaration))
 
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         return await self._write(
             "claim",
             owner,
-            lambda: self._claim(managed_by, owner, now, limit, decide),
-            lambda claimed: bool(claimed.starts),
+            lambda: self._claim(lane, owner, now, limit, decide, **narrowed),
+            lambda claim: bool(claim.claimed.starts),
         )
 
-    async def _claim(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         if self.faults.rollbacks == 0:
-            return await self.inner.claim_due(managed_by, owner, now, limit, decide)
+            return await self.inner.claim(lane, owner, now, limit, decide, **narrowed)
 
-        def decide_in_vain(due: Due) -> Decision:
-            decide(due)
+        def decide_in_vain(stored: StoredSchedule) -> Turn:
+            decide(stored)
             raise _RollbackError
 
         try:
-            return await self.inner.claim_due(managed_by, owner, now, limit, decide_in_vain)
+            return await self.inner.claim(lane, owner, now, limit, decide_in_vain, **narrowed)
         except _RollbackError:
             self.faults.rollbacks -= 1
             self.faults.fail("rollback")

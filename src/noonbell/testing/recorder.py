@@ -115,7 +115,7 @@ class TraceRecorder:
         if verb == "declare":
             self._declared(asked, answer)
         elif verb == "claim":
-            self._claimed(answer)
+            self._claimed(answer.claimed)
         elif verb == "trigger" and answer is not None:
             self._claims[self._names[asked]] = answer.started_at
         elif verb == "settle":

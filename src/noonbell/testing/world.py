@@ -262,8 +262,8 @@ class World:
             return
         self.recorder.committed(verb, asked, answer)
         if verb == "claim":
-            process.claims.extend((start, asked) for start in answer.starts)
-            process.unstarted.update(self.recorder.name_of(start.sid) for start in answer.starts)
+            process.claims.extend((start, asked) for start in answer.claimed.starts)
+            process.unstarted.update(self.recorder.name_of(start.sid) for start in answer.claimed.starts)
         elif verb == "trigger" and answer is not None:
             process.unstarted[self.recorder.name_of(answer.sid)] += 1
         elif verb == "hand-back":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from noonbell.core.records import AT_ONCE, StoredSchedule, Turn
 from noonbell.errors import StoreError, TimelineAwayError
-from noonbell.ports import Claimed, DocumentStore, LaneClaim, ScheduleStore, TakeTurn
+from noonbell.ports import Claimed, Decide, DocumentStore, LaneClaim, ScheduleStore
 from noonbell.store.waking import WakingStore
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped
 
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     owner: str
     now: int
     limit: int
-    take_turn: TakeTurn
+    decide: Decide
 
 
 class Claim:
@@ -82,7 +82,7 @@ class Claim:
         self._turns: dict[int, tuple[StoredSchedule, Turn]] = {}
 
     def _watched(self, stored: StoredSchedule) -> Turn:
-        turn = self._asked.take_turn(stored)
+        turn = self._asked.decide(stored)
         self._turns[stored.sid] = (stored, turn)
         return turn
 
@@ -107,7 +107,7 @@ class Claim:
             raise
 
     async def _claim(self, limit: int, **narrowed: Any) -> LaneClaim:
-        return await self._store.claim_by_policy(
+        return await self._store.claim(
             self._asked.lane, self._asked.owner, self._asked.now, limit, self._watched, **narrowed
         )
 

@@ -28,6 +28,7 @@ import msgspec
 
 from noonbell.core.records import (
     AT_ONCE,
+    DECLARED_OWNERS,
     DEFAULT_TEAM,
     DocumentWrite,
     DurableSchedule,
@@ -37,7 +38,7 @@ from noonbell.core.records import (
     StoredSchedule,
 )
 from noonbell.errors import DocumentConflictError, StoreError, TimelineAwayError, TimelineError
-from noonbell.ports import Clock, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, Settled, TakeTurn
+from noonbell.ports import Clock, Decide, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, Settled
 from noonbell.store.outage import Outage
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking, may_be_whole
 from noonbell.timeline.link import WrongTypeError
@@ -289,29 +290,29 @@ class FrontedStore:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim_by_policy(
-        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
-    ) -> LaneClaim:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        if lane.startswith(DECLARED_OWNERS):  # declared tasks are in no timeline
+            return await self._store.claim(lane, owner, now, limit, decide, **narrowed)
         self._lane_of[owner] = lane
         state = self.lane(lane)
         if narrowed or not state.whole:
-            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn, **narrowed)
+            return await self._store.claim(lane, owner, now, limit, decide, **narrowed)
         asks = now >= state.repair_at or now < state.repair_at - 2 * REPAIR_US
         first = limit - limit // 2 if asks or state.owed else limit  # a repair has to find room, too
         try:
             popped = await self.reach(lane, lambda: self.timeline.pop(lane, now, first, repair=asks))
         except TimelineAwayError:
-            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
+            return await self._store.claim(lane, owner, now, limit, decide)
         self._recovered()
         self._note(popped)
         if popped.until is None or not may_be_whole(popped.until, now):
             state.lose(now)  # it was emptied, or nobody has filled it for long
-            return await self._store.claim_by_policy(lane, owner, now, limit, take_turn)
+            return await self._store.claim(lane, owner, now, limit, decide)
         state.until = popped.until
         if popped.repaired_at is not None:
             state.repair_at = popped.repaired_at + REPAIR_US
         state.owed = state.owed or popped.repair
-        asked = Asked(lane, owner, now, limit, take_turn)
+        asked = Asked(lane, owner, now, limit, decide)
         return await Claim(self, self._store, asked).make(popped, state, full_at=first)
 
     def _note(self, popped: Popped) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from noonbell.core.policies import Terms
 from noonbell.core.records import StoredSchedule
+from noonbell.core.terms import Terms
 from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import NoonbellError
 from noonbell.store.survey import Sample

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
+from noonbell.core.presence import lane_key
 from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
-from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
+from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
 from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
@@ -80,13 +81,13 @@ _NEXT: Final = f"""
 """
 
 
-async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int) -> LaneClaim:
+async def claim(db: Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int) -> LaneClaim:
     looked, full = await _look(db, wanted)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
         try:
-            taken.append(take_turn(seen))
+            taken.append(decide(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             refused.append((seen.sid, error))
     written = await turns.write_claimed(db, taken, owner, now, refused)
@@ -95,7 +96,7 @@ async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: s
     await auditing.append(db, [event for turn in written for event in turn.audits])
     upcoming, locked = [turn.next_run_at for turn in written], False
     if wanted.among is None:
-        (row,) = await db.fetch(_NEXT, wanted.due_by, wanted.lane)
+        (row,) = await db.fetch(_NEXT, wanted.due_by, lane_key(wanted.lane))
         upcoming += row[:2]
         locked = bool(row[2]) and not full
         if locked:
@@ -114,7 +115,7 @@ async def claim(db: Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: s
 
 async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool]:
     """Lock what is due; oldest first, those that wake through a live run after the others."""
-    lane, now, limit, among = wanted
+    lane, now, limit, among = lane_key(wanted.lane), *wanted[1:]
     if among is None:
         due, woken = await db.fetch(_DUE, now, lane, limit), await db.fetch(_WOKEN, now, lane, limit)
     else:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name
 from noonbell.core.records import (
+    DECLARED_OWNERS,
     Asked,
     AuditEvent,
     DeadLetter,
@@ -26,6 +27,7 @@ from noonbell.ports import (
     BOUNDS,
     NO_QUIET_CHANGES,
     AuditFilter,
+    Decide,
     LaneClaim,
     MakeEdit,
     Pruned,
@@ -34,7 +36,6 @@ from noonbell.ports import (
     ScheduleFilter,
     StreamBounds,
     StreamClaim,
-    TakeTurn,
     TellCut,
     TellNumbers,
 )
@@ -115,23 +116,24 @@ class DurableOnPostgres:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim_by_policy(
+    async def claim(
         self,
         lane: str,
         owner: str,
         now: int,
         limit: int,
-        take_turn: TakeTurn,
+        decide: Decide,
         *,
         among: Sequence[int] | None = None,
         due_by: int | None = None,
     ) -> LaneClaim:
-        await self._days.prepare(now)  # runs may end in the claim itself
+        if not lane.startswith(DECLARED_OWNERS):
+            await self._days.prepare(now)  # runs that send messages end in the claim itself
         await self._owners.know(owner)
         async with self._claiming(owner) as db:
-            await self._still_held(db, engine_name(owner))
+            await self._still_held(db, engine_name(owner), lane)  # a private lane is held by its name
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-            return await by_policy.claim(db, take_turn, wanted, owner=owner, now=now)
+            return await by_policy.claim(db, decide, wanted, owner=owner, now=now)
 
     async def ask(
         self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from noonbell.core.presence import LANE, lane_name
+from noonbell.core.presence import lane_name
 from noonbell.store.postgres.connection import Connection
 
-# The number of the lane that the second parameter names; NULL, and so no rows, where no schedule was ever on it. The
-# planner takes either for a constant: the index of wake-ups gives the order.
-OF_OWNER: Final = "(SELECT n.no FROM lane_numbers n WHERE n.name = $2::text)"
-OF_LANE: Final = f"(SELECT n.no FROM lane_numbers n WHERE n.name = '{LANE}' || $2::text)"
+# The number of the lane whose key (`lane_key`) is the second parameter; NULL, and so no rows, where no schedule was
+# ever on it. The planner takes it for a constant: the index of wake-ups gives the order.
+OF_LANE: Final = "(SELECT n.no FROM lane_numbers n WHERE n.name = $2::text)"
 # The lane of the live run `l`. A look by key for each run that is asked about: a join may be planned through all
 # schedules there are.
 OF_LIVE: Final = "(SELECT t.lane_no FROM schedule_state t WHERE t.sid = l.sid)"

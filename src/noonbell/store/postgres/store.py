@@ -22,7 +22,7 @@ from noonbell.core.records import (
     Start,
 )
 from noonbell.errors import StoreError
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
+from noonbell.ports import Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
 from noonbell.store.postgres import claiming, declaring, hints, paging, settling
@@ -246,12 +246,6 @@ class PostgresStore(
             return await declaring.apply(db, declaration)
 
     # --- claiming -------------------------------------------------------------------------------------------------
-
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        await self._owners.know(owner)
-        async with self._claiming(owner) as db:
-            await self._still_held(db, managed_by)
-            return await claiming.claim(db, decide, managed_by=managed_by, owner=owner, now=now, limit=limit)
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
         await self._owners.know(owner)

@@ -28,8 +28,8 @@ STATE: Final = (
     "s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for"
 )
 _DEFINITION: Final = (
-    "d.schedule_id, d.managed_by, d.lane, d.created_at, d.updated_at, d.team, d.name, d.type, d.spec, d.timezone, "
-    "d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition"
+    "d.schedule_id, d.managed_by, coalesce(d.lane, d.managed_by), d.created_at, d.updated_at, d.team, d.name, d.type, "
+    "d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition"
 )
 COLUMNS: Final = f"{STATE}, {_DEFINITION}"
 NEXT_RUN_AT: Final = 2

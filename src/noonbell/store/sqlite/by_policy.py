@@ -9,8 +9,9 @@ import apsw
 import msgspec
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
+from noonbell.core.presence import lane_key
 from noonbell.core.records import OutboxMessage, Outcome, Turn
-from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
+from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
 from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
 from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.waking import Wanted
@@ -68,14 +69,14 @@ _NEXT_WOKEN: Final = f"""
 
 
 def claim(
-    db: apsw.Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int, singly: bool = False
+    db: apsw.Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, singly: bool = False
 ) -> LaneClaim:
     """Look, decide and write; if the ledger contradicts a turn, all of it again, and turn by turn.
 
     Those that it refuses are left out. There is no savepoint around the many that are written together: it would keep a
     copy of every page.
     """
-    lane, due_by, limit, among = wanted
+    lane, due_by, limit, among = lane_key(wanted.lane), *wanted[1:]
     if among is None:
         looked = stored.due(db, lane, due_by, limit)
         woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
@@ -89,7 +90,7 @@ def claim(
     set_aside: list[tuple[int, Exception]] = []
     for seen in looked:
         try:
-            taken.append(take_turn(seen))
+            taken.append(decide(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             set_aside.append((seen.sid, error))
     if singly:
@@ -100,7 +101,7 @@ def claim(
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
-            return claim(db, take_turn, wanted, owner=owner, now=now, singly=True)
+            return claim(db, decide, wanted, owner=owner, now=now, singly=True)
         written = taken
     if set_aside:
         _quarantine(db, [sid for sid, _ in set_aside], now)
@@ -148,10 +149,10 @@ def take_over(
         "FROM runs_live l CROSS JOIN schedule_state s ON s.sid = l.sid "
         f"WHERE s.lane_no = {LANE_NO.format(lane='?1')} AND l.state = 'running' "
         "AND coalesce(l.owner, '') IN (SELECT value FROM json_each(?3))",
-        (lane, at, owners, CUT_OFF if stopped else INTERRUPTED),
+        (lane_key(lane), at, owners, CUT_OFF if stopped else INTERRUPTED),
     )
-    final: Any = db.execute(_LEFT_RUNNING, (lane, 1, owners)).fetchall()
-    left: Any = db.execute(_LEFT_RUNNING, (lane, 0, owners)).fetchall()
+    final: Any = db.execute(_LEFT_RUNNING, (lane_key(lane), 1, owners)).fetchall()
+    left: Any = db.execute(_LEFT_RUNNING, (lane_key(lane), 0, owners)).fetchall()
     engines = frozenset() if stopped else abandoning((row[7], row[5]) for row in (*final, *left))
     given_up = [row for row in left if row[7] in engines and is_on_probation(row[5])]
     if tell is not None:

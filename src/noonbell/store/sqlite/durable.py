@@ -8,12 +8,12 @@ from noonbell.core.records import Asked, AuditEvent, DurableSchedule, QuietHours
 from noonbell.ports import (
     NO_QUIET_CHANGES,
     AuditFilter,
+    Decide,
     LaneClaim,
     MakeEdit,
     Pruned,
     QuietChanges,
     ScheduleFilter,
-    TakeTurn,
 )
 from noonbell.store.sqlite import asking, auditing, by_policy, editing, pruning, stored
 from noonbell.store.sqlite.connection import Connection
@@ -51,19 +51,19 @@ class DurableOnSqlite:
     async def list_schedules(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
         return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)
 
-    async def claim_by_policy(
+    async def claim(
         self,
         lane: str,
         owner: str,
         now: int,
         limit: int,
-        take_turn: TakeTurn,
+        decide: Decide,
         *,
         among: Sequence[int] | None = None,
         due_by: int | None = None,
     ) -> LaneClaim:
         wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-        return await self._connection.run(lambda db: by_policy.claim(db, take_turn, wanted, owner=owner, now=now))
+        return await self._connection.run(lambda db: by_policy.claim(db, decide, wanted, owner=owner, now=now))
 
     async def ask(
         self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True

@@ -31,7 +31,7 @@ _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OWNERS: Final = f"""
     SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
     WHERE s.lane_no = {LANE_NO.format(lane="?1")} AND l.state = 'running'
-    UNION SELECT owner FROM outbox_streams WHERE lane = ?1 AND owner IS NOT NULL
+    UNION SELECT owner FROM outbox_streams WHERE lane = ?2 AND owner IS NOT NULL
 """
 _LAST_EVENT: Final = "SELECT event FROM lifecycle WHERE managed_by = ? AND instance = ? ORDER BY id DESC LIMIT 1"
 
@@ -97,7 +97,7 @@ class EnginesOnSqlite:
         dead = sorted(one.instance for one in _joined(db, at, lane) if not self._lives(one.instance))
         self._record_crashes(db, lane, dead, owner, at)
         db.execute("DELETE FROM engines WHERE instance IN (SELECT value FROM json_each(?))", (_encode(dead).decode(),))
-        gone = [row[0] for row in db.execute(_OWNERS, (lane,)) if not self._lives(row[0])]
+        gone = [row[0] for row in db.execute(_OWNERS, (lane_name(lane), lane)) if not self._lives(row[0])]
         queued = by_policy.take_over(db, lane, at, tell, gone=gone, stopped=False)
         for instance in dead:
             forget(self.path, engine_name(instance))

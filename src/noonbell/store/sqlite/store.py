@@ -18,7 +18,7 @@ from noonbell.core.records import (
     Span,
     Start,
 )
-from noonbell.ports import Claimed, Decide, Declared, LedgerTable, ScheduleStore, Settled
+from noonbell.ports import Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store.backlog import BacklogOnSqlite
 from noonbell.store.coming import ComingOnSqlite
 from noonbell.store.snapshot import in_one_step
@@ -83,11 +83,6 @@ class SqliteStore(
         return await self._connection.run(lambda db: declaring.apply(db, declaration))
 
     # --- claiming -------------------------------------------------------------------------------------------------
-
-    async def claim_due(self, managed_by: str, owner: str, now: int, limit: int, decide: Decide) -> Claimed:
-        return await self._connection.run(
-            lambda db: claiming.claim(db, decide, managed_by=managed_by, owner=owner, now=now, limit=limit)
-        )
 
     async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
         return await self._connection.run(lambda db: claiming.trigger(db, sid, owner, now))

@@ -22,9 +22,9 @@ _NEAR: Final = 10_000
 _LONGEST_LIKE: Final = 1_000
 
 _SELECT: Final = """
-    SELECT s.sid, d.schedule_id, s.enabled, d.managed_by, d.lane, d.created_at, d.updated_at, s.next_run_at,
-        s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at, s.anchor_at,
-        s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at, d.team,
+    SELECT s.sid, d.schedule_id, s.enabled, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at,
+        s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at,
+        s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at, d.team,
         d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
 """
 # CROSS JOIN: the state drives, so that definitions are read only of what was chosen by it

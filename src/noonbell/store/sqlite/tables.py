@@ -8,16 +8,13 @@ from typing import Final
 import apsw
 import msgspec
 
-from noonbell.core.presence import LANE
-
 _encode = msgspec.json.Encoder().encode
 
 # Both rows of a schedule, for reads; the names of columns are unique but for `sid`. The definition is read first, and
 # a schedule whose state is lost still shows.
 SCHEDULES: Final = "schedule_definitions LEFT JOIN schedule_state USING (sid)"
-# The number of a lane by the bound name of the lane, or of a private one by its owner; NULL if it has none yet.
-LANE_NO: Final = f"(SELECT no FROM lane_numbers WHERE name = '{LANE}' || {{lane}})"
-OWNER_NO: Final = "(SELECT no FROM lane_numbers WHERE name = {owner})"
+# The number of a lane by its bound key (`lane_key`); NULL if it has none yet.
+LANE_NO: Final = "(SELECT no FROM lane_numbers WHERE name = {lane})"
 
 
 def lane_numbers(db: apsw.Connection, names: Iterable[str]) -> dict[str, int]:

@@ -11,18 +11,19 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC
 from typing import Any, Final, Generic, TypeVar
 
-from noonbell.core.decide import decide
 from noonbell.core.records import (
     ChangedSchedule,
-    Decision,
     Declaration,
-    Due,
     LifecycleEvent,
     LiveRun,
     NewSchedule,
     Settlement,
     Start,
+    StoredSchedule,
+    Turn,
 )
+from noonbell.core.terms import declared_terms
+from noonbell.core.turns import look
 from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Store
 from noonbell.timing import cron_timing
 
@@ -112,16 +113,16 @@ def event(name: Any, at: int = T0, managed_by: str = OWNER) -> LifecycleEvent:
 
 def deciding(now: int, cron: str = "* * * * *") -> Decide:
     """The engine's own decision, for tasks of one expression."""
-    timing = cron_timing(cron, UTC)
+    terms = declared_terms(cron_timing(cron, UTC), "preempt")
 
-    def decide_one(due: Due) -> Decision:
-        return decide(due, timing, now)
+    def decide(stored: StoredSchedule) -> Turn:
+        return look(stored, now, terms=terms)
 
-    return decide_one
+    return decide
 
 
 async def claim(store: Store, now: int, *, limit: int = 100, owner: str = ME, managed_by: str = OWNER) -> Claimed:
-    return await store.claim_due(managed_by, owner, now, limit, deciding(now))
+    return (await store.claim(managed_by, owner, now, limit, deciding(now))).claimed
 
 
 async def start_one(store: Store, now: int) -> Start:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noonbell.core.records import Decision, Due, LiveRun, RemovedSchedule, Run, Settlement, Span, Start
+from noonbell.core.records import LiveRun, RemovedSchedule, Run, Settlement, Span, Start, StoredSchedule, Turn
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -39,16 +39,18 @@ class ClaimingCases(StorageCases):
             now = T0 + MINUTE + SECOND
             claimed = await claim(store, now)
             start = Start(1, "scheduled", T0 + MINUTE, 1, 1, "cron", 1, now, T0 + MINUTE, T0 + 2 * MINUTE)
-            assert claimed == ([start], 1, False, None, [], False)
+            assert claimed == ([start], 1, False, T0 + 2 * MINUTE, [], False)
             live = LiveRun(1, "scheduled", T0 + MINUTE, 1, ME, "running", 1, None, now, now, 0, 1, "cron")
             assert await store.live(1) == [live]
             row = await row_of(store, 1)
-            assert (row["cursor_at"], row["next_run_at"]) == (now, None)
+            assert (row["cursor_at"], row["next_run_at"]) == (now, T0 + 2 * MINUTE)
             assert (row["last_run_at"], row["last_attempt_at"]) == (now, now)
 
     async def test_a_running_task_is_not_claimed_again(self) -> None:
         async with self.opened("a") as store:
             await start_one(store, T0 + MINUTE)
+            assert await claim(store, T0 + HOUR) == ([], 1, False, None, [], False)
+            assert (await row_of(store, 1))["next_run_at"] is None, "what has come waits for the end of the run"
             assert await claim(store, T0 + HOUR) == ([], 0, False, None, [], False)
 
     async def test_what_is_not_due_is_not_looked_at(self) -> None:
@@ -86,7 +88,8 @@ class ClaimingCases(StorageCases):
             later = [new("b", next_run_at=T0 + 9 * MINUTE), new("c", next_run_at=T0 + 8 * MINUTE)]
             await store.declare(declaration(created=[*later, new("never", next_run_at=None)]))
             claimed = await claim(store, T0 + MINUTE, limit=1)
-            assert (claimed.full, claimed.next_wake_at) == (True, T0 + 8 * MINUTE)
+            assert (claimed.full, claimed.next_wake_at) == (True, T0 + 2 * MINUTE)
+            assert (await claim(store, T0 + 3 * MINUTE)).next_wake_at == T0 + 8 * MINUTE
             await fail(store, claimed.starts[0], T0 + MINUTE, retry_at=T0 + 90 * SECOND)
             assert (await claim(store, T0 + MINUTE + 1)).next_wake_at == T0 + 90 * SECOND
 
@@ -115,7 +118,7 @@ class ClaimingCases(StorageCases):
         async with self.opened("a") as store:
             await store.declare(declaration(OTHER, created=[new("a", key="other", next_run_at=T0 + 2)]))
             claimed = await claim(store, T0 + MINUTE)
-            assert ([start.sid for start in claimed.starts], claimed.next_wake_at) == ([1], None)
+            assert ([start.sid for start in claimed.starts], claimed.next_wake_at) == ([1], T0 + 2 * MINUTE)
             assert (await row_of(store, 2))["next_run_at"] == T0 + 2
             assert [start.sid for start in (await claim(store, T0 + MINUTE, managed_by=OTHER)).starts] == [2]
 
@@ -175,12 +178,12 @@ class ClaimingCases(StorageCases):
             now = T0 + MINUTE
             error = ValueError("cannot be decided")
 
-            def decide_one(due: Due) -> Decision:
-                if due.sid == 2:
+            def decide(stored: StoredSchedule) -> Turn:
+                if stored.sid == 2:
                     raise error
-                return deciding(now)(due)
+                return deciding(now)(stored)
 
-            claimed = await store.claim_due(OWNER, ME, now, 100, decide_one)
+            claimed, _ = await store.claim(OWNER, ME, now, 100, decide)
             assert [start.sid for start in claimed.starts] == [1, 3]
             assert (claimed.looked, claimed.quarantined) == (3, [(2, error)])
             assert claimed.next_wake_at == now + MINUTE
@@ -192,13 +195,13 @@ class ClaimingCases(StorageCases):
             now = T0 + MINUTE
             before = await ledger(store)
 
-            def torn(due: Due) -> Decision:
-                if due.sid == 2:
+            def torn(stored: StoredSchedule) -> Turn:
+                if stored.sid == 2:
                     raise _Torn
-                return deciding(now)(due)
+                return deciding(now)(stored)
 
             with raises(_Torn):
-                await store.claim_due(OWNER, ME, now, 100, torn)
+                await store.claim(OWNER, ME, now, 100, torn)
             assert await ledger(store) == before
             assert [start.sid for start in (await claim(store, now)).starts] == [1, 2], "both are still due"
 

@@ -74,7 +74,7 @@ async def claim(store: ScheduleStore, owner: str, now: int, limit: int = 1) -> l
     def take_turn(stored: StoredSchedule) -> Turn:
         return look(stored, now)
 
-    return (await store.claim_by_policy(LANE, owner, now, limit, take_turn)).claimed.starts
+    return (await store.claim(LANE, owner, now, limit, take_turn)).claimed.starts
 
 
 async def crashes(store: ScheduleStore) -> list[str]:

@@ -29,7 +29,7 @@ from noonbell.testing.storage_cases.base import (
 _VERBS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "read_declared": lambda store: store.read_declared(OWNER),
     "declare": lambda store: store.declare(declaration(created=[new("z")])),
-    "claim_due": lambda store: store.claim_due(OWNER, ME, T0 + MINUTE, 10, deciding(T0 + MINUTE)),
+    "claim": lambda store: store.claim(OWNER, ME, T0 + MINUTE, 10, deciding(T0 + MINUTE)),
     "settle": lambda store: store.settle([]),
     "hand_back": lambda store: store.hand_back([], ME, T0),
     "trigger": lambda store: store.trigger(1, ME, T0),

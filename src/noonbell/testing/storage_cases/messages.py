@@ -52,7 +52,7 @@ async def send(store: ScheduleStore, at: int, /, lane: str = LANE, **texts: str)
             turn.messages.append(OutboxMessage(stored.sid, lane, message_id, "inbox", body, at))
         return turn
 
-    await store.claim_by_policy(lane, ME, at, 100, take_turn)
+    await store.claim(lane, ME, at, 100, take_turn)
 
 
 def told(claim: StreamClaim) -> dict[int, str]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from noonbell.core.attempts import omitted
-from noonbell.core.records import Attempt, Decision, Due, Outcome, Run, Settlement, Span
+from noonbell.core.records import Attempt, Outcome, Run, Settlement, Span, StoredSchedule, Turn
+from noonbell.core.turns import left_alone
 from noonbell.ports import Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,
@@ -164,11 +165,13 @@ class SettlingCases(StorageCases):
     async def test_a_decision_without_a_start_moves_the_cursor(self) -> None:
         async with self.opened("a") as store:
 
-            def folded(due: Due) -> Decision:
-                span = Span(due.sid, T0 + MINUTE, T0 + MINUTE, 1, "coalesced", "folded into the retry run", 1)
-                return Decision(due.sid, T0 + MINUTE, T0 + 2 * MINUTE, span=span)
+            def folded(stored: StoredSchedule) -> Turn:
+                span = Span(stored.sid, T0 + MINUTE, T0 + MINUTE, 1, "coalesced", "folded into the retry run", 1)
+                turn = left_alone(stored)
+                turn.cursor_at, turn.next_run_at, turn.spans = T0 + MINUTE, T0 + 2 * MINUTE, [span]
+                return turn
 
-            claimed = await store.claim_due(OWNER, ME, T0 + 61 * SECOND, 9, folded)
+            claimed, _ = await store.claim(OWNER, ME, T0 + 61 * SECOND, 9, folded)
             assert (claimed.starts, claimed.next_wake_at) == ([], T0 + 2 * MINUTE)
             row = await row_of(store, 1)
             assert (row["cursor_at"], row["next_run_at"]) == (T0 + MINUTE, T0 + 2 * MINUTE)
@@ -247,18 +250,19 @@ class SettlingCases(StorageCases):
     async def test_an_end_tells_what_it_has_woken(self) -> None:
         async with self.opened("a", "b", "c", "d") as store:
             a, b, c, d = (await claim(store, T0 + MINUTE)).starts
-            at = T0 + 61 * SECOND
+            at = T0 + 2 * MINUTE + SECOND
+            assert (await claim(store, at, limit=1)).looked == 1, "of the first its next occurrence has come"
             edit = changed(4, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
             await store.declare(declaration(at=at, changed=[edit]))
             settled = await store.settle(
                 [
                     Settlement(a, ME, "succeeded", at),
                     Settlement(b, ME, "failed", at, at + SECOND, "no"),
-                    Settlement(replace(c, following=None), ME, "succeeded", at),
+                    Settlement(c, ME, "succeeded", at),
                     Settlement(d, ME, "succeeded", at),
                 ]
             )
-            assert settled == Settled([], {1: T0 + 2 * MINUTE, 2: at + SECOND, 4: T0 + MINUTE})
+            assert settled == Settled([], {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE, 4: T0 + MINUTE})
 
     async def test_a_stale_end_has_woken_nothing(self) -> None:
         async with self.opened("a") as store:
@@ -278,7 +282,8 @@ class SettlingCases(StorageCases):
     async def test_the_last_occurrence_leaves_no_wake_up(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
-            last = Settlement(replace(start, following=None), ME, "succeeded", T0 + 62 * SECOND)
+            await claim(store, T0 + 2 * MINUTE)
+            last = Settlement(replace(start, following=None), ME, "succeeded", T0 + 2 * MINUTE)
             assert (await store.settle([last])).stale == []
             assert (await row_of(store, 1))["next_run_at"] is None
 

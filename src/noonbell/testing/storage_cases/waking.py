@@ -53,7 +53,7 @@ async def _claim(store: _Store, now: int, **narrowed: Any) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
         return look(stored, now)
 
-    return await store.claim_by_policy(LANE, ME, now, 100, take_turn, **narrowed)
+    return await store.claim(LANE, ME, now, 100, take_turn, **narrowed)
 
 
 def _started(claim: LaneClaim) -> list[int]:
@@ -109,7 +109,7 @@ class WakingCases(StorageCases):
                 seen.append(stored.sid)
                 return look(stored, T0 + MINUTE)
 
-            claim = await store.claim_by_policy(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
+            claim = await store.claim(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
             assert (sorted(seen[:2]), seen[2:], claim.claimed.full) == ([2, 4], [3], True)
 
     async def test_a_claim_among_some_wakes_their_live_runs(self) -> None:
@@ -131,7 +131,7 @@ class WakingCases(StorageCases):
                 seen.append(stored.sid)
                 return look(stored, now)
 
-            claim = await store.claim_by_policy(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
+            claim = await store.claim(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
             assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
             assert (await store.find_schedules(["a"]))[0].next_run_at == T0 + MINUTE
 

@@ -1,4 +1,4 @@
-"""decide_by_policy against an oracle that walks every occurrence and knows nothing of stretches."""
+"""decide against an oracle that walks every occurrence and knows nothing of stretches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonbell.core.policies import Backlog, Policies, Position, Terms, Verdicts, decide_by_policy
+from noonbell.core.decide import decide
 from noonbell.core.presence import Gap
 from noonbell.core.records import LiveRun
+from noonbell.core.terms import Backlog, Policies, Position, Terms, Verdicts
 from noonbell.timing import CronTiming, cron_timing
 from noonbell.timing.interval import IntervalTiming
 from noonbell.timing.one_shot import OneShotTiming
@@ -55,7 +56,7 @@ def told(case: Case) -> dict[int, str]:
     position = Position(1, 1, case.cursor, case.ran)
     found: dict[int, str] = {}
     for _ in range(case.policies.cap + 3):
-        verdicts = decide_by_policy(position, terms, case.now, case.gaps)
+        verdicts = decide(position, terms, case.now, case.gaps)
         record(found, verdicts, timing)
         assert verdicts.cursor_at >= position.cursor_at
         ran = position.ran if verdicts.start is None else (case.now, case.now)
@@ -198,7 +199,7 @@ def live(state: str, wake_at: int | None) -> LiveRun:
 def test_a_year_of_missed_minutes_is_a_matter_of_counting(catch_up: str) -> None:
     year = 365 * DAY
     terms = Terms(minutely(), Policies(catch_up=catch_up))  # type: ignore[arg-type]  # drawn by name
-    found = decide_by_policy(Position(1, 1, START - year), terms, START + SECOND, down(START + SECOND))
+    found = decide(Position(1, 1, START - year), terms, START + SECOND, down(START + SECOND))
     # the occurrence of this very minute lies within the grace: it is simply due
     counted = sum(span.n for span in found.spans) + (found.start is not None)
     expected = {"skip": 525_600, "run_once": 525_600, "run_all_capped": 1}[catch_up]
@@ -209,11 +210,11 @@ def test_a_year_of_missed_minutes_is_a_matter_of_counting(catch_up: str) -> None
 def test_a_capped_backlog_goes_on_one_by_one_and_leaves_the_rest_missed() -> None:
     terms = Terms(minutely(), Policies(catch_up="run_all_capped", cap=2))
     now = START + SECOND
-    first = decide_by_policy(Position(1, 1, START - HOUR), terms, now, down(now))
+    first = decide(Position(1, 1, START - HOUR), terms, now, down(now))
     assert first.start is not None
     assert first.start.run_for == START - 59 * MINUTE
     assert first.backlog == Backlog(1, START - MINUTE)
-    second = decide_by_policy(Position(1, 1, first.cursor_at, backlog=first.backlog), terms, now, down(now))
+    second = decide(Position(1, 1, first.cursor_at, backlog=first.backlog), terms, now, down(now))
     assert second.start is not None
     assert second.start.run_for == START - 58 * MINUTE
     assert second.backlog is None
@@ -223,7 +224,7 @@ def test_a_capped_backlog_goes_on_one_by_one_and_leaves_the_rest_missed() -> Non
 def test_a_retry_in_quiet_hours_waits_for_their_end() -> None:
     quiet = QuietHours([Window(from_time=time(10), to_time=time(11), zone=UTC, weekdays=frozenset(range(7)))])
     terms = Terms(minutely(), Policies(), quiet)
-    found = decide_by_policy(Position(1, 1, START, live=live("waiting", START + 5)), terms, START + 10)
+    found = decide(Position(1, 1, START, live=live("waiting", START + 5)), terms, START + 10)
     assert found.start is None
     assert found.live_wake_at == START + HOUR
 
@@ -232,18 +233,18 @@ def test_a_waiting_run_without_a_wake_up_time_is_not_retried() -> None:
     quiet = QuietHours([Window(from_time=time(10), to_time=time(11), zone=UTC, weekdays=frozenset(range(7)))])
     terms = Terms(minutely(), Policies(retry_vs_new="preempt"), quiet)
     now = START + 5 * MINUTE
-    without_run = decide_by_policy(Position(1, 1, START), terms, now)
-    assert decide_by_policy(Position(1, 1, START, live=live("waiting", None)), terms, now) == without_run
-    retried = decide_by_policy(Position(1, 1, START, live=live("waiting", now)), terms, now)
+    without_run = decide(Position(1, 1, START), terms, now)
+    assert decide(Position(1, 1, START, live=live("waiting", None)), terms, now) == without_run
+    retried = decide(Position(1, 1, START, live=live("waiting", now)), terms, now)
     assert retried.live_wake_at == START + HOUR
 
 
 def test_a_chain_of_retries_ends_before_the_next_run_or_gives_way() -> None:
     position = Position(1, 1, START, live=live("waiting", START + HOUR))
     now = START + 5 * MINUTE
-    finish = decide_by_policy(position, Terms(minutely(), Policies(retry_vs_new="finish")), now)
+    finish = decide(position, Terms(minutely(), Policies(retry_vs_new="finish")), now)
     assert finish.start is None
-    preempt = decide_by_policy(position, Terms(minutely(), Policies(retry_vs_new="preempt")), now)
+    preempt = decide(position, Terms(minutely(), Policies(retry_vs_new="preempt")), now)
     assert preempt.start is not None
     assert preempt.start.preempted == position.live
     assert preempt.start.run_for == now
@@ -252,8 +253,8 @@ def test_a_chain_of_retries_ends_before_the_next_run_or_gives_way() -> None:
 def test_a_running_schedule_starts_again_only_where_overlap_is_allowed() -> None:
     position = Position(1, 1, START, live=live("running", None))
     now = START + 5 * MINUTE
-    assert decide_by_policy(position, Terms(minutely(), Policies()), now).start is None
-    allowed = decide_by_policy(position, Terms(minutely(), Policies(overlap="allow")), now)
+    assert decide(position, Terms(minutely(), Policies()), now).start is None
+    allowed = decide(position, Terms(minutely(), Policies(overlap="allow")), now)
     assert allowed.start is not None
     assert allowed.next_run_at == now + MINUTE
 
@@ -262,18 +263,18 @@ def test_an_interval_counts_from_the_start_of_its_run() -> None:
     timing = IntervalTiming(START, 30 * SECOND)
     terms = Terms(timing, Policies(), every_us=30 * SECOND)
     now = START + 37 * SECOND
-    found = decide_by_policy(Position(1, 1, START), terms, now)
+    found = decide(Position(1, 1, START), terms, now)
     assert found.start is not None
     assert (found.start.run_for, found.start.following) == (START + 30 * SECOND, now + 30 * SECOND)
 
 
 def test_a_one_shot_fires_once_or_is_missed() -> None:
     terms = Terms(OneShotTiming(START + HOUR))
-    fired = decide_by_policy(Position(1, 1, START), terms, START + HOUR)
+    fired = decide(Position(1, 1, START), terms, START + HOUR)
     assert fired.start is not None
     assert fired.start.following is None
     late = START + 3 * HOUR
-    missed = decide_by_policy(Position(1, 1, START), terms, late, down(late))
+    missed = decide(Position(1, 1, START), terms, late, down(late))
     assert missed.start is None
     assert [(span.n, span.verdict) for span in missed.spans] == [(1, "missed")]
     assert missed.next_run_at is None
@@ -281,20 +282,20 @@ def test_a_one_shot_fires_once_or_is_missed() -> None:
 
 def test_jitter_puts_the_start_off_and_keeps_the_occurrence() -> None:
     terms = Terms(minutely(), jitter=lambda _: 20 * SECOND)
-    early = decide_by_policy(Position(1, 1, START), terms, START + MINUTE + SECOND)
+    early = decide(Position(1, 1, START), terms, START + MINUTE + SECOND)
     assert early.start is None
     assert early.next_run_at == START + 80 * SECOND
-    due = decide_by_policy(Position(1, 1, START), terms, START + 80 * SECOND)
+    due = decide(Position(1, 1, START), terms, START + 80 * SECOND)
     assert due.start is not None
     assert (due.start.run_for, due.start.due_at) == (START + MINUTE, START + 80 * SECOND)
 
 
 def test_a_start_that_jitter_puts_off_until_something_is_up_is_not_missed() -> None:
     terms = Terms(OneShotTiming(START), jitter=lambda _: HOUR)
-    due = decide_by_policy(Position(1, 1, START - DAY), terms, START + HOUR, [Gap(0, START + 30 * MINUTE)])
+    due = decide(Position(1, 1, START - DAY), terms, START + HOUR, [Gap(0, START + 30 * MINUTE)])
     assert due.start is not None
     assert due.start.run_for == START
-    late = decide_by_policy(Position(1, 1, START - DAY), terms, START + 3 * HOUR, down(START + 3 * HOUR))
+    late = decide(Position(1, 1, START - DAY), terms, START + 3 * HOUR, down(START + 3 * HOUR))
     assert [(span.n, span.verdict) for span in late.spans] == [(1, "missed")]
 
 
@@ -302,7 +303,7 @@ def test_the_edges_of_a_run_that_nothing_may_overlap() -> None:
     """What comes at the instant of its start is not in its way yet; what comes at the instant of its end still is."""
     terms = Terms(IntervalTiming(START, MINUTE), Policies(overlap="skip"))
     ran = (START + MINUTE, START + 2 * MINUTE)
-    found = decide_by_policy(Position(1, 1, START, ran), terms, START + 3 * MINUTE)
+    found = decide(Position(1, 1, START, ran), terms, START + 3 * MINUTE)
     assert [(span.from_at - START, span.n, span.verdict) for span in found.spans] == [
         (MINUTE, 1, "coalesced"),
         (2 * MINUTE, 1, "skipped"),
@@ -325,7 +326,7 @@ def test_quiet_hours_that_are_over_are_told_while_the_next_go_on() -> None:
     """Nothing came between the two, so their occurrences are neighbours; only the last quiet time is not over."""
     quiet = silent((time(10), time(11)), (time(11, 10), time(12)))
     terms = Terms(IntervalTiming(at(9, 30), HOUR), quiet=quiet)
-    found = decide_by_policy(Position(1, 1, at(9, 30)), terms, at(11, 45))
+    found = decide(Position(1, 1, at(9, 30)), terms, at(11, 45))
     assert [(span.from_at, span.to_at, span.n, span.reason) for span in found.spans] == [
         (at(10, 30), at(10, 30), 1, "quiet hours")
     ]
@@ -335,6 +336,6 @@ def test_quiet_hours_that_are_over_are_told_while_the_next_go_on() -> None:
 def test_a_backlog_that_quiet_hours_came_to_hold_is_over_at_once() -> None:
     terms = Terms(IntervalTiming(at(10, 0), MINUTE), Policies(catch_up="run_all_capped"), silent((time(10), time(11))))
     position = Position(1, 1, at(10, 0), backlog=Backlog(3, at(10, 20)))
-    found = decide_by_policy(position, terms, at(11, 0))
+    found = decide(position, terms, at(11, 0))
     assert [(span.n, span.verdict, span.reason) for span in found.spans] == [(20, "skipped", "quiet hours")]
     assert (found.start, found.cursor_at, found.backlog) == (None, at(10, 20), None)
