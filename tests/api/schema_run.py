@@ -53,7 +53,8 @@ async def look(client: Client, folder: Path, *options: str, named: bool) -> Look
         sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run",
         f"{client.base_url}/api/v1/openapi.json", "--header", f"Authorization: Bearer {key}", "--no-color",
         "--warnings", "off", *options,
-        cwd=folder, env={**os.environ, "SCHEMATHESIS_HOOKS": HOOKS, "PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        cwd=folder, env={**os.environ, "SCHEMATHESIS_HOOKS": HOOKS, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said, _ = await process.communicate()
     code = process.returncode
