@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from noonbell.core.ids import run_id
 from noonbell.core.presence import Polls, lane_name
 from noonbell.core.records import Epoch, LifecycleEvent, LiveRun, Run, Sending, Span
 from noonbell.ledger.occurrence import Explainer, Story
@@ -82,14 +83,15 @@ class DurableExplainer(Explainer):
 
     async def _message(self, run: Run) -> Story:
         """Where the message of a run is: on its way, delivered, or a dead letter."""
-        durable, run_id = cast("ScheduleStore", self._store), f"{self._row['schedule_id']}:{run.kind}:{run.run_for}"
-        found = await durable.sending(self._sid, run_id)
+        durable = cast("ScheduleStore", self._store)
+        message_id = run_id(self._row["schedule_id"], run.kind, run.run_for)
+        found = await durable.sending(self._sid, message_id)
         if found is not None:
             return self._on_its_way(found, run.run_for)
         after = 0
         while page := await durable.dead_letters(self._sid, after, 500):
             for letter in page:
-                if letter.message.message_id == run_id:
+                if letter.message.message_id == message_id:
                     died = self._times.near(letter.died_at, run.run_for)
                     text = (
                         f" Its message to {letter.message.target} could not be delivered: it is a dead letter since "
