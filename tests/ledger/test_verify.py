@@ -13,7 +13,7 @@ import pytest
 
 from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
-from noonbell.ports import Store
+from noonbell.ports import ScheduleStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
@@ -37,7 +37,7 @@ def texts(report: Report) -> list[str]:
 # --- whole ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_eventful_ledger_is_whole(store: Store) -> None:
+async def test_an_eventful_ledger_is_whole(store: ScheduleStore) -> None:
     await eventful(store)
     report = await verify_store(store)
     assert texts(report) == []
@@ -49,14 +49,14 @@ async def test_an_eventful_ledger_is_whole(store: Store) -> None:
     assert report.spans == 4
 
 
-async def test_an_empty_store_is_whole(store: Store) -> None:
+async def test_an_empty_store_is_whole(store: ScheduleStore) -> None:
     report = await verify_store(store)
     assert report.clean
     assert (report.schedules, report.occurrences, report.runs, report.spans) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
-async def test_clock_changes_break_no_account(store: Store, zone: str) -> None:
+async def test_clock_changes_break_no_account(store: ScheduleStore, zone: str) -> None:
     history = History(store, zone)
     await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *", "often": "0,20,40 * * * *"})
     await history.run_each("2026-03-07T12:00:00", "2026-03-09T12:00:00", timedelta(minutes=10))
@@ -66,7 +66,7 @@ async def test_clock_changes_break_no_account(store: Store, zone: str) -> None:
     assert report.occurrences > 17_000
 
 
-async def test_a_running_run_and_a_manual_one_are_whole(store: Store) -> None:
+async def test_a_running_run_and_a_manual_one_are_whole(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.run("2026-11-15T00:00:00")
@@ -157,7 +157,7 @@ async def test_damage_is_told_and_never_raises(night: SqliteStore, sql: str) -> 
 # --- remarks ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: Store) -> None:
+async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.settle(await history.claim("2026-11-15T00:00:05"), "2026-11-15T00:00:01")
@@ -176,7 +176,7 @@ async def test_an_epoch_of_other_zone_rules_is_not_judged_by_todays(night: Sqlit
     assert "which are not those it was decided by" in report.remarks[0]
 
 
-async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Store) -> None:
+async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {})
     await store.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
@@ -185,7 +185,7 @@ async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Store)
     assert len(report.remarks) == 1
 
 
-async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: Store) -> None:
+async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.claim("2026-11-15T00:00:00")
@@ -235,7 +235,7 @@ async def test_what_is_written_meanwhile_is_no_problem(file_store: SqliteStore) 
 
 
 async def test_a_million_missed_occurrences_are_counted_not_enumerated(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: ScheduleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(store)
     await history.start("2024-01-01T00:00:00", {"sync": "* * * * *"})
@@ -268,7 +268,8 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
     last = us("2026-01-01T00:00:00") + n * MINUTE
     execute(
         file_store,
-        "UPDATE schedule_state SET cursor_at = :last, next_run_at = :last + 60000000, last_ended_for = :last, "
+        "UPDATE schedule_state SET cursor_at = :last, next_run_at = :last + 60000000, last_run_at = :last, "
+        "last_ended_for = :last, "
         "ended_runs = ended_runs + :n, succeeded_runs = succeeded_runs + :n",
         {"last": last, "n": n},
     )

@@ -1,7 +1,7 @@
-"""The account of one schedule: its occurrences, laid against the runs and spans that answer for them.
+"""The audit of one schedule: its occurrences against the runs and spans that answer for them.
 
-An account is a chain. Runs and spans come in the order of time, each has to begin at the very occurrence that follows
-the end of the one before, and the last has to reach the cursor. A link that begins later leaves occurrences without a
+Runs and spans form a chain in the order of time: each has to begin at the occurrence that follows the end of the one
+before, and the last has to reach the cursor. A link that begins later leaves occurrences without a
 verdict, one that begins earlier gives some a second one; either way the first wrong occurrence is known at once, and
 nothing between two links is enumerated. Of an interval each link follows from the start of the last run, so one that is
 gone or moved breaks it. At the end the whole is counted once more by other arithmetic.
@@ -16,33 +16,32 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from noonbell.ledger.chain import Chain
-from noonbell.ledger.pruned import PrunedPart, PrunedParts
+from noonbell.ledger.decided_epochs import DecidedEpoch, DecidedEpochs
+from noonbell.ledger.links import PrunedPart, PrunedParts, RunChain
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
-from noonbell.ledger.rhythms import Steps
-from noonbell.ledger.stretches import Stretch, Stretches
+from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
 
 CLOCK_SKEW: Final = SECOND  # how far two clocks may be apart before runs count as overlapping
 
 
-class Tell(Protocol):
-    """Where findings go. A remark is told and is no problem."""
+class Reporter(Protocol):
+    """Takes findings about schedules. A remark is not a problem."""
 
-    def __call__(self, kind: str, text: str, *, account: Account, at: object, remark: bool) -> None: ...
+    def __call__(self, kind: str, text: str, *, audit: ScheduleAudit, at: object, remark: bool) -> None: ...
 
 
-class Account:
-    """What is known of one schedule while its ledger streams by."""
+class ScheduleAudit:
+    """The state of the audit of one schedule while its rows are read in order."""
 
     __slots__ = (
         "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_part", "_pruned", "_skew", "_spans", "_tell", "_to_at", "_troubled", "accounted", "chain",
-        "cursor_at", "managed_by", "name", "quiet", "quiet_since", "row", "sid", "stretches",
+        "_next_span", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled", "accounted", "chain",
+        "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
     )  # fmt: skip
 
     def __init__(
-        self, row: Mapping[str, Any], tell: Tell, from_at: int | None, to_at: int | None, clock_skew: int
+        self, row: Mapping[str, Any], report: Reporter, from_at: int | None, to_at: int | None, clock_skew: int
     ) -> None:
         self.row = row
         self.sid: int = row["sid"]
@@ -52,8 +51,8 @@ class Account:
         self.cursor_at: int | None = row["cursor_at"] if is_instant(row["cursor_at"]) else None
         self.quiet: QuietHours | None = None  # as they stand now, and have stood
         self.quiet_since = LATEST
-        self.stretches = Stretches(row, self.tell, self.cursor_at, whole=from_at is None)
-        self._tell = tell
+        self.epochs = DecidedEpochs(row, self.report, self.cursor_at, whole=from_at is None)
+        self._report = report
         self._skew = clock_skew
         self._from_at = EARLIEST if from_at is None else from_at
         self._to_at = LATEST if to_at is None else to_at
@@ -68,94 +67,96 @@ class Account:
         self._part: PrunedPart | None = None  # the pruned part that was covered last
         self._attempts: dict[str, tuple[array[int], int]] = {}  # kind -> (run_for of recorded attempts, how many met)
         self._troubled = False
-        self.chain = Chain(row)
-        self._ended = EARLIEST  # of the runs that have come by
-        self._began: int | None = None  # the latest of them
+        self.chain = RunChain(row)
+        self._ended = EARLIEST  # the latest end of the runs so far
+        self._began: int | None = None  # the latest start of them
         for column in ("name", "spec", "timezone", "managed_by"):
             if not isinstance(row[column], str):
-                self.tell("damaged", f"its stored {column} is {row[column]!r}, which is no text")
+                self.report("damaged", f"its stored {column} is {row[column]!r}, which is no text")
         for column in ("cursor_at", "created_at"):
             if not is_instant(row[column]):
-                self.tell("damaged", f"its stored {column} is {row[column]!r}, which is no instant")
+                self.report("damaged", f"its stored {column} is {row[column]!r}, which is no instant")
 
-    def tell(self, kind: str, text: str, *, at: object = None, remark: bool = False) -> None:
+    def report(self, kind: str, text: str, *, at: object = None, remark: bool = False) -> None:
         self._troubled = self._troubled or not remark
         if not remark and is_instant(at):
-            stretch = self.stretches.holding(at)
-            if stretch is not None and stretch.outdated:
+            decided = self.epochs.holding(at)
+            if decided is not None and decided.outdated:
                 text += " (by today's rules of its time zone, which are not those it was decided by)"
                 remark = True
-        self._tell(kind, text, account=self, at=at, remark=remark)
+        self._report(kind, text, audit=self, at=at, remark=remark)
 
     def open_epochs(self, epochs: list[Mapping[str, Any]]) -> None:
-        """Take the schedule's epochs, in order, and stand before the first occurrence to be accounted for."""
+        """Take the schedule's epochs, in order, and find the first occurrence that has to have a verdict."""
         if not epochs:
-            self.tell("epoch", "it has no epoch, so nothing says when it was to run")
+            self.report("epoch", "it has no epoch, so nothing says when it was to run")
             return
-        self.stretches.take(epochs, self._to_at)
-        if self.stretches:
-            self._expected = self.stretches.following(self._from_at - 1)
+        self.epochs.take(epochs, self._to_at)
+        if self.epochs:
+            self._expected = self.epochs.following(self._from_at - 1)
 
-    # --- what is gathered before the runs come by ---------------------------------------------------------------------
+    # --- rows that are gathered before the runs -----------------------------------------------------------------------
 
     def add_live(self, run_for: int, state: str, epoch: object, started: object) -> None:
         self._live.append((run_for, state, epoch, started))
 
     def add_pruned(self, part: PrunedPart) -> None:
-        """A pruned day, in order."""
-        stretch = self.stretches.numbered(part.epoch)
-        if stretch is None:
-            if self.stretches:
-                self.tell("pruned", f"{part} belongs to epoch {part.epoch}, which has no occurrences", at=part.first_at)
+        """Take a pruned day, in order."""
+        decided = self.epochs.numbered(part.epoch)
+        if decided is None:
+            if self.epochs:
+                self.report(
+                    "pruned", f"{part} belongs to epoch {part.epoch}, which has no occurrences", at=part.first_at
+                )
             return
         wrong = part.wrong()
-        if wrong is None and not stretch.from_at < part.first_at <= part.to_at <= stretch.limit <= LATEST:
+        if wrong is None and not decided.from_at < part.first_at <= part.to_at <= decided.limit <= LATEST:
             wrong = "lies outside of what its epoch has decided" if part.to_at <= self._to_at else None
         ends = (part.first_at, part.to_at)
-        if wrong is None and not isinstance(stretch.rhythm, Steps) and not all(map(stretch.rhythm.has, ends)):
+        if wrong is None and not isinstance(decided.recurrence, EveryN) and not all(map(decided.recurrence.has, ends)):
             wrong = f"reaches from {iso(part.first_at)} to {iso(part.to_at)}, which are no occurrences"
         if wrong is not None:
-            self.tell("pruned", f"{part} {wrong}", at=part.first_at)
+            self.report("pruned", f"{part} {wrong}", at=part.first_at)
             return
-        self._pruned.add(part, stretch.rhythm)
+        self._pruned.add(part, decided.recurrence)
 
     def add_span(self, from_at: int, to_at: int, n: object, epoch: object, reason: object = "") -> None:
         """Check a span by itself and keep its ends for the chain."""
-        stretch = self.stretches.numbered(epoch)
-        if stretch is None:
-            if self.stretches:
+        decided = self.epochs.numbered(epoch)
+        if decided is None:
+            if self.epochs:
                 text = (
                     f"the span from {iso(from_at)} to {iso(to_at)} belongs to epoch {epoch!r}, which it does not have"
                 )
-                self.tell("span", text, at=from_at)
+                self.report("span", text, at=from_at)
             return
         if to_at < from_at:
-            self.tell("span", f"the span from {iso(from_at)} ends before it begins, at {iso(to_at)}", at=from_at)
+            self.report("span", f"the span from {iso(from_at)} ends before it begins, at {iso(to_at)}", at=from_at)
             return
-        rhythm = stretch.rhythm
+        recurrence = decided.recurrence
         for end in (from_at,) if from_at == to_at else (from_at, to_at):
-            inside = stretch.from_at < end <= (stretch.limit if end <= self._to_at else end)
-            if not inside or not (isinstance(rhythm, Steps) or rhythm.has(end)):
+            inside = decided.from_at < end <= (decided.limit if end <= self._to_at else end)
+            if not inside or not (isinstance(recurrence, EveryN) or recurrence.has(end)):
                 text = (
                     f"the span from {iso(from_at)} to {iso(to_at)} ends on {iso(end)}, which is no decided occurrence"
                 )
-                self.tell("span", text, at=end)
-            if reason == "quiet hours" and self._known_quiet(stretch) and not self._is_quiet(end):
-                text = f"the span from {iso(from_at)} to {iso(to_at)} tells of quiet hours, but {iso(end)} is in none"
-                self.tell("quiet", text, at=end)
-        if isinstance(rhythm, Steps) and (to_at - from_at) % rhythm.every:
+                self.report("span", text, at=end)
+            if reason == "quiet hours" and self._known_quiet(decided) and not self._is_quiet(end):
+                text = f"the span from {iso(from_at)} to {iso(to_at)} is of quiet hours, but {iso(end)} is in none"
+                self.report("quiet", text, at=end)
+        if isinstance(recurrence, EveryN) and (to_at - from_at) % recurrence.every:
             text = f"the span from {iso(from_at)} to {iso(to_at)} does not end on a step of its interval"
-            self.tell("span", text, at=from_at)
-        counted = _counted(stretch, from_at, to_at)
+            self.report("span", text, at=from_at)
+        counted = _counted(decided, from_at, to_at)
         if counted != n:
             text = f"the span from {iso(from_at)} to {iso(to_at)} says {n!r} occurrences, but there are {counted}"
-            self.tell("span", text, at=from_at)
+            self.report("span", text, at=from_at)
         self._spans.extend((from_at, to_at))
 
-    def _known_quiet(self, stretch: Stretch) -> bool:
-        """Whether the quiet hours of an epoch are those of today: a change of them opens an epoch."""
+    def _known_quiet(self, decided: DecidedEpoch) -> bool:
+        """Return whether the quiet hours of an epoch are those of today: a change of them opens an epoch."""
         named: object = self.row["quiet_hours_policy_id"]
-        stands = stretch.from_at >= self.quiet_since and stretch.terms.quiet_hours_policy_id == named
+        stands = decided.from_at >= self.quiet_since and decided.policies.quiet_hours_policy_id == named
         return self.quiet is not None and stands
 
     def _is_quiet(self, at: int) -> bool:
@@ -164,56 +165,58 @@ class Account:
     # --- the chain ----------------------------------------------------------------------------------------------------
 
     def run(self, run_for: int, epoch: object, started: object, ended: object) -> None:
-        """An ended run, in the order of time."""
+        """Take an ended run, in the order of time."""
         self._catch_up(run_for)
-        stretch = self.stretches.numbered(epoch)
-        if stretch is not None and stretch.terms.durable:
-            self._check_durable_run(run_for, stretch, started, ended)
-        if (
-            run_for == self._expected
-            and stretch is not None
-            and self._part is None
-            and self.stretches.current is stretch
-        ):
+        decided = self.epochs.numbered(epoch)
+        if decided is not None:
+            self._check_run(run_for, decided, started, ended)
+        if run_for == self._expected and decided is not None and self._part is None and self.epochs.current is decided:
             self.accounted += 1
             self._covered_to, self._covered_by = run_for, "a run"
-            stretch.fired(started)
-            self._expected = self.stretches.following(run_for)
+            decided.fired(started)
+            self._expected = self.epochs.following(run_for)
             return
         self._cover_one(run_for, epoch, "a run", started)
 
-    def _check_durable_run(self, run_for: int, stretch: Stretch, started: object, ended: object) -> None:
+    def _check_run(self, run_for: int, decided: DecidedEpoch, started: object, ended: object) -> None:
         if not is_instant(started) or not is_instant(ended):
             return
-        within = stretch.to_at is None or started < stretch.to_at
-        if stretch.terms.overlap != "allow" and within and started < self._ended - self._skew:
-            text = (
-                f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to {iso(self._ended)}"
-            )
-            self.tell("overlap", text, at=run_for)
+        within = decided.to_at is None or started < decided.to_at
+        if decided.policies.overlap != "allow" and within and started < self._ended - self._skew:
+            text = f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to "
+            self._report_earlier("overlap", f"{text}{iso(self._ended)}", decided, at=run_for)
         self._ended = max(self._ended, ended)
-        if started != self.row["removed_at"]:  # else it was queued, and given up without a start
+        if started != self.row["removed_at"]:  # else it was queued, and abandoned without a start
             self._began = started
-        if self._known_quiet(stretch) and self._is_quiet(run_for):
-            self.tell("quiet", f"a run was fired for {iso(run_for)}, which lies in quiet hours", at=run_for)
+        if self._known_quiet(decided) and self._is_quiet(run_for):
+            self.report("quiet", f"a run was fired for {iso(run_for)}, which lies in quiet hours", at=run_for)
+
+    def _report_earlier(self, kind: str, text: str, decided: DecidedEpoch, *, at: int | None = None) -> None:
+        """Report a start that lies before what came before it.
+
+        The engines of a lane go by the clock of their store. A task's scheduler goes by that of its host alone, which
+        may have been set back.
+        """
+        set_back = decided.policies.consumes
+        self.report(kind, f"{text}{': the clock was set back' if set_back else ''}", at=at, remark=set_back)
 
     def _cover_one(self, run_for: int, epoch: object, what: str, started: object) -> None:
-        if not self.stretches:
+        if not self.epochs:
             return
-        stretch = self.stretches.holding(run_for)
-        if stretch is None or not (isinstance(stretch.rhythm, Steps) or stretch.rhythm.has(run_for)):
-            where = "" if stretch is not None else ", and lies outside what its epochs have decided"
-            self.tell(
+        decided = self.epochs.holding(run_for)
+        if decided is None or not (isinstance(decided.recurrence, EveryN) or decided.recurrence.has(run_for)):
+            where = "" if decided is not None else ", and lies outside what its epochs have decided"
+            self.report(
                 "stray", f"{what} for {iso(run_for)} answers for nothing: that is no occurrence{where}", at=run_for
             )
             return
-        if stretch.number != epoch:
-            text = f"{what} for {iso(run_for)} names epoch {epoch!r}, but it belongs to epoch {stretch.number}"
-            self.tell("epoch", text, at=run_for)
-        self._cover(run_for, run_for, what, stretch, started=started)
+        if decided.number != epoch:
+            text = f"{what} for {iso(run_for)} names epoch {epoch!r}, but it belongs to epoch {decided.number}"
+            self.report("epoch", text, at=run_for)
+        self._cover(run_for, run_for, what, decided, started=started)
 
     def _catch_up(self, at: int) -> None:
-        """Let the pruned days, spans and live runs up to `at` take their places."""
+        """Take the pruned days, spans and live runs up to `at`."""
         while True:
             part_from = self._pruned.next_at
             span_from = self._spans[self._next_span] if self._next_span < len(self._spans) else LATEST + 1
@@ -227,117 +230,123 @@ class Account:
                 span_to = self._spans[self._next_span + 1]
                 self._next_span += 2
                 what = f"a span from {iso(span_from)} to {iso(span_to)}"
-                self._cover(span_from, span_to, what, self.stretches.holding(min(span_to, self._to_at)))
+                self._cover(span_from, span_to, what, self.epochs.holding(min(span_to, self._to_at)))
             else:
                 _, state, epoch, started = self._live[self._next_live]
                 self._next_live += 1
                 self._cover_one(live_for, epoch, f"a live run ({state})", started)
 
-    def _cover(self, first: int, last: int, what: str, stretch: Stretch | None, *, started: object = EARLIEST) -> None:
-        """`started` is given for a run: None where it has not begun."""
+    def _cover(
+        self, first: int, last: int, what: str, decided: DecidedEpoch | None, *, started: object = EARLIEST
+    ) -> None:
+        """Take a link; `started` is given for a run, None if it has not begun."""
         first, last = max(first, self._from_at), min(last, self._to_at)
         if last < first:
             return
         if self._part is not None and first <= self._part.to_at:
-            self._cover_within(self._part, first, last, what, stretch, started=started)
+            self._cover_within(self._part, first, last, what, decided, started=started)
             return
         self._close_part()
-        self._check_link(first, what, stretch)
-        self.accounted += 0 if stretch is None else _counted(stretch, first, last)
+        self._check_link(first, what, decided)
+        self.accounted += 0 if decided is None else _counted(decided, first, last)
         if last >= self._covered_to:
             self._covered_to, self._covered_by = last, what
-        if stretch is not None and started != EARLIEST:
-            stretch.fired(started)
-        elif stretch is not None and isinstance(stretch.rhythm, Steps) and last > (stretch.rhythm.moves_at or LATEST):
-            stretch.rhythm.moves_at = None  # deleted in the midst of a catch-up, as above
-        self._expected = self.stretches.following(self._covered_to)
+        if decided is not None and started != EARLIEST:
+            decided.fired(started)
+        elif (
+            decided is not None
+            and isinstance(decided.recurrence, EveryN)
+            and last > (decided.recurrence.moves_at or LATEST)
+        ):
+            decided.recurrence.moves_at = None  # deleted during a catch-up, as in `_check_link`
+        self._expected = self.epochs.following(self._covered_to)
 
-    def _check_link(self, first: int, what: str, stretch: Stretch | None) -> None:
-        """Whether a link begins where the one before has left off."""
+    def _check_link(self, first: int, what: str, decided: DecidedEpoch | None) -> None:
+        """Check that a link begins at the occurrence after the end of the one before."""
         expected = self._expected
-        steps = stretch.rhythm if stretch is not None and isinstance(stretch.rhythm, Steps) else None
+        steps = decided.recurrence if decided is not None and isinstance(decided.recurrence, EveryN) else None
         if steps is not None and steps.in_doubt:
             steps.goes_through(first)
             return
         deleted = self.row["removed_at"] is not None and first > self._covered_to
         if steps is not None and deleted and first != expected and steps.has_not_moved(first):
-            return  # it was deleted in the midst of a catch-up, whose anchor stays to its end
+            return  # it was deleted during a catch-up, whose anchor stays to its end
         if self._covered_by and first <= self._covered_to:
             text = f"the occurrence {iso(first)} has two verdicts: {self._covered_by}, and {what}"
-            self.tell("double", text, at=first)
+            self.report("double", text, at=first)
         elif expected is not None and expected < first:
             self._missing(expected, first - 1)
         elif steps is not None and first != expected:
             right = "nothing more comes" if expected is None else f"the next is {iso(expected)}"
-            self.tell("chain", f"{what} begins at {iso(first)}, but counted from its last start {right}", at=first)
+            self.report("chain", f"{what} begins at {iso(first)}, but counted from its last start {right}", at=first)
         if steps is not None and first != expected:
-            steps.goes_through(first)  # one break is told once
+            steps.goes_through(first)  # one break is reported once
 
     def _missing(self, first: int, before: int) -> None:
-        n = self.stretches.count(first, before)
+        n = self.epochs.count(first, before)
         if n <= 1:
             text = f"the occurrence {iso(first)} has no verdict: no run and no span answers for it"
         else:
             text = (
                 f"{n} occurrences, the first of them {iso(first)}, have no verdict: no run and no span answers for them"
             )
-        self.tell("missing", text, at=first)
+        self.report("missing", text, at=first)
 
     # --- pruned days --------------------------------------------------------------------------------------------------
 
     def _cover_part(self, part: PrunedPart) -> None:
-        stretch = self.stretches.numbered(part.epoch)
-        if stretch is None:
+        decided = self.epochs.numbered(part.epoch)
+        if decided is None:
             return
         self._close_part()
         cut = part.first_at < self._from_at or part.to_at > self._to_at
         if not cut:
-            self._check_link(part.first_at, str(part), stretch)
+            self._check_link(part.first_at, str(part), decided)
         self._part = None if cut else part
-        self.accounted += part.n if not cut else _counted(stretch, max(part.first_at, self._from_at),
+        self.accounted += part.n if not cut else _counted(decided, max(part.first_at, self._from_at),
                                                          min(part.to_at, self._to_at))  # fmt: skip
         if part.to_at >= self._covered_to:
             self._covered_to, self._covered_by = part.to_at, str(part)
-        self._go_on_from(stretch, part)
+        self._go_on_from(decided, part)
 
-    def _go_on_from(self, stretch: Stretch, part: PrunedPart) -> None:
-        if isinstance(stretch.rhythm, Steps):
-            stretch.rhythm.goes_through(part.to_at)
+    def _go_on_from(self, decided: DecidedEpoch, part: PrunedPart) -> None:
+        if isinstance(decided.recurrence, EveryN):
+            decided.recurrence.goes_through(part.to_at)
         if part.last_for is not None:
-            stretch.fired(part.last_started_at)
-        self._expected = self.stretches.following(self._covered_to)
+            decided.fired(part.last_started_at)
+        self._expected = self.epochs.following(self._covered_to)
 
     def _cover_within(
-        self, part: PrunedPart, first: int, last: int, what: str, stretch: Stretch | None, *, started: object
+        self, part: PrunedPart, first: int, last: int, what: str, decided: DecidedEpoch | None, *, started: object
     ) -> None:
-        """What stayed when its day was pruned: a run that was live then."""
+        """Take a link inside a pruned part: a run that was live when its day was pruned."""
         if first <= part.kept_to:
-            self.tell("double", f"the occurrence {iso(first)} has two verdicts: one before, and {what}", at=first)
-        n = 0 if stretch is None else _counted(stretch, first, last)
+            self.report("double", f"the occurrence {iso(first)} has two verdicts: one before, and {what}", at=first)
+        n = 0 if decided is None else _counted(decided, first, last)
         part.kept_to = max(part.kept_to, last)
         part.kept += n
         self.accounted += n
-        if stretch is not None and started != EARLIEST and (part.last_for is None or first > part.last_for):
+        if decided is not None and started != EARLIEST and (part.last_for is None or first > part.last_for):
             part.last_for, part.last_started_at = first, started if is_instant(started) else None
-            self._go_on_from(stretch, part)
+            self._go_on_from(decided, part)
 
     def _close_part(self) -> None:
-        """All that stayed of a pruned part has come by: its count has to be right."""
+        """Check the count of a pruned part, once all that stayed of it is taken."""
         part, self._part = self._part, None
         if part is None:
             return
-        stretch = self.stretches.numbered(part.epoch)
-        if stretch is None:
+        decided = self.epochs.numbered(part.epoch)
+        if decided is None:
             return
-        counted, said = _counted(stretch, part.first_at, part.to_at), part.n + part.kept
-        if isinstance(stretch.rhythm, Steps):
+        counted, said = _counted(decided, part.first_at, part.to_at), part.n + part.kept
+        if isinstance(decided.recurrence, EveryN):
             if said > counted:  # each start puts off what follows it, so there may be fewer
                 text = f"{part} counts {part.n} occurrences, but no more than {counted - part.kept} fit"
-                self.tell("pruned", text, at=part.first_at)
+                self.report("pruned", text, at=part.first_at)
         elif counted != said:
             kept = f" beside {part.kept} that stayed" if part.kept else ""
             text = f"{part} counts {part.n} occurrences{kept}, but there were {counted}"
-            self.tell("pruned", text, at=part.first_at)
+            self.report("pruned", text, at=part.first_at)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -348,7 +357,7 @@ class Account:
         self._attempts[kind] = (known, met)
 
     def meet_attempts(self, run_for: int, kind: str) -> None:
-        """A run has come by: the attempts recorded up to it have found their run, or have none."""
+        """Take a run: the attempts recorded up to it have found their run, or have none."""
         if kind not in self._attempts:
             return
         known, met = self._attempts[kind]
@@ -359,41 +368,42 @@ class Account:
         self._attempts[kind] = (known, met)
 
     def _stray_attempt(self, run_for: int, kind: str) -> None:
-        self.tell(
+        self.report(
             "attempt", f"attempts are recorded of a {kind} run for {iso(run_for)}, which is not there", at=run_for
         )
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """All has come by: see what is left over, and count the whole once more."""
+        """Take what is left over, once all runs are taken, and count the whole once more."""
         self._catch_up(LATEST)
         self._close_part()
         for kind in list(self._attempts):
             self.meet_attempts(LATEST, kind)
-        if not self.stretches:
+        if not self.epochs:
             return
         if self._expected is not None:
             self._missing(self._expected, LATEST)
-        whole = self.stretches.whole and self._to_at == LATEST
+        whole = self.epochs.whole and self._to_at == LATEST
         if whole and not self._troubled and (wrong := self.chain.wrong()) is not None:
-            self.tell("chain", wrong)
+            self.report("chain", wrong)
         last = self.row["last_run_at"]
         if self._began is not None and not (is_instant(last) and last >= self._began):
-            self.tell("times", f"its last_run_at is {iso(last)}, but a run began at {iso(self._began)}")
+            text = f"its last_run_at is {iso(last)}, but a run began at {iso(self._began)}"
+            self._report_earlier("times", text, self.epochs.all[-1])
         if self.row["type"] == "interval":
             if whole and not self._troubled:
-                self.stretches.check_anchors()
+                self.epochs.check_anchors()
             return
-        counted = self.stretches.count(self._from_at, self._to_at)
+        counted = self.epochs.count(self._from_at, self._to_at)
         if counted != self.accounted and not self._troubled:
             text = f"{counted} occurrences lie up to its cursor, but runs and spans answer for {self.accounted}"
-            self.tell("count", text, at=self.cursor_at)
+            self.report("count", text, at=self.cursor_at)
 
 
-def _counted(stretch: Stretch, first: int, last: int) -> int:
-    """How many occurrences lie between two that are known to be some."""
-    rhythm = stretch.rhythm
+def _counted(decided: DecidedEpoch, first: int, last: int) -> int:
+    """Return the number of occurrences from one to another, both included."""
+    recurrence = decided.recurrence
     if first == last:
         return 1
-    return (last - first) // rhythm.every + 1 if isinstance(rhythm, Steps) else rhythm.count(first, last)
+    return (last - first) // recurrence.every + 1 if isinstance(recurrence, EveryN) else recurrence.count(first, last)
