@@ -10,10 +10,12 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
 from noonbell.ports import ScheduleStore
+from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
@@ -281,3 +283,79 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
     assert texts(report) == []
     assert report.runs == n + 1
     assert peak < 8_000_000  # a page of rows; all of them would be five times as much
+
+
+# --- tasks and schedules are checked alike ----------------------------------------------------------------------------
+
+
+async def executing() -> MemoryStore:
+    """A task whose run executes."""
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.claim("2026-11-15T00:00:00")
+    return store
+
+
+@pytest.mark.parametrize("next_run_at", [None, us("2026-11-15T01:00:00")])
+async def test_a_task_whose_run_executes_wakes_at_its_next_occurrence_or_not_at_all(next_run_at: int | None) -> None:
+    store = await executing()
+    store.data.schedules[1]["next_run_at"] = next_run_at
+    assert texts(await verify_store(store)) == []
+
+
+async def test_a_task_whose_run_executes_wakes_at_no_other_time() -> None:
+    store = await executing()
+    store.data.schedules[1]["next_run_at"] = us("2026-11-15T02:00:00")
+    assert texts(await verify_store(store)) == [
+        (
+            f"sync ({OWNER}): a run of it is running, and it wakes at 2026-11-15T02:00:00Z, but what follows starts at "
+            "2026-11-15T01:00:00Z."
+        )
+    ]
+
+
+async def test_a_manual_run_of_a_task_may_be_queued() -> None:
+    store = await executing()
+    (scheduled,) = store.data.live[1].values()
+    asked_at = us("2026-11-15T00:00:30")
+    queued = replace(
+        scheduled, kind="manual", run_for=asked_at, state="queued", owner=None, wake_at=asked_at, attempt=0,
+        started_at=None, attempt_at=None,
+    )  # fmt: skip
+    store.data.live[1]["manual", asked_at] = queued
+    assert texts(await verify_store(store)) == []
+
+
+async def test_a_dormant_task_does_not_wake() -> None:
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.park("2026-11-15T00:00:30", "sync")
+    assert texts(await verify_store(store)) == []
+    store.data.schedules[1]["next_run_at"] = us("2026-11-15T01:00:00")
+    assert texts(await verify_store(store)) == [
+        f"sync ({OWNER}): it is not in use, and yet it wakes at 2026-11-15T01:00:00Z."
+    ]
+
+
+async def test_runs_of_a_task_that_overlap_are_a_remark() -> None:
+    """One engine by one clock: a clock that was set back looks like it."""
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.run("2026-11-15T00:00:00")
+    await history.run("2026-11-15T00:01:00")
+    first = store.data.runs[1][us("2026-11-15T00:00:00"), "scheduled"]
+    store.data.runs[1][first.run_for, "scheduled"] = replace(first, ended_at=us("2026-11-15T00:01:30"))
+    report = await verify_store(store)
+    assert report.clean
+    assert report.remarks == [
+        (
+            f"sync ({OWNER}): the run for 2026-11-15T00:01:00Z began at 2026-11-15T00:01:00Z, while one before it "
+            "lasted to 2026-11-15T00:01:30Z: the clock was set back."
+        )
+    ]

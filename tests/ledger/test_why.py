@@ -178,3 +178,32 @@ async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: ScheduleSt
         answer.text
         == "sync ran for 2026-11-15 00:00 UTC: it started at 00:00 on instance one and succeeded at 00:00:02."
     )
+
+
+async def test_a_dormant_task_says_so(store: ScheduleStore) -> None:
+    history = History(store, holds=True)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.run("2026-11-15T00:00:00")
+    await history.park("2026-11-15T00:30:00", "sync")
+    answer = await ask(store, "sync", None, "2026-11-15T02:00:10")
+    assert answer.text == (
+        "sync ran for 2026-11-15 00:00 UTC: it started at 00:00 on instance one and succeeded at 00:00:02. Nothing "
+        "comes next: it has not been scheduled again."
+    )
+    answer = await ask(store, "sync", "2026-11-15T01:00", "2026-11-15T02:00:10")
+    assert answer.text == (
+        "sync has not run for 2026-11-15 01:00 UTC yet: the task has not been scheduled again since the last start."
+    )
+    assert answer.facts["verdict"] == "not decided"
+
+
+async def test_what_is_due_behind_a_run_that_starts_again_is_part_of_it(store: ScheduleStore) -> None:
+    history = History(store, holds=True)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.claim("2026-11-15T00:00:00")
+    await history.start("2026-11-15T01:00:10", {"sync": "0 * * * *"}, instance="two", crashed=True)
+    answer = await ask(store, "sync", "2026-11-15T01:00", "2026-11-15T01:00:20")
+    assert answer.text == (
+        "sync has not run for 2026-11-15 01:00 UTC yet: the run for 00:00 is about to start. When it starts, it "
+        "answers for all that is due by then."
+    )

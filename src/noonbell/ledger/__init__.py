@@ -3,8 +3,9 @@
 Nothing here writes, and nothing here uses the code that makes decisions: both work from the stored rows and the cron
 language alone, so that `verify` finds the mistakes of the engine.
 
-A newcomer reads `why` → `explanation` → `occurrence` (with `pending` and `reasons`), and `verify` → `schedule_audit`
-(with `decided_epochs` and `links`) → `row_checks`. All of it works on `policies` and `recurrence`.
+The way through `why`: `explanation` finds the epoch and the occurrence of a moment, `occurrence` and `pending` say what
+became of it, for `reasons` that the ledger records. The way through `verify`: `schedule_audit` checks the verdicts of a
+schedule over its `decided_epochs` and `links`, `row_checks` its own row. Both work on `policies` and `recurrence`.
 """
 
 from noonbell.ledger.verify import Problem, Report, verify_schedules, verify_store

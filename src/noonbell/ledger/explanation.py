@@ -9,79 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from noonbell.core.records import Epoch
 from noonbell.cron import zone_of
 from noonbell.errors import StoreCorruptError
 from noonbell.ledger.links import pruned_day
 from noonbell.ledger.occurrence import explain_occurrence
-from noonbell.ledger.policies import EpochPolicies, is_declared, policies_of, quiet_for_good, stored_quiet_hours
-from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, instant, is_instant, moment, rows, zone_named
-from noonbell.ledger.reasons import Context, Subject
-from noonbell.ledger.recurrence import EveryN, Recurrence, recurrence_of
-from noonbell.ledger.wording import Answer, Times, counted, length, vocabulary_of
+from noonbell.ledger.policies import is_declared, quiet_for_good, stored_quiet_hours
+from noonbell.ledger.reading import EARLIEST, SECOND, instant, is_instant, moment, rows
+from noonbell.ledger.subject import Context, Stored, Subject, times_of
+from noonbell.ledger.wording import Answer, counted, length, vocabulary_of
 from noonbell.ports import LEDGER_TABLES, AuditFilter, ScheduleStore
 
 _MINUTE: Final = 60 * SECOND
 _MOST_LISTED: Final = 5
 _TO_AT: Final = LEDGER_TABLES["pruned"].columns.index("to_at")
-
-
-def times_of(row: Mapping[str, Any]) -> Times:
-    """Return how the instants of a schedule are written: in its zone, or in UTC if that is not known."""
-    name = row["timezone"]
-    zone = zone_named(name) if isinstance(name, str) else None
-    return Times(UTC, "UTC") if zone is None else Times(zone, name)
-
-
-class Stored(NamedTuple):
-    """A row of a schedule with its epochs: one for each time that it was created anew."""
-
-    row: Mapping[str, Any]
-    epochs: list[Epoch]
-
-    def policies(self, epoch: Epoch) -> EpochPolicies:
-        return policies_of(epoch.policies, self.row["managed_by"])
-
-    def recurrence(self, epoch: Epoch, anchor_at: int | None = None) -> Recurrence:
-        policies = self.policies(epoch)
-        anchor = anchor_at if is_instant(anchor_at) else policies.anchor_at
-        found = recurrence_of(policies.kind, epoch.spec, epoch.timezone, policies.dst, anchor)
-        if isinstance(found, str):
-            raise StoreCorruptError(f"{self.row['name']}, epoch {epoch.epoch}: {found}")
-        return found
-
-    def every(self, epoch: Epoch) -> int:
-        """The length of an interval's step."""
-        found = self.recurrence(epoch)
-        assert isinstance(found, EveryN)  # noqa: S101 - asked of intervals alone
-        return found.every
-
-    def bounds(self, epoch: Epoch) -> tuple[int, int]:
-        """The instant before the first that may be an occurrence of the epoch, and the last."""
-        policies, last = self.policies(epoch), LATEST if epoch.to_at is None else epoch.to_at
-        if epoch is self.epochs[-1]:
-            last = self.row["removed_at"] or last  # a removed task ends at its cursor, and is due up to its removal
-        last = min(last, policies.end_at or LATEST)
-        return max(epoch.from_at, (policies.start_at or EARLIEST) - 1), last
-
-    def upcoming(self, after: int) -> int | None:
-        """The first occurrence after `after` and the cursor, as the schedule is now."""
-        row, epoch = self.row, self.epochs[-1]
-        if row["enabled"] == 0 or row["removed_at"] is not None or not is_instant(row["cursor_at"]):
-            return None
-        first, last = self.bounds(epoch)
-        found = self.recurrence(epoch, row["anchor_at"]).after(max(after, row["cursor_at"], first))
-        return None if found is None or found > last else found
-
-    def pending(self, now: int) -> int | None:
-        """The latest occurrence up to `now` that has no verdict yet."""
-        first = self.upcoming(EARLIEST)
-        if first is None or first > now:
-            return None
-        epoch = self.epochs[-1]
-        return self.recurrence(epoch, self.row["anchor_at"]).latest(min(now, self.bounds(epoch)[1]))
 
 
 class Explanation:
@@ -114,8 +57,9 @@ class Explanation:
         if not is_declared(lane):
             existing = await store.find_schedules([str(row["schedule_id"])])
             lane = existing[0].lane if existing else "default"
-        times, words = times_of(row), vocabulary_of(row["managed_by"])
-        return cls(Context(store, now, times, words, lane, await stored_quiet_hours(store)), stored)
+        silenced = any(one.policies(epoch).quiet_hours_policy_id for one in stored for epoch in one.epochs)
+        quiet = await stored_quiet_hours(store) if silenced else {}
+        return cls(Context(store, now, times_of(row), vocabulary_of(row["managed_by"]), lane, quiet), stored)
 
     # --- the three ways to ask ----------------------------------------------------------------------------------------
 

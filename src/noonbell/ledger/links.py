@@ -1,4 +1,4 @@
-"""What connects the history of a schedule: pruned days, and the names of the runs that ended before.
+"""What connects the history of a schedule: pruned days, the names of the runs that ended before, attempts.
 
 Pruned days. A day that begins at the occurrence after the last of the day before is joined to it, so that years of
 pruned days cost no more memory than one. Where a run stayed between two of them, they are kept apart.
@@ -11,7 +11,8 @@ that cancel each other out to the microsecond are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, Final
 
@@ -156,3 +157,24 @@ class RunChain:
         last = self._row["last_ended_for"]
         shown = iso(last) if is_instant(last) else repr(last)
         return f"its history does not hang together: of {self._kept} ended runs back from {shown} some are not reached"
+
+
+class AttemptedRuns:
+    """The runs with recorded attempts, in order: one whole number each."""
+
+    __slots__ = ("_known", "_met")
+
+    def __init__(self) -> None:
+        self._known = array("q")
+        self._met = 0
+
+    def add(self, run_for: int) -> None:
+        if not self._known or self._known[-1] != run_for:
+            self._known.append(run_for)
+
+    def meet(self, run_for: int) -> Iterator[int]:
+        """Pass a run; yields the attempted runs before it that were not passed."""
+        while self._met < len(self._known) and self._known[self._met] <= run_for:
+            self._met += 1
+            if self._known[self._met - 1] != run_for:
+                yield self._known[self._met - 1]

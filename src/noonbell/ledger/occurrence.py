@@ -10,8 +10,9 @@ from noonbell.ledger.links import pruned_day
 from noonbell.ledger.pending import message_of, undecided
 from noonbell.ledger.policies import quiet_for_good
 from noonbell.ledger.reading import SECOND, is_instant, moment
-from noonbell.ledger.reasons import FAR_BACK, Context, Reasons, Subject
+from noonbell.ledger.reasons import FAR_BACK, Reasons
 from noonbell.ledger.recurrence import EveryN
+from noonbell.ledger.subject import Context, Subject
 from noonbell.ledger.wording import Answer, counted, length
 
 _LATE: Final = 60 * SECOND  # a later start needs a reason

@@ -10,7 +10,8 @@ from noonbell.core.presence import GRACE_US
 from noonbell.core.records import LiveRun, Run, Sending
 from noonbell.ledger.policies import EpochPolicies
 from noonbell.ledger.reading import LATEST, is_instant
-from noonbell.ledger.reasons import Context, Reasons, Subject
+from noonbell.ledger.reasons import Reasons
+from noonbell.ledger.subject import Context, Subject
 from noonbell.ledger.wording import Answer, Times, counted, length
 
 _CATCH_UP: Final = {
@@ -111,6 +112,8 @@ def _forecast(context: Context, policies: EpochPolicies, at: int, late_at: int) 
 
 async def message_of(context: Context, subject: Subject, run: Run) -> Answer:
     """Explain where the message of a run is: in the outbox, delivered, or a dead letter. Other runs have no text."""
+    if subject.policies.consumes:
+        return Answer("", {})  # a declared task calls a function
     store, sid = context.store, subject.sid
     message_id = run_id(str(subject.row["schedule_id"]), run.kind, run.run_for)
     found = await store.sending(sid, message_id)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from noonbell.core.presence import Polls, lane_name
-from noonbell.core.records import Epoch, LifecycleEvent, Run
+from noonbell.core.records import LifecycleEvent, Run
 from noonbell.ledger.lifecycle import Absence, absence_now, absences
-from noonbell.ledger.policies import EpochPolicies, StoredQuietHours, is_declared
+from noonbell.ledger.policies import is_declared
 from noonbell.ledger.reading import SECOND
-from noonbell.ledger.recurrence import EveryN, Recurrence
-from noonbell.ledger.wording import Times, Vocabulary
-from noonbell.ports import ScheduleStore
-from noonbell.timing import jitter_us
+from noonbell.ledger.recurrence import EveryN
+from noonbell.ledger.subject import Context, Subject
 
 FAR_BACK: Final = 1_000  # how many neighbouring spans are read in search of their run
 _HOUR: Final = 3600 * SECOND
@@ -22,39 +20,6 @@ _NOT_KNOWN: Final = (
     "nothing recorded says why (the machine may have slept, its clock been set, or the program or its store "
     "been held up)"
 )
-
-
-class Context(NamedTuple):
-    """What is common to all answers about a schedule."""
-
-    store: ScheduleStore
-    now: int
-    times: Times
-    words: Vocabulary
-    lane: str  # of declared tasks: their owner
-    quiet: Mapping[str, StoredQuietHours]  # by policy id
-
-
-class Subject(NamedTuple):
-    """A schedule's row, and the epoch of it that an occurrence lies in."""
-
-    row: Mapping[str, Any]
-    epoch: Epoch
-    policies: EpochPolicies
-    recurrence: Recurrence
-
-    @property
-    def sid(self) -> int:
-        found: int = self.row["sid"]
-        return found
-
-    @property
-    def name(self) -> str:
-        return str(self.row["name"])
-
-    def delay(self, at: int) -> int:
-        """How long the jitter delays the start of an occurrence."""
-        return jitter_us(str(self.row["schedule_id"]), at, self.policies.jitter_us)
 
 
 class Reasons:

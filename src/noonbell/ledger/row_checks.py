@@ -5,7 +5,7 @@ A running run has an owner and no wake-up; one that waits or is queued has a wak
 A schedule that is in use wakes at the first occurrence after its cursor, or earlier. It may wake later by its jitter or
 at the end of quiet hours; where those have no end it does not wake. While a run of it executes alone it wakes at that
 occurrence exactly, or not at all: then the occurrence has come, and the end of the run brings the wake-up back. So it
-is while a retry waits that new occurrences do not preempt. A schedule that is paused, dormant or removed does not wake.
+is while a retry waits that new occurrences do not preempt. A schedule that is removed or dormant does not wake.
 """
 
 from __future__ import annotations
@@ -76,24 +76,31 @@ def check_wake_up(audit: ScheduleAudit, last_epoch: Mapping[str, Any], live: lis
     """Check the schedule's own wake-up against its cursor, once the audit is closed."""
     row, next_run_at = audit.row, audit.row["next_run_at"]
     policies = policies_of(last_epoch["policies"], row["managed_by"])
-    if row["removed_at"] is None:
-        _check_enabled(audit, last_epoch, policies)
-    if row["removed_at"] is not None or row["enabled"] == 0:
-        if next_run_at is not None:
-            audit.report("wake-up", f"it is not in use, and yet it wakes at {iso(next_run_at)}", at=next_run_at)
+    if row["removed_at"] is not None:
+        _check_out_of_use(audit)
         return
+    _check_enabled(audit, last_epoch, policies)
     decided = audit.epochs.numbered(row["epoch"])
-    known = decided is not None and not decided.outdated
+    outdated = decided is not None and decided.outdated
     running = [run for run in live if run["state"] == "running" and run["kind"] == "scheduled"]
     if running and policies.overlap != "allow":
         if sum(run["epoch"] == row["epoch"] for run in running) > 1:
             audit.report("overlap", f"{len(running)} runs of it are running at once, though none may overlap")
-        if known and next_run_at is not None:
+        if next_run_at is not None and not outdated:
             _check_beside_a_run(audit, policies, running)
-    elif known and all(run["state"] == "waiting" for run in live):
+    elif row["enabled"] == 0:
+        if policies.consumes:  # others keep an instant that nothing wakes for, after a manual run
+            _check_out_of_use(audit)
+    elif decided is not None and not outdated and all(run["state"] == "waiting" for run in live):
         held = bool(live) and policies.retry_vs_new != "preempt"
         if not (held and next_run_at is None):
             _check_next_run(audit, policies)
+
+
+def _check_out_of_use(audit: ScheduleAudit) -> None:
+    next_run_at = audit.row["next_run_at"]
+    if next_run_at is not None:
+        audit.report("wake-up", f"it is not in use, and yet it wakes at {iso(next_run_at)}", at=next_run_at)
 
 
 def _check_enabled(audit: ScheduleAudit, last_epoch: Mapping[str, Any], policies: EpochPolicies) -> None:

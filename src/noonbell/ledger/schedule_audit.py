@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from noonbell.ledger.decided_epochs import DecidedEpoch, DecidedEpochs
-from noonbell.ledger.links import PrunedPart, PrunedParts, RunChain
+from noonbell.ledger.links import AttemptedRuns, PrunedPart, PrunedParts, RunChain
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
@@ -65,7 +65,7 @@ class ScheduleAudit:
         self._next_live = 0
         self._pruned = PrunedParts()
         self._part: PrunedPart | None = None  # the pruned part that was covered last
-        self._attempts: dict[str, tuple[array[int], int]] = {}  # kind -> (run_for of recorded attempts, how many met)
+        self._attempts: dict[str, AttemptedRuns] = {}  # by kind
         self._troubled = False
         self.chain = RunChain(row)
         self._ended = EARLIEST  # the latest end of the runs so far
@@ -351,26 +351,13 @@ class ScheduleAudit:
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def add_attempt(self, run_for: int, kind: str) -> None:
-        known, met = self._attempts.setdefault(kind, (array("q"), 0))
-        if not known or known[-1] != run_for:
-            known.append(run_for)
-        self._attempts[kind] = (known, met)
+        self._attempts.setdefault(kind, AttemptedRuns()).add(run_for)
 
     def meet_attempts(self, run_for: int, kind: str) -> None:
         """Take a run: the attempts recorded up to it have found their run, or have none."""
-        if kind not in self._attempts:
-            return
-        known, met = self._attempts[kind]
-        while met < len(known) and known[met] <= run_for:
-            if known[met] != run_for:
-                self._stray_attempt(known[met], kind)
-            met += 1
-        self._attempts[kind] = (known, met)
-
-    def _stray_attempt(self, run_for: int, kind: str) -> None:
-        self.report(
-            "attempt", f"attempts are recorded of a {kind} run for {iso(run_for)}, which is not there", at=run_for
-        )
+        for stray in self._attempts[kind].meet(run_for) if kind in self._attempts else ():
+            text = f"attempts are recorded of a {kind} run for {iso(stray)}, which is not there"
+            self.report("attempt", text, at=stray)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from noonbell.errors import NoonbellError, TaskNotFoundError
-from noonbell.ledger.explanation import Explanation, times_of
+from noonbell.ledger.explanation import Explanation
 from noonbell.ledger.policies import is_declared
 from noonbell.ledger.reading import instant, rows
+from noonbell.ledger.subject import times_of
 from noonbell.ledger.wording import Answer, Times
 from noonbell.ports import LEDGER_TABLES, ScheduleStore
 
