@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from noonbell.engine import SystemClock
 from noonbell.ledger import verify_store
-from noonbell.ledger.account import CLOCK_SKEW
+from noonbell.ledger.schedule_audit import CLOCK_SKEW
 from noonbell.ports import ScheduleStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore

@@ -32,7 +32,8 @@ from noonbell.errors import describe_error
 AT = datetime(2026, 11, 1, 1, 30, 0, 250_000, tzinfo=ZoneInfo("America/New_York"))
 BASE: dict[str, Any] = {"at": AT, "instance": "host-1", "scheduler": "default"}
 TASK: dict[str, Any] = BASE | {
-    "task": "sync-logs", "run_id": "a1.17", "scheduled_for": AT.replace(microsecond=0), "attempt": 2, "cause": "cron",
+    "task": "sync-logs", "run_id": "a1:scheduled:17", "scheduled_for": AT.replace(microsecond=0), "attempt": 2,
+    "cause": "cron",
 }  # fmt: skip
 STARTED = TaskRunStarted(**TASK)
 FAILED = TaskRunFailed(**TASK, error="OSError: no route", retry_at=AT.replace(minute=35))
@@ -68,7 +69,7 @@ def test_lifecycle_events_are_told_by_name(name: str) -> None:
 
 def test_task_events_carry_their_run() -> None:
     assert STARTED.fields() == {
-        "task": "sync-logs", "run_id": "a1.17", "scheduled_for": "2026-11-01T01:30:00-04:00", "attempt": 2,
+        "task": "sync-logs", "run_id": "a1:scheduled:17", "scheduled_for": "2026-11-01T01:30:00-04:00", "attempt": 2,
         "cause": "cron", "at": "2026-11-01T01:30:00.250000-04:00", "instance": "host-1", "scheduler": "default",
     }  # fmt: skip
 
@@ -122,8 +123,8 @@ def test_an_event_is_one_line_with_its_facts_as_data(log: logging.Logger, caplog
     (record,) = caplog.records
     assert record.levelno == logging.INFO
     assert record.getMessage() == (
-        "TaskRunStarted task=sync-logs run_id=a1.17 scheduled_for=2026-11-01T01:30:00-04:00 attempt=2 cause=cron "
-        "at=2026-11-01T01:30:00.250000-04:00 instance=host-1 scheduler=default"
+        "TaskRunStarted task=sync-logs run_id=a1:scheduled:17 scheduled_for=2026-11-01T01:30:00-04:00 attempt=2 "
+        "cause=cron at=2026-11-01T01:30:00.250000-04:00 instance=host-1 scheduler=default"
     )
     assert vars(record)["noonbell"] == {"event": "TaskRunStarted", **STARTED.fields()}
     assert json.loads(json.dumps(vars(record)["noonbell"])) == vars(record)["noonbell"]
@@ -154,7 +155,7 @@ def test_no_value_can_pass_for_another_or_for_a_line(
 ) -> None:
     EventSink(None, log).emit(TaskRunStarted(**TASK | {"task": task}))
     message = caplog.records[0].getMessage()
-    assert message.startswith(f"TaskRunStarted task={shown} run_id=a1.17 ")
+    assert message.startswith(f"TaskRunStarted task={shown} run_id=a1:scheduled:17 ")
     assert len(message.splitlines()) == 1
 
 

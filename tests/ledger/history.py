@@ -110,6 +110,11 @@ class History:
         await self.store.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
         await self.store.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
 
+    async def park(self, at: str, name: str) -> None:
+        """Leave a task dormant: it is stored, and not scheduled."""
+        (row,) = [row for row in await self.store.schedules(self.owner, removed=False) if row["name"] == name]
+        await self.store.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))
+
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     async def claim(self, at: str | int) -> list[Start]:

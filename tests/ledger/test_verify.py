@@ -10,10 +10,12 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
-from noonbell.ports import Store
+from noonbell.ports import ScheduleStore
+from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
@@ -37,7 +39,7 @@ def texts(report: Report) -> list[str]:
 # --- whole ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_eventful_ledger_is_whole(store: Store) -> None:
+async def test_an_eventful_ledger_is_whole(store: ScheduleStore) -> None:
     await eventful(store)
     report = await verify_store(store)
     assert texts(report) == []
@@ -49,14 +51,14 @@ async def test_an_eventful_ledger_is_whole(store: Store) -> None:
     assert report.spans == 4
 
 
-async def test_an_empty_store_is_whole(store: Store) -> None:
+async def test_an_empty_store_is_whole(store: ScheduleStore) -> None:
     report = await verify_store(store)
     assert report.clean
     assert (report.schedules, report.occurrences, report.runs, report.spans) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
-async def test_clock_changes_break_no_account(store: Store, zone: str) -> None:
+async def test_clock_changes_break_no_account(store: ScheduleStore, zone: str) -> None:
     history = History(store, zone)
     await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *", "often": "0,20,40 * * * *"})
     await history.run_each("2026-03-07T12:00:00", "2026-03-09T12:00:00", timedelta(minutes=10))
@@ -66,7 +68,7 @@ async def test_clock_changes_break_no_account(store: Store, zone: str) -> None:
     assert report.occurrences > 17_000
 
 
-async def test_a_running_run_and_a_manual_one_are_whole(store: Store) -> None:
+async def test_a_running_run_and_a_manual_one_are_whole(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.run("2026-11-15T00:00:00")
@@ -157,7 +159,7 @@ async def test_damage_is_told_and_never_raises(night: SqliteStore, sql: str) -> 
 # --- remarks ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: Store) -> None:
+async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.settle(await history.claim("2026-11-15T00:00:05"), "2026-11-15T00:00:01")
@@ -176,7 +178,7 @@ async def test_an_epoch_of_other_zone_rules_is_not_judged_by_todays(night: Sqlit
     assert "which are not those it was decided by" in report.remarks[0]
 
 
-async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Store) -> None:
+async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {})
     await store.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
@@ -185,7 +187,7 @@ async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Store)
     assert len(report.remarks) == 1
 
 
-async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: Store) -> None:
+async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.claim("2026-11-15T00:00:00")
@@ -235,7 +237,7 @@ async def test_what_is_written_meanwhile_is_no_problem(file_store: SqliteStore) 
 
 
 async def test_a_million_missed_occurrences_are_counted_not_enumerated(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: ScheduleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(store)
     await history.start("2024-01-01T00:00:00", {"sync": "* * * * *"})
@@ -268,7 +270,8 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
     last = us("2026-01-01T00:00:00") + n * MINUTE
     execute(
         file_store,
-        "UPDATE schedule_state SET cursor_at = :last, next_run_at = :last + 60000000, last_ended_for = :last, "
+        "UPDATE schedule_state SET cursor_at = :last, next_run_at = :last + 60000000, last_run_at = :last, "
+        "last_ended_for = :last, "
         "ended_runs = ended_runs + :n, succeeded_runs = succeeded_runs + :n",
         {"last": last, "n": n},
     )
@@ -280,3 +283,79 @@ async def test_memory_does_not_grow_with_the_runs(file_store: SqliteStore, tmp_p
     assert texts(report) == []
     assert report.runs == n + 1
     assert peak < 8_000_000  # a page of rows; all of them would be five times as much
+
+
+# --- tasks and schedules are checked alike ----------------------------------------------------------------------------
+
+
+async def executing() -> MemoryStore:
+    """A task whose run executes."""
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.claim("2026-11-15T00:00:00")
+    return store
+
+
+@pytest.mark.parametrize("next_run_at", [None, us("2026-11-15T01:00:00")])
+async def test_a_task_whose_run_executes_wakes_at_its_next_occurrence_or_not_at_all(next_run_at: int | None) -> None:
+    store = await executing()
+    store.data.schedules[1]["next_run_at"] = next_run_at
+    assert texts(await verify_store(store)) == []
+
+
+async def test_a_task_whose_run_executes_wakes_at_no_other_time() -> None:
+    store = await executing()
+    store.data.schedules[1]["next_run_at"] = us("2026-11-15T02:00:00")
+    assert texts(await verify_store(store)) == [
+        (
+            f"sync ({OWNER}): a run of it is running, and it wakes at 2026-11-15T02:00:00Z, but what follows starts at "
+            "2026-11-15T01:00:00Z."
+        )
+    ]
+
+
+async def test_a_manual_run_of_a_task_may_be_queued() -> None:
+    store = await executing()
+    (scheduled,) = store.data.live[1].values()
+    asked_at = us("2026-11-15T00:00:30")
+    queued = replace(
+        scheduled, kind="manual", run_for=asked_at, state="queued", owner=None, wake_at=asked_at, attempt=0,
+        started_at=None, attempt_at=None,
+    )  # fmt: skip
+    store.data.live[1]["manual", asked_at] = queued
+    assert texts(await verify_store(store)) == []
+
+
+async def test_a_dormant_task_does_not_wake() -> None:
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.park("2026-11-15T00:00:30", "sync")
+    assert texts(await verify_store(store)) == []
+    store.data.schedules[1]["next_run_at"] = us("2026-11-15T01:00:00")
+    assert texts(await verify_store(store)) == [
+        f"sync ({OWNER}): it is not in use, and yet it wakes at 2026-11-15T01:00:00Z."
+    ]
+
+
+async def test_runs_of_a_task_that_overlap_are_a_remark() -> None:
+    """One engine by one clock: a clock that was set back looks like it."""
+    store = MemoryStore()
+    await store.open()
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.run("2026-11-15T00:00:00")
+    await history.run("2026-11-15T00:01:00")
+    first = store.data.runs[1][us("2026-11-15T00:00:00"), "scheduled"]
+    store.data.runs[1][first.run_for, "scheduled"] = replace(first, ended_at=us("2026-11-15T00:01:30"))
+    report = await verify_store(store)
+    assert report.clean
+    assert report.remarks == [
+        (
+            f"sync ({OWNER}): the run for 2026-11-15T00:01:00Z began at 2026-11-15T00:01:00Z, while one before it "
+            "lasted to 2026-11-15T00:01:30Z: the clock was set back."
+        )
+    ]

@@ -8,29 +8,29 @@ import pytest
 
 from noonbell.errors import NoonbellError, TaskNotFoundError
 from noonbell.ledger import Answer, verify_store, why
-from noonbell.ports import Store
+from noonbell.ports import ScheduleStore
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from tests.ledger.answers import DST, NIGHT, PLAIN, Question
 from tests.ledger.history import History, eventful, us
-from tests.ledger.told import DST, NIGHT, PLAIN, Told
 
 TASKS = {"sync": "* * * * *", "hourly": "0,30 * * * *", "gone": "0 * * * *"}
 
 
-async def ask(store: Store, task: str, at: str | None, now: str) -> Answer:
+async def ask(store: ScheduleStore, task: str, at: str | None, now: str) -> Answer:
     return await why(store, task, None if at is None else datetime.fromisoformat(at), now=us(now))
 
 
-async def check(store: Store, stage: str, told: list[Told]) -> None:
+async def check(store: ScheduleStore, stage: str, questions: list[Question]) -> None:
     """Every question of a stage, with its answer."""
-    asked = [question for question in told if question.stage == stage]
+    asked = [question for question in questions if question.stage == stage]
     assert asked
     for question in asked:
         answer = await ask(store, question.task, question.at, question.now)
         assert (answer.facts["verdict"], answer.text) == (question.verdict, question.text)
 
 
-async def test_a_night_with_everything_in_it(store: Store) -> None:
+async def test_a_night_with_everything_in_it(store: ScheduleStore) -> None:
     history = await eventful(store, holds=True)
     await check(store, "up", NIGHT)
     await history.stop("2026-11-15T01:40:00")
@@ -45,7 +45,7 @@ async def test_a_night_with_everything_in_it(store: Store) -> None:
     assert (await verify_store(store)).clean
 
 
-async def test_clock_changes(store: Store) -> None:
+async def test_clock_changes(store: ScheduleStore) -> None:
     history = History(store, "America/New_York")
     await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *"})
     await history.run_each("2026-03-07T12:00:00", "2026-03-08T12:00:00", timedelta(minutes=10))
@@ -53,7 +53,7 @@ async def test_clock_changes(store: Store) -> None:
     await check(store, "after", DST)
 
 
-async def test_crashes_sleep_and_people(store: Store) -> None:
+async def test_crashes_sleep_and_people(store: ScheduleStore) -> None:
     tasks = {"half": "0,30 * * * *", "minutely": "* * * * *"}
     history = History(store, holds=True)
     await history.start("2026-11-15T00:00:30", tasks)
@@ -89,7 +89,7 @@ async def test_a_task_that_was_never_due() -> None:
     assert answer.facts["next"] == "2027-01-01T00:00:00+00:00"
 
 
-async def test_a_removed_task_abandons_its_run(store: Store) -> None:
+async def test_a_removed_task_abandons_its_run(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"slow": "0 * * * *"})
     await history.claim("2026-11-15T00:00:00")
@@ -102,7 +102,7 @@ async def test_a_removed_task_abandons_its_run(store: Store) -> None:
     assert answer.facts["outcome"] == "abandoned"
 
 
-async def test_many_attempts_are_told_by_the_last_of_them(store: Store) -> None:
+async def test_many_attempts_are_told_by_the_last_of_them(store: ScheduleStore) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"flaky": "0 0 * * *"})
     for minute in range(8):
@@ -126,8 +126,8 @@ async def test_a_lost_verdict_is_admitted(night: SqliteStore) -> None:
     db.close()
     answer = await ask(night, "sync", "2026-11-15T02:10", "2026-11-15T01:22:30")
     assert answer.text == (
-        "The ledger has no verdict on sync at 2026-11-15 02:10 +02:00 (00:10 UTC), though it should; noonbell verify "
-        "tells more."
+        "The ledger has no verdict on sync at 2026-11-15 02:10 +02:00 (00:10 UTC), though it should; run noonbell "
+        "verify for details."
     )
     assert answer.facts["verdict"] == "lost"
 
@@ -136,6 +136,9 @@ async def test_the_facts_are_there_for_programs(night: SqliteStore) -> None:
     answer = await ask(night, "sync", "2026-11-15T03:12", "2026-11-15T01:22:30")
     assert answer.facts == {
         "task": "sync",
+        "schedule_id": "scheduler:default-sync-1794700830000000",
+        "name": "sync",
+        "type": "cron",
         "managed_by": "scheduler:default",
         "time_zone": "Europe/Kyiv",
         "asked": "2026-11-15T01:12:00+00:00",
@@ -166,7 +169,7 @@ async def test_a_name_that_two_schedulers_have_wants_a_scheduler(night: SqliteSt
     assert answer.facts["managed_by"] == "scheduler:other"
 
 
-async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: Store) -> None:
+async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: ScheduleStore) -> None:
     history = History(store, "Etc/UTC")
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.run("2026-11-15T00:00:00")
@@ -174,4 +177,33 @@ async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: Store) -> 
     assert (
         answer.text
         == "sync ran for 2026-11-15 00:00 UTC: it started at 00:00 on instance one and succeeded at 00:00:02."
+    )
+
+
+async def test_a_dormant_task_says_so(store: ScheduleStore) -> None:
+    history = History(store, holds=True)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.run("2026-11-15T00:00:00")
+    await history.park("2026-11-15T00:30:00", "sync")
+    answer = await ask(store, "sync", None, "2026-11-15T02:00:10")
+    assert answer.text == (
+        "sync ran for 2026-11-15 00:00 UTC: it started at 00:00 on instance one and succeeded at 00:00:02. Nothing "
+        "comes next: it has not been scheduled again."
+    )
+    answer = await ask(store, "sync", "2026-11-15T01:00", "2026-11-15T02:00:10")
+    assert answer.text == (
+        "sync has not run for 2026-11-15 01:00 UTC yet: the task has not been scheduled again since the last start."
+    )
+    assert answer.facts["verdict"] == "not decided"
+
+
+async def test_what_is_due_behind_a_run_that_starts_again_is_part_of_it(store: ScheduleStore) -> None:
+    history = History(store, holds=True)
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
+    await history.claim("2026-11-15T00:00:00")
+    await history.start("2026-11-15T01:00:10", {"sync": "0 * * * *"}, instance="two", crashed=True)
+    answer = await ask(store, "sync", "2026-11-15T01:00", "2026-11-15T01:00:20")
+    assert answer.text == (
+        "sync has not run for 2026-11-15 01:00 UTC yet: the run for 00:00 is about to start. When it starts, it "
+        "answers for all that is due by then."
     )

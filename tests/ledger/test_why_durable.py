@@ -127,7 +127,7 @@ TOLD = [
         "15:01",
         "not decided",
         (
-            "sync has no verdict for 2026-03-04 15:01 +02:00 (13:01 UTC) yet: the scheduler is down since "
+            "sync has not run for 2026-03-04 15:01 +02:00 (13:01 UTC) yet: the scheduler is down since "
             "14:59:30 (instance I stopped). At the next start it will be missed, because its catch-up policy "
             "is skip."
         ),

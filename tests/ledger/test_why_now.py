@@ -1,4 +1,4 @@
-"""why about the present: an engine gone without a word, the grace, messages on their way, several in one minute."""
+"""why about the present: an engine that was killed, the grace, messages on their way, several in one minute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noonbell.errors import DeliveryError, TargetAwayError
 from noonbell.ledger import Answer, why
 from tests.schedules.conftest import IN_EARNEST, World, store_maker
 
-GONE = "(instance I, up since 12:00:30, is gone without a word: nobody holds its place)"
+GONE = "(instance I, up since 12:00:30, ended without recording a stop)"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -65,7 +65,7 @@ async def test_a_killed_engine_is_not_believed(world: World, what: str, *, at_mo
     assert answer.facts["cut_off"] is True
     answer = await ask(world, "slow", "12:02")
     assert answer.text == (
-        f"slow has no verdict for 2026-03-04 12:02 UTC yet: the scheduler is down {GONE}. At the next start it will be "
+        f"slow has not run for 2026-03-04 12:02 UTC yet: the scheduler is down {GONE}. At the next start it will be "
         "missed, because its catch-up policy is skip."
     )
     assert answer.facts["scheduler_down"] is True

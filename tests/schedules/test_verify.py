@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.ledger import verify_store
-from noonbell.ledger.stretches import Stretches
+from noonbell.ledger.decided_epochs import DecidedEpochs
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory_tables import MemoryData
 from tests.schedules.conftest import IN_EARNEST, World, store_maker
@@ -130,8 +130,8 @@ async def test_a_last_start_that_is_too_early_is_told() -> None:
 async def test_the_whole_is_counted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Link by link all is well; the count of the whole goes its own way, and is heard where it differs."""
     world = await eventful()
-    count = Stretches.count
-    monkeypatch.setattr(Stretches, "count", lambda self, first, last: count(self, first, last) + 1)
+    count = DecidedEpochs.count
+    monkeypatch.setattr(DecidedEpochs, "count", lambda self, first, last: count(self, first, last) + 1)
     found = (await verify_store(world.store)).problems
     assert [problem.kind for problem in found] == ["count"] * 4
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from noonbell import Schedules
-from noonbell.actions.callback import run_id
 from noonbell.core.crashes import CUT_OFF
+from noonbell.core.ids import run_id
 from noonbell.store.sqlite import SqliteStore
 from tests.patience import PATIENCE_SECONDS
 from tests.service.conftest import command, environment, served

@@ -19,7 +19,8 @@ import msgspec
 
 from noonbell.actions.checking import known_only, text
 from noonbell.actions.results import Prepared
-from noonbell.core.records import Kind, Start, StoredSchedule
+from noonbell.core.ids import run_id
+from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import NoonbellError
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,16 +38,6 @@ class Call(msgspec.Struct, frozen=True):
     attempt: int
     manual: bool
     payload: Any
-
-
-def run_id(schedule_id: str, kind: Kind, run_for: int) -> str:
-    """The id of a run: the same for every attempt of it, and for no other run."""
-    return f"{schedule_id}:{kind}:{run_for}"
-
-
-def schedule_of(run: str) -> str:
-    """The schedule's id in the id of a run."""
-    return run.rsplit(":", 2)[0]
 
 
 def moment(at: int) -> datetime:

@@ -32,6 +32,7 @@ import msgspec
 from noonbell.actions.callback import moment
 from noonbell.actions.checking import known_only, text
 from noonbell.actions.secrets.references import loosely_named
+from noonbell.core.ids import run_id
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleInvalidError
@@ -107,17 +108,17 @@ def message_of(stored: StoredSchedule, start: Start, now: int) -> OutboxMessage:
     """The message of a start, ready for the outbox."""
     columns, schedule_id, run_for = stored.columns, stored.schedule_id, start.run_for
     target, pieces, fill = _compiled(columns.definition, columns.payload)
-    tail = f":{start.kind}:{run_for}"
+    run = run_id(schedule_id, start.kind, run_for)
     # most ids are plain letters and digits, which are the same in JSON and in an address
     if schedule_id.isalnum() and schedule_id.isascii():
-        escaped = address = schedule_id
+        escaped, address, escaped_run = schedule_id, schedule_id, run
     else:
-        escaped, address = _escaped(schedule_id), quote(schedule_id, safe="")
+        escaped, address, escaped_run = _escaped(schedule_id), quote(schedule_id, safe=""), _escaped(run)
     gaps = (
-        escaped, address, escaped + tail, _escaped(columns.name), _written(run_for), start.kind, str(start.attempt),
+        escaped, address, escaped_run, _escaped(columns.name), _written(run_for), start.kind, str(start.attempt),
     )  # fmt: skip
     body = "".join(fill(gaps + pieces))
-    return OutboxMessage(stored.sid, stored.lane, schedule_id + tail, target, body, now, stored.team)
+    return OutboxMessage(stored.sid, stored.lane, run, target, body, now, stored.team)
 
 
 @lru_cache(maxsize=8_192)

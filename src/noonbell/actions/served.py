@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from noonbell.actions.callback import schedule_of
+from noonbell.core.ids import schedule_of
 from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
 from noonbell.errors import DeliveryError, describe_error

@@ -17,6 +17,7 @@ from noonbell.cli.following import events_of, until_ended
 from noonbell.cli.place import Place, placed
 from noonbell.cli.schedule_views import dumped, print_run, print_runs, run_data, run_line
 from noonbell.cli.tables import console
+from noonbell.core.ids import parse_run_id
 from noonbell.core.records import Outcome
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules.history import Run
@@ -30,7 +31,6 @@ noonbell runs show report
 noonbell runs follow
 """
 _PAGE: Final = 1_000
-_KINDS: Final = ("scheduled", "manual")
 
 
 @click.group("runs", cls=SpeakingGroup, epilog=_EXAMPLES)
@@ -87,7 +87,7 @@ def show(*, run: str, place: Place) -> None:
     """Show a run with all its attempts: answers, output, errors. RUN is its id; of a schedule it is the latest."""
 
     async def ask(backend: Backend) -> Run:
-        if _is_run(run):
+        if parse_run_id(run) is not None:
             try:
                 return await backend.schedules.run(run)
             except ScheduleNotFoundError:
@@ -116,7 +116,7 @@ def follow(*, what: str | None, team: str | None, count: int | None, place: Plac
 
     Of one RUN, wait for its end and show it; exit status 1 where it has not succeeded.
     """
-    if what is not None and _is_run(what):
+    if what is not None and parse_run_id(what) is not None:
         run = until_ended(place, what)
         if place.as_json:
             click.echo(dumped(run_data(run)))
@@ -151,9 +151,3 @@ def follow(*, what: str | None, team: str | None, count: int | None, place: Plac
 
 def _wanted(kind: str, data: dict[str, Any], only: str | None) -> bool:
     return kind == "reset" or (kind == "run" and only in (None, data.get("schedule_id")))
-
-
-def _is_run(text: str) -> bool:
-    """Whether it is the id of a run: SCHEDULE:KIND:NUMBER."""
-    parts = text.rsplit(":", 2)
-    return len(parts) == 3 and parts[1] in _KINDS and parts[2].lstrip("-").isdigit()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
+from noonbell.core.ids import run_id
 from noonbell.core.records import LiveRun, Start
 from noonbell.declarative import events as told
 from noonbell.declarative.events import EventSink
@@ -31,28 +32,28 @@ class TaskTeller:
             return
         gone = start.preempted
         if gone is not None:
-            self._tell(told.TaskRetryPreempted, task, at, run_for=gone.run_for, attempt=gone.attempt, cause="cron")
+            self._tell(told.TaskRetryPreempted, task, at, gone, attempt=gone.attempt, cause="cron")
         kind = told.TaskRetryStarted if start.cause == "retry" else told.TaskRunStarted
-        self._tell(kind, task, at, run_for=start.run_for, attempt=start.attempt, cause=start.cause)
+        self._tell(kind, task, at, start, attempt=start.attempt, cause=start.cause)
 
     def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
         if self._sink.wants_task_events:
-            facts: dict[str, Any] = {"run_for": waiting.run_for, "attempt": waiting.attempt, "cause": "manual"}
-            self._tell(told.TaskRetryCleared, task, at, **facts)
+            self._tell(told.TaskRetryCleared, task, at, waiting, attempt=waiting.attempt, cause="manual")
 
     def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
         if not self._sink.wants(told.TaskRunFailed if error is not None else told.TaskRunCompleted):
             return
-        facts: dict[str, Any] = {"run_for": start.run_for, "attempt": start.attempt, "cause": start.cause}
+        facts: dict[str, Any] = {"attempt": start.attempt, "cause": start.cause}
         if error is None:
-            self._tell(told.TaskRunCompleted, task, at, **facts, duration=timedelta(microseconds=at - start.started_at))
+            duration = timedelta(microseconds=at - start.started_at)
+            self._tell(told.TaskRunCompleted, task, at, start, **facts, duration=duration)
         else:
             retry = None if retry_at is None else moment(retry_at, self._zone())
             failure: dict[str, Any] = {"error": describe_error(error), "retry_at": retry, "exception": error}
-            self._tell(told.TaskRunFailed, task, at, **facts, **failure)
+            self._tell(told.TaskRunFailed, task, at, start, **facts, **failure)
 
     def _tell(
-        self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, *, run_for: int, **more: Any
+        self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, run: Start | LiveRun, **more: Any
     ) -> None:
         zone = self._zone()
         self._sink.emit(
@@ -61,8 +62,8 @@ class TaskTeller:
                 instance=self._instance,
                 scheduler=self._scheduler,
                 task=task.name,
-                run_id=run_id(task.schedule_id, run_for),
-                scheduled_for=moment(run_for, zone),
+                run_id=run_id(task.schedule_id, run.kind, run.run_for),
+                scheduled_for=moment(run.run_for, zone),
                 **more,
             )
         )
@@ -79,11 +80,6 @@ def tell_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mappin
     if moved:
         shown = "; ".join(moved[:_MOST_SHOWN]) + ("; ..." if len(moved) > _MOST_SHOWN else "")
         logger.warning("%d of %d tasks come at another time: %s", len(moved), len(after), shown)
-
-
-def run_id(schedule_id: str, run_for: int) -> str:
-    """The same for every attempt of a run: the key to recognise a repeat by."""
-    return f"{schedule_id}.{run_for}"
 
 
 def moment(at: int, zone: tzinfo) -> datetime:

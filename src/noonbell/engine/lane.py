@@ -20,9 +20,10 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from noonbell.actions.callback import moment, run_id
+from noonbell.actions.callback import moment
 from noonbell.actions.results import Prepared
 from noonbell.core.detail import has_traceback
+from noonbell.core.ids import run_id
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones

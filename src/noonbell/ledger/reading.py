@@ -1,6 +1,6 @@
-"""What verify and why both need to read a ledger: pages of rows, zones by their names, instants as text.
+"""Pages of ledger rows, zones by their names, instants as datetimes and text: for verify and why.
 
-Stored values are not trusted. What cannot be an instant or a zone is told apart here, before anybody counts with it.
+Stored values are not trusted: `is_instant` and `zone_named` reject what cannot be an instant or a zone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OFFSET: Final = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)(?::?(\d\d))?")
 
 @lru_cache(maxsize=1024)
 def zone_named(name: str) -> tzinfo | None:
-    """The zone that a stored name means: an IANA name, or a fixed offset such as UTC+02:00."""
+    """Return the zone of a stored name: an IANA name, or a fixed offset such as UTC+02:00."""
     fixed = _OFFSET.fullmatch(name)
     if fixed is not None:
         sign, hours, minutes, seconds = fixed.groups()
@@ -38,24 +38,24 @@ def zone_named(name: str) -> tzinfo | None:
 
 
 def is_instant(value: object) -> TypeGuard[int]:
-    """Whether a stored value can be an instant: a whole number within the calendar."""
+    """Return whether a stored value can be an instant: a whole number within the calendar."""
     return type(value) is int and EARLIEST <= value <= LATEST
 
 
 def iso(at: object) -> str:
-    """An instant as ISO text in UTC; anything else as it stands."""
+    """Return an instant as ISO text in UTC; anything else as it stands."""
     if not is_instant(at):
         return repr(at)
     return moment(at).isoformat().replace("+00:00", "Z")
 
 
 def moment(at: int, zone: tzinfo = UTC) -> datetime:
-    """An instant as a datetime in a zone."""
+    """Return an instant as a datetime in a zone."""
     return (_EPOCH + at * _MICROSECOND).astimezone(zone)
 
 
 def instant(at: datetime) -> int:
-    """A datetime as an instant."""
+    """Return a datetime as an instant."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -68,7 +68,7 @@ async def rows(
     upto_sid: int | None = None,
     page: int = 5_000,
 ) -> AsyncIterator[list[tuple[Any, ...]]]:
-    """A table in pages of rows."""
+    """Read a table in pages of rows."""
     shape = LEDGER_TABLES[table]
     key = [shape.columns.index(column) for column in shape.key]
     while True:

@@ -1,20 +1,20 @@
-"""What a pruning has taken from a ledger, or would take: counted without a change, page by page."""
+"""The number of rows that a pruning has deleted, or would delete: counted page by page, without a change."""
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from noonbell.ledger.reading import rows
-from noonbell.ports import AuditFilter, LedgerTable, Pruned, ScheduleStore, Store
+from noonbell.ports import AuditFilter, LedgerTable, Pruned, ScheduleStore
 
 _DAY: Final = 86_400_000_000
 _PAGE: Final = 1_000
 
 
 class Forgotten(msgspec.Struct):
-    """How much."""
+    """The number of rows of each kind."""
 
     days: int = 0
     runs: int = 0
@@ -32,11 +32,12 @@ class Forgotten(msgspec.Struct):
         self.dead_letters += pruned.dead_letters
 
     def as_dict(self) -> dict[str, int]:
-        return cast("dict[str, int]", msgspec.structs.asdict(self))
+        found: dict[str, int] = msgspec.structs.asdict(self)
+        return found
 
 
-async def prunable(store: Store, before: int) -> Forgotten:
-    """What would go if every day that ended by `before` were pruned now."""
+async def prunable(store: ScheduleStore, before: int) -> Forgotten:
+    """Count what would be deleted if every day that ended by `before` were pruned now."""
     end = before - before % _DAY
     found, days = Forgotten(), set[int]()
     cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await store.schedules()}
@@ -60,12 +61,12 @@ async def prunable(store: Store, before: int) -> Forgotten:
     async for sid, run_for, kind, *_ in _each(store, "attempts"):
         old = type(run_for) is int and run_for < end and sid in cursors
         found.attempts += old and (sid, kind, run_for) not in live and (sid, run_for, kind) not in stays
-    await _count_told(cast("ScheduleStore", store), end, found, days)
+    await _count_records(store, end, found, days)
     found.days = len(days)
     return found
 
 
-async def _count_told(store: ScheduleStore, end: int, found: Forgotten, days: set[int]) -> None:
+async def _count_records(store: ScheduleStore, end: int, found: Forgotten, days: set[int]) -> None:
     newest, after = None, 0
     while page := await store.audit(AuditFilter(), after, _PAGE):
         for after, event in page:
@@ -83,7 +84,7 @@ async def _count_told(store: ScheduleStore, end: int, found: Forgotten, days: se
         days.update(old)
 
 
-async def _each(store: Store, table: LedgerTable) -> Any:
+async def _each(store: ScheduleStore, table: LedgerTable) -> Any:
     async for page in rows(store, table):
         for row in page:
             yield row

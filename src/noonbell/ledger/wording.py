@@ -1,18 +1,54 @@
-"""Instants and lengths of time in words, in the zone of a schedule."""
+"""The words of answers: instants and lengths of time in the zone of a schedule, and what its owner calls it."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta, tzinfo
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from noonbell.ledger.policies import is_declared
 from noonbell.ledger.reading import moment
 
 _MINUTE: Final = 60_000_000
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Universal", "Etc/Universal"})
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """One paragraph, and the facts in it for programs. `facts["verdict"]` sums it up."""
+
+    text: str
+    facts: dict[str, Any]
+
+
+class Vocabulary(NamedTuple):
+    """The words for a schedule that was created, or for a task that a program has declared."""
+
+    noun: str
+    created: str
+    removed: str
+    not_before: str
+    not_after: str
+    verdict_before: str
+    verdict_after: str
+
+
+_TASK: Final = Vocabulary(
+    "task", "registered", "removed", "it was not registered then", "it was not registered then", "not registered",
+    "not registered",
+)  # fmt: skip
+_SCHEDULE: Final = Vocabulary(
+    "schedule", "created", "deleted", "it did not exist then", "it did not exist any more", "not there", "deleted"
+)
+
+
+def vocabulary_of(managed_by: object) -> Vocabulary:
+    """Return the words for the schedules of an owner."""
+    return _TASK if is_declared(managed_by) else _SCHEDULE
+
+
 class Times:
-    """Says instants in one zone, with the offset and in UTC."""
+    """Writes instants in one zone, with the offset and in UTC."""
 
     def __init__(self, zone: tzinfo, name: str) -> None:
         self.zone = zone
@@ -30,7 +66,7 @@ class Times:
         return f"{text} {_offset(here)} ({day}{_clock(there)} UTC)"
 
     def near(self, at: int, other: int) -> str:
-        """The clock time alone where `other`, which was said in full, is of the same day and offset."""
+        """The clock time alone if `other`, which is written in full before it, is of the same day and offset."""
         here, there = moment(at, self.zone), moment(other, self.zone)
         if here.date() == there.date() and here.utcoffset() == there.utcoffset():
             return _clock(here)
@@ -46,7 +82,7 @@ def _offset(at: datetime) -> str:
 
 
 def length(microseconds: int) -> str:
-    """A length of time in its two largest units: `3 min 20 s`, `0.2 s`."""
+    """Return a length of time in its two largest units: `3 min 20 s`, `0.2 s`."""
     if microseconds < _MINUTE:
         return f"{microseconds / 1_000_000:.3g} s"
     seconds = timedelta(microseconds=microseconds) // timedelta(seconds=1)
@@ -59,5 +95,5 @@ def length(microseconds: int) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 occurrence`, `2 occurrences`."""
+    """Return `1 occurrence`, `2 occurrences`."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

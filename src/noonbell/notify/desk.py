@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from noonbell.actions.callback import schedule_of
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.ids import schedule_of
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from noonbell.actions.callback import run_id
 from noonbell.actions.http.jobs import team_of
+from noonbell.core.ids import parse_run_id, run_id
 from noonbell.core.records import (
     Document,
     Kind,
@@ -283,8 +283,10 @@ class Notifier:
         rules = self._rules_for(stored)
         if not rules:
             return []
-        _, kind, run_for = message.message_id.rsplit(":", 2)
-        notice = self._notice(stored, "undelivered", at, cast("Kind", kind), int(run_for))
+        run = parse_run_id(message.message_id)
+        if run is None:
+            return []  # a message that no run has sent
+        notice = self._notice(stored, "undelivered", at, run.kind, run.run_for)
         told = f'The message to "{message.target}" was not delivered: {error}'
         return self._send(rules, msgspec.structs.replace(notice, attempts=attempts, error=told))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
-from noonbell.actions.callback import moment, run_id
+from noonbell.actions.callback import moment
 from noonbell.core.attempts import FIRST_KEPT, omitted
 from noonbell.core.history import RunKey, key_of
+from noonbell.core.ids import RunId, parse_run_id, run_id
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
@@ -253,9 +254,8 @@ def _read_cursor(cursor: object, names: Sequence[str]) -> tuple[Any, ...]:
     raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page")
 
 
-def _read_run_id(given: object) -> tuple[str, Kind, int]:
-    parts = given.rsplit(":", 2) if isinstance(given, str) else []
-    run_for = _number(parts[-1]) if parts else None
-    if run_for is not None and len(parts) == 3 and parts[1] in get_args(Kind):
-        return parts[0], cast("Kind", parts[1]), run_for
-    raise ScheduleNotFoundError("run", str(given))
+def _read_run_id(given: object) -> RunId:
+    found = parse_run_id(given) if isinstance(given, str) else None
+    if found is None:
+        raise ScheduleNotFoundError("run", str(given))
+    return found

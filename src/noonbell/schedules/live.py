@@ -29,7 +29,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from noonbell.actions.callback import moment, run_id
+from noonbell.actions.callback import moment
+from noonbell.core.ids import run_id
 from noonbell.core.records import AuditEvent, Run
 from noonbell.errors import StoreError, describe_error
 from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, LedgerKey, ScheduleFilter, ScheduleStore

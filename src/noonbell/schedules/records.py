@@ -8,8 +8,9 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from noonbell.actions.callback import moment, schedule_of
+from noonbell.actions.callback import moment
 from noonbell.core.detail import unpack
+from noonbell.core.ids import schedule_of
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
 from noonbell.core.turns import definition_of, terms_of

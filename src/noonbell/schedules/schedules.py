@@ -31,6 +31,7 @@ from noonbell.actions.registry import Actions, check_action
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
+from noonbell.core.ids import run_id
 from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, MOST_ASKED, Asked, DurableSchedule, Edit, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.engine import clock_for
@@ -468,7 +469,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             raise ScheduleBusyError(schedule_id, queued=MOST_ASKED if queue else None)
         self._wake(AT_ONCE)
         await self._log_no_engine(schedule_id)
-        return f"{schedule_id}:manual:{run_for}"
+        return run_id(schedule_id, "manual", run_for)
 
     # --- messages -------------------------------------------------------------------------------------------------
 

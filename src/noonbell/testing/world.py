@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from noonbell.core.records import Settlement, Start
 from noonbell.declarative.events import SchedulerEvent
 from noonbell.declarative.scheduler import Scheduler
-from noonbell.ports import Store
+from noonbell.ports import ScheduleStore
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -44,7 +44,7 @@ class ScriptedError(Exception):
 class Process:
     """One life between a start and a crash."""
 
-    def __init__(self, world: World, store: Store) -> None:
+    def __init__(self, world: World, store: ScheduleStore) -> None:
         self.alive = True
         self.loop = world.clock.new_event_loop()
         self.store = FaultyStore(store, world.faults, world.clock)
@@ -91,7 +91,7 @@ class World:
         self._instant_failures: Counter[str] = Counter()
         self._disturbed = 0.0
 
-    def open_store(self) -> Store:
+    def open_store(self) -> ScheduleStore:
         return MemoryStore(self._data) if self._file is None else SqliteStore(self._file, threaded=False)
 
     def complain(self, problem: str) -> None:

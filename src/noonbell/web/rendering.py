@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from noonbell.access import Scope
+from noonbell.core.ids import run_id
 from noonbell.web import times
 from noonbell.web.assets import asset_url
 
@@ -64,7 +65,7 @@ def environment() -> Environment:
         loader=PackageLoader("noonbell.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.globals.update(asset=asset_url, navigation=NAVIGATION, address=address)
+    made.globals.update(asset=asset_url, navigation=NAVIGATION, address=address, run_id=run_id)
     made.filters.update(
         iso=times.iso, clock=times.clock, day=times.day, full=times.full, place=times.place, ago=times.ago,
         lasted=times.lasted, segment=segment, pretty=pretty,

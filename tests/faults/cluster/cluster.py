@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.account import CLOCK_SKEW
+from noonbell.ledger.schedule_audit import CLOCK_SKEW
 from noonbell.ports import ScheduleStore
 from noonbell.schedules import Schedules
 from noonbell.store.postgres import PostgresStore

@@ -19,13 +19,13 @@ from urllib.parse import quote_plus
 
 import msgspec
 
-from noonbell.actions.callback import run_id
 from noonbell.actions.egress import Outgoing
 from noonbell.actions.egress.hosts import Target, read_url
 from noonbell.actions.http.definition import CONNECT_SECONDS, TOTAL_SECONDS
 from noonbell.actions.http.expectation import Expectation, expectation_of
 from noonbell.actions.secrets.references import Template, fill_tree, names_in
 from noonbell.actions.signatures import Signer, run_headers
+from noonbell.core.ids import run_id
 from noonbell.core.records import Start
 from noonbell.core.turns import definition_of
 from noonbell.errors import SecretReferenceError

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noonbell.actions.callback import schedule_of
 from noonbell.actions.targets.protocol import cleaned, masked, require_address, require_seconds, require_text
+from noonbell.core.ids import schedule_of
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from fastapi import Query, Request, Response
 
-from noonbell.actions.callback import run_id as run_id_of
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.declared import Declared, DeclaredTasks
@@ -34,6 +33,7 @@ from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
 from noonbell.api.written import declared_told, fields_of, for_caller, not_editable, schedule_told
+from noonbell.core.ids import run_id as run_id_of
 from noonbell.errors import (
     LanguageError,
     ScheduleChangedError,

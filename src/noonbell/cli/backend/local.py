@@ -171,7 +171,7 @@ class LocalKeys(Access):
 
 
 class LocalLedger:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
@@ -185,7 +185,7 @@ class LocalLedger:
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
         return await verify_store(
-            cast("Store", _Counted(self._store, progress)),
+            cast("ScheduleStore", _Counted(self._store, progress)),
             managed_by=owner,
             from_at=None if start is None else instant(start),
             to_at=None if end is None else instant(end),
@@ -198,7 +198,7 @@ class LocalLedger:
 class _Counted:
     """A store that tells how many rows of its ledger were read."""
 
-    def __init__(self, store: Store, progress: Callable[[int], None]) -> None:
+    def __init__(self, store: ScheduleStore, progress: Callable[[int], None]) -> None:
         self._store = store
         self._progress = progress
         self._read = 0

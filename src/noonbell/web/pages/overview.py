@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from fastapi.responses import Response
 
 from noonbell.access.records import moment
-from noonbell.actions.callback import run_id
+from noonbell.core.ids import run_id
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.monitors.records import Monitor

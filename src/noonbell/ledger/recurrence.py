@@ -1,7 +1,7 @@
-"""When a schedule was to run, as a stored epoch says it: by the clock, once, or in steps from an anchor.
+"""The occurrences of a stored epoch: by a cron expression, once, or in steps from an anchor.
 
-A rhythm works on instants in microseconds. What cannot be read is told in words, for whoever asked to pass on. The
-texts are read by the parsers that everybody uses; the arithmetic of steps is this module's own.
+Instants are in microseconds. A spec that cannot be read gives a text that says why, in place of a recurrence. Specs are
+read by the parsers that all of Noonbell uses; the arithmetic of intervals is this module's own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from noonbell.ledger.reading import LATEST, SECOND, zone_named
 from noonbell.timing import parse_interval, parse_one_shot
 
 
-class Rhythm(Protocol):
-    """Occurrences."""
+class Recurrence(Protocol):
+    """The occurrences of one epoch."""
 
     def after(self, at: int) -> int | None:
         """The first occurrence after `at`; None where there is none."""
@@ -27,7 +27,7 @@ class Rhythm(Protocol):
         ...
 
     def count(self, first: int, last: int) -> int:
-        """How many occurrences lie from `first` to `last`, both included."""
+        """The number of occurrences from `first` to `last`, both included."""
         ...
 
     def has(self, at: int) -> bool:
@@ -35,7 +35,7 @@ class Rhythm(Protocol):
         ...
 
 
-class ByClock:
+class CronRecurrence:
     """The occurrences of one cron expression in one zone."""
 
     __slots__ = ("_asked", "_expression", "_following", "dst", "zone")
@@ -44,7 +44,7 @@ class ByClock:
         self._expression = expression
         self.zone = zone
         self.dst: DstPolicy = dst
-        # neighbours in a burst ask the same question, so the last answer is kept
+        # schedules that share a recurrence ask for the same instant in a row, so the last answer is kept
         self._asked: int | None = None
         self._following: int | None = None
 
@@ -91,12 +91,12 @@ class Once:
         return at == self._at
 
 
-class Steps:
+class EveryN:
     """The occurrences of an interval: one step after another, counted from an anchor that a start moves.
 
     What lies up to such a start is still counted from the anchor before it, and what comes after it from the start.
-    Told of each occurrence in order, it knows where the next one has to be. `in_doubt` is set while no anchor is known:
-    the first occurrence that is told of is believed then.
+    Given each occurrence in order, it knows where the next one has to be. `in_doubt` is set while no anchor is known:
+    then the first occurrence that is given is taken as right.
     """
 
     __slots__ = ("_guessed", "_left", "anchor", "every", "in_doubt", "moves_at")
@@ -129,25 +129,25 @@ class Steps:
         return at > self.anchor and (at - self.anchor) % self.every == 0
 
     def goes_through(self, at: int, moves_at: int | None = None) -> None:
-        """Take it from an occurrence that is known, and from the start behind it."""
+        """Count from an occurrence that is known, and from the start of its run."""
         self.anchor, self.moves_at, self.in_doubt = at - self.every, moves_at, False
         self._guessed = True
 
     def has_not_moved(self, at: int) -> bool:
-        """Whether `at` is a step from the anchor before the last; if so, that anchor holds again."""
+        """Return whether `at` is a step from the anchor before the last; if so, count from that anchor again."""
         if (at - self._left) % self.every:
             return False
         self.anchor, self.moves_at = self._left, None
         return True
 
     def left_at(self, anchor: int) -> bool:
-        """Whether this is the anchor that it has come to."""
+        """Return whether this is the anchor that the occurrences so far lead to."""
         if self.moves_at is None and self._guessed:
             return anchor <= self.anchor and (self.anchor - anchor) % self.every == 0
         return anchor == self.last_anchor
 
     def stands_at(self, anchor: int, *, catching_up: bool) -> bool:
-        """Whether this is the anchor to count on from: it stays while a catch-up is under way."""
+        """Return whether this may be the stored anchor: it does not move while a catch-up is under way."""
         if catching_up:
             return (anchor - self.anchor) % self.every == 0
         return self.left_at(anchor)
@@ -161,24 +161,24 @@ class Steps:
 
 
 @lru_cache(maxsize=65_536)
-def by_clock(spec: str, zone_name: str, dst: DstPolicy = "literal") -> ByClock | str:
-    """The rhythm of a stored expression and zone, or what is wrong with them, in words."""
+def cron_recurrence(spec: str, zone_name: str, dst: DstPolicy = "literal") -> CronRecurrence | str:
+    """Return the recurrence of a stored expression and zone, or a text that says what is wrong with them."""
     zone = zone_named(zone_name)
     if zone is None:
         return f"its time zone {zone_name!r} is not known here"
     try:
-        return ByClock(parse(spec), zone_of(zone), dst)
+        return CronRecurrence(parse(spec), zone_of(zone), dst)
     except InvalidCronExpressionError as error:
         return f"its spec cannot be read: {error}"
 
 
-def rhythm_of(kind: str, spec: str, zone_name: str, dst: DstPolicy, anchor: int | None) -> Rhythm | str:
-    """The rhythm of an epoch of any kind, or what is wrong with it."""
+def recurrence_of(kind: str, spec: str, zone_name: str, dst: DstPolicy, anchor: int | None) -> Recurrence | str:
+    """Return the recurrence of an epoch of any kind, or a text that says what is wrong with it."""
     if kind == "cron":
-        return by_clock(spec, zone_name, dst)
+        return cron_recurrence(spec, zone_name, dst)
     try:
         if kind == "interval":
-            return Steps(anchor, parse_interval(spec) * SECOND)
+            return EveryN(anchor, parse_interval(spec) * SECOND)
         if kind == "one_shot":
             zone = zone_named(zone_name)
             if zone is None:
