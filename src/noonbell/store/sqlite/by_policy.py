@@ -11,7 +11,7 @@ import msgspec
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, LaneClaim, TakeTurn, TellCut
-from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
+from noonbell.store.sqlite import auditing, ending, outbox, slots, stored, turns
 from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.waking import Wanted
 
@@ -21,13 +21,13 @@ QUARANTINE_US: Final = 60_000_000
 
 # Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
 ITS_TURN: Final = """
-    (d.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
+    (d.definition ->> '$.overlap' IS 'allow' OR (s.slot_for IS NULL AND NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
             m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
             OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
-    ))
+    )))
 """
 # The live run drives, whatever the planner thinks of the tables.
 _OF_LIVE: Final = """
@@ -92,11 +92,12 @@ def claim(
             taken.append(take_turn(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             set_aside.append((seen.sid, error))
+    busy = {seen.sid for seen in looked if seen.lives}
     if singly:
-        written = turns.write_singly(db, taken, owner, now, lambda sid, error: set_aside.append((sid, error)))
+        written = turns.write_singly(db, taken, owner, now, busy=busy, refused=lambda *one: set_aside.append(one))
     else:
         try:
-            turns.write(db, taken, owner, now)
+            turns.write(db, taken, owner, now, busy)
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
@@ -141,6 +142,7 @@ def take_over(
     db: apsw.Connection, lane: str, at: int, tell: TellCut | None, *, gone: Sequence[str], stopped: bool
 ) -> int:
     """Queue again what these owners left running, or end it where it must not be repeated."""
+    slots.spill_of(db, gone)
     owners = _encode(gone).decode()
     db.execute(
         f"INSERT OR REPLACE INTO {ending.CUT_ATTEMPT}, coalesce(l.attempt_at, ?2), ?2, "
@@ -183,10 +185,9 @@ def _told_of_cut(
 
 def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at: int) -> None:
     if rows:
-        keys = _encode(rows).decode()
-        ending.end_keys(db, keys, outcome, at)
+        ending.end_keys(db, rows, outcome, at)
         db.execute(
             "UPDATE schedule_state SET next_run_at = cursor_at, last_failure_at = ?2 "
             "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
-            (keys, at),
+            (_encode(rows).decode(), at),
         )

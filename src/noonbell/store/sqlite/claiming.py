@@ -14,7 +14,7 @@ import msgspec
 
 from noonbell.core.records import Decision, Due, LiveRun, Start
 from noonbell.ports import Claimed, Decide
-from noonbell.store.sqlite import ending
+from noonbell.store.sqlite import ending, slots
 from noonbell.store.sqlite.tables import OWNER_NO
 from noonbell.store.words import MANUAL
 
@@ -162,7 +162,7 @@ def _write_decisions(db: apsw.Connection, decisions: list[Decision], owner: str,
 
 
 def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None:
-    busy = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
+    busy = "SELECT 1 FROM live_runs WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
     if db.execute(busy, (sid,)).get is not None:
         return None
     row: Any = db.execute("SELECT epoch, next_run_at FROM schedule_state WHERE sid = ?", (sid,)).fetchone()
@@ -183,6 +183,7 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
 
 
 def hand_back(db: apsw.Connection, starts: Sequence[Start], owner: str, now: int) -> None:
+    slots.spill(db, [s.sid for s in starts])
     rows = [(s.sid, s.kind, s.run_for, s.fence, now if s.following is None else s.following, s.epoch) for s in starts]
     mine = (
         "runs_live.sid = b.value ->> 0 AND runs_live.kind = b.value ->> 1 AND runs_live.run_for = b.value ->> 2 "

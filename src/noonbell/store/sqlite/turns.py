@@ -1,26 +1,42 @@
 """Writing turns on SQLite: what a look or an edit has decided about schedules, a statement or two for each table.
 
-In a burst most turns differ in nothing but the schedule. Those travel as a list of numbers with the rest bound once;
-the others with all there is to tell.
+Most turns are fires: a schedule without live runs starts one, which goes into its slot (see `slots`) in the same update
+that advances the schedule. In a burst these differ in nothing but the schedule, and travel as a list of numbers with
+the rest bound once; or in the occurrence and the wake-up too, and travel as triples. Other turns travel with all there
+is to tell, and what they start is in `runs_live`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.sqlite import auditing, ending, outbox
+from noonbell.store.sqlite import auditing, ending, outbox, slots
 from noonbell.store.sqlite.numbers import number, owner_numbers
-from noonbell.store.words import KINDS, OUTCOMES
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 64
+LEAST_FIRES_ALIKE: Final = 16
+
+# A fire. The cursor is given by its distance from the occurrence that is fired, which is almost always nothing.
+_FIRE: Final = """
+    UPDATE schedule_state SET next_run_at = {next}, cursor_at = {run_for} + ?4, enabled = ?5, anchor_at = ?6,
+        backlog_left = ?7, backlog_until = ?8, last_run_for = {run_for},
+        last_run_at = max(ifnull(last_run_at, 0), ?2), last_attempt_at = ?2,
+        slot_for = {run_for}, slot_owner = ?3, slot_epoch = ?9, slot_at = ?2, slot_cause = ?10
+    {chosen}
+"""
+_FIRE_EACH: Final = _FIRE.format(
+    run_for="(b.value ->> 1)", next="b.value ->> 2", chosen="FROM json_each(?1) b WHERE sid = b.value ->> 0"
+)
+_FIRE_ALIKE: Final = _FIRE.format(run_for="?11", next="?12", chosen="WHERE sid IN (SELECT value FROM json_each(?1))")
 
 _ADVANCE: Final = """
     UPDATE schedule_state SET cursor_at = b.value ->> 1, next_run_at = b.value ->> 2, enabled = b.value ->> 3,
@@ -63,13 +79,14 @@ _END_ALL: Final = _END.format(
 _END_ALIKE: Final = _END.format(sid="b.value", run_for="?2", rest="?3, ?4, ?5, ?6, ?7, ?8, ?9", prev="?10")
 
 
-def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
-    """Write what was decided."""
-    if not turns:
-        return
-    preempted = [live for turn in turns if turn.preempted for live in turn.preempted]
-    if preempted:
-        ending.end_live(db, preempted, "failed", now)
+def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy: Container[int] = ()) -> None:
+    """Write what was decided. What `busy` schedules start, which are those with live runs, is not put into slots."""
+    fires: list[Turn] = []
+    others: list[Turn] = []
+    for turn in turns:
+        (fires if _is_fire(turn) and turn.sid not in busy else others).append(turn)
+    if others:
+        _write_others(db, others, owner, now)
     spans = [span for turn in turns if turn.spans for span in turn.spans]
     if spans:
         db.execute(
@@ -77,14 +94,56 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
             "value ->> 'verdict', value ->> 'reason', value ->> 'epoch' FROM json_each(?)",
             (_encode(spans),),
         )
+    if fires:
+        _write_fires(db, fires, owner_numbers(db, (owner,))[owner], now)
+    messages = [message for turn in turns if turn.messages for message in turn.messages]
+    if messages:
+        outbox.append(db, messages, now)
+    audits = [event for turn in turns if turn.audits for event in turn.audits]
+    if audits:
+        auditing.append(db, audits)
+
+
+def _is_fire(turn: Turn) -> bool:
+    """Whether a turn starts one new run, and changes no other."""
+    starts = turn.starts
+    return (
+        len(starts) == 1 and starts[0].fence == 1 and starts[0].kind == "scheduled"
+        and starts[0].run_for == turn.last_run_for
+        and not (turn.queued or turn.preempted or turn.put_off or turn.finished)
+    )  # fmt: skip
+
+
+def _write_fires(db: apsw.Connection, fires: Sequence[Turn], owner_no: int, now: int) -> None:
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for turn in fires:
+        start = turn.starts[0]
+        alike = (
+            turn.cursor_at - start.run_for, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
+            start.epoch, start.cause, start.run_for, turn.next_run_at,
+        )  # fmt: skip
+        groups.setdefault(alike, []).append(turn.sid)
+    left: dict[tuple[Any, ...], list[tuple[int, int, int | None]]] = {}
+    for (*rest, cause, run_for, next_run_at), sids in groups.items():
+        shared = (now, owner_no, *rest, number(CAUSES, cause))
+        if len(sids) >= LEAST_FIRES_ALIKE:
+            db.execute(_FIRE_ALIKE, (_encode(sids), *shared, run_for, next_run_at))
+        else:
+            left.setdefault(shared, []).extend((sid, run_for, next_run_at) for sid in sids)
+    for shared, rows in left.items():
+        db.execute(_FIRE_EACH, (_encode(rows), *shared))
+
+
+def _write_others(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
+    preempted = [live for turn in turns for live in turn.preempted]
+    if preempted:
+        ending.end_live(db, preempted, "failed", now)
     _write_starts(db, [start for turn in turns for start in turn.starts], owner, now)
     _write_waiting(db, turns)
-    finished = [run for turn in turns if turn.finished for run in turn.finished]
+    finished = [run for turn in turns for run in turn.finished]
     if finished:
         _each_kind(db, _ended(finished, owner_numbers(db, {run.owner for run in finished})), _END_ALL, _END_ALIKE)
-    outbox.append(db, [message for turn in turns if turn.messages for message in turn.messages], now)
     _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
-    auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
 
 
 def _advanced(turn: Turn) -> tuple[Any, ...]:
@@ -114,6 +173,7 @@ def _ended(finished: Sequence[Run], owners: dict[str, int]) -> list[tuple[Any, .
 def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int) -> None:
     fresh = [(start.sid, start.run_for, start.epoch, start.cause) for start in starts if start.fence == 1]
     if fresh:
+        slots.spill(db, [row[0] for row in fresh])  # a run that is live twice must meet itself in `runs_live`
         _each_kind(db, fresh, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
     if len(fresh) == len(starts):
         return
@@ -167,14 +227,20 @@ def _write_waiting(db: apsw.Connection, turns: Sequence[Turn]) -> None:
 
 
 def write_singly(
-    db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, refused: Callable[[int, Exception], None]
+    db: apsw.Connection,
+    turns: Sequence[Turn],
+    owner: str,
+    now: int,
+    *,
+    busy: Container[int],
+    refused: Callable[[int, Exception], None],
 ) -> list[Turn]:
     """Write the turns that the ledger does not contradict, and tell of the others; returns those that were written."""
     written: list[Turn] = []
     for turn in turns:
         try:
             with db:  # a savepoint
-                write(db, [turn], owner, now)
+                write(db, [turn], owner, now, busy)
         except apsw.ConstraintError as error:
             refused(turn.sid, error)
         else:
