@@ -41,7 +41,6 @@ class TestSqliteStoreInBursts(TestSqliteStoreInPlace):
     @pytest.fixture(autouse=True)
     def _always_a_burst(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(turns, "LEAST_ALIKE", 1)
-        monkeypatch.setattr(turns, "LEAST_FIRES_ALIKE", 1)
         monkeypatch.setattr(slot_ends, "LEAST_ALIKE", 1)
 
 

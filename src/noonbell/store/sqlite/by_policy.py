@@ -67,6 +67,37 @@ _NEXT_WOKEN: Final = f"""
 """
 
 
+# The earliest wake-up of the lane, and of all live runs that wait.
+_EARLIEST: Final = f"""
+    SELECT (
+        SELECT min(next_run_at) FROM schedule_state
+        WHERE enabled = 1 AND lane_no = {LANE_NO.format(lane="?1")} AND next_run_at <= 9223372036854775807
+    ), (
+        SELECT min(wake_at) FROM runs_live WHERE state <> 'running' AND wake_at <= 9223372036854775807
+    )
+"""
+
+
+def peek(db: apsw.Connection, wanted: Wanted) -> LaneClaim | None:
+    """The claim of a poll at which nothing is due, or None where something may be.
+
+    Most polls are like that. They do without the write lock of the file, and look at nothing but two indexes.
+    """
+    lane, due_by, limit, among = wanted
+    if among is not None:
+        return None
+    earliest: tuple[int | None, int | None] | None = db.execute(_EARLIEST, (lane,)).fetchone()
+    next_due, next_woken = (None, None) if earliest is None else earliest
+    if next_due is not None and next_due <= due_by:
+        return None
+    if next_woken is not None:
+        if next_woken <= due_by:
+            return None
+        next_woken = db.execute(_NEXT_WOKEN, (lane, due_by)).get
+    next_wake_at = min((at for at in (next_due, next_woken) if at is not None), default=None)
+    return LaneClaim(Claimed(starts=[], looked=0, full=limit < 1, next_wake_at=next_wake_at, quarantined=[]), {})
+
+
 def claim(
     db: apsw.Connection, take_turn: TakeTurn, wanted: Wanted, *, owner: str, now: int, singly: bool = False
 ) -> LaneClaim:
@@ -76,13 +107,16 @@ def claim(
     copy of every page.
     """
     lane, due_by, limit, among = wanted
+    woken: list[int] = []
     if among is None:
         looked = stored.due(db, lane, due_by, limit)
-        woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
+        if slots.has_others(db):
+            woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
     else:
         sought = (lane, due_by, limit, _encode(list(among)).decode())
         looked = stored.by_sids(db, [row[0] for row in db.execute(_DUE_AMONG, sought)])
-        woken = [row[0] for row in db.execute(_WOKEN_AMONG, sought)]
+        if slots.has_others(db):
+            woken = [row[0] for row in db.execute(_WOKEN_AMONG, sought)]
     coming = {seen.sid for seen in looked}
     looked.extend(stored.by_sids(db, [sid for sid in woken if sid not in coming]))
     taken: list[Turn] = []
@@ -107,7 +141,9 @@ def claim(
         _quarantine(db, [sid for sid, _ in set_aside], now)
     upcoming: list[int | None] = [turn.next_run_at for turn in written]
     if among is None:
-        upcoming += [db.execute(_NEXT_DUE, (lane, due_by)).get, db.execute(_NEXT_WOKEN, (lane, due_by)).get]
+        upcoming.append(db.execute(_NEXT_DUE, (lane, due_by)).get)
+        if slots.has_others(db):
+            upcoming.append(db.execute(_NEXT_WOKEN, (lane, due_by)).get)
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
         looked=len(looked),

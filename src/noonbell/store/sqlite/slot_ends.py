@@ -20,6 +20,7 @@ import msgspec
 from noonbell.core.records import Outcome, Settlement
 from noonbell.store.sqlite import ending, slots
 from noonbell.store.sqlite.numbers import number
+from noonbell.store.sqlite.rows import each
 from noonbell.store.words import OUTCOMES, SCHEDULED, SUCCEEDED
 
 _encode = msgspec.json.Encoder().encode
@@ -28,16 +29,16 @@ _Shared = tuple[str, Outcome, bool]  # the owner, the outcome, and whether no wa
 _Row = tuple[int, int, int, int]  # sid, run_for, ended_at, waited_us
 
 # From so many on, ends that are alike are worth statements of their own.
-LEAST_ALIKE: Final = 16
+LEAST_ALIKE: Final = 64
 
 
 class _Form:
     """The statements for ends that travel in one way: to record them, to find them, to empty their slots."""
 
-    def __init__(self, *, sid: str, run_for: str, ended_at: str, waited_us: str) -> None:
+    def __init__(self, ends: str, *, sid: str, run_for: str, ended_at: str, waited_us: str) -> None:
         # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
         ordinary = f"""
-            FROM json_each(:ends) b CROSS JOIN schedule_state s ON s.sid = {sid}
+            FROM {ends} b CROSS JOIN schedule_state s ON s.sid = {sid}
             WHERE s.slot_for = {run_for} AND s.slot_owner = :owner AND s.epoch = s.slot_epoch
                 AND (s.next_run_at IS NOT NULL OR :last)
                 AND NOT (:others AND EXISTS (SELECT 1 FROM runs_live w WHERE w.sid = s.sid))
@@ -54,12 +55,17 @@ class _Form:
                 last_failure_at = iif(:outcome = {SUCCEEDED}, last_failure_at, {ended_at}),
                 last_ended_for = slot_for, last_ended_manual = 0, ended_runs = ended_runs + 1,
                 succeeded_runs = succeeded_runs + (:outcome = {SUCCEEDED}), {slots.EMPTY}
-            FROM json_each(:ends) b WHERE sid = {sid}
+            FROM {ends} b WHERE schedule_state.sid = {sid}
         """
 
 
-_ALIKE: Final = _Form(sid="CAST(b.key AS INTEGER)", run_for=":run_for", ended_at="b.value", waited_us="0")
-_EACH: Final = _Form(sid="b.value ->> 0", run_for="b.value ->> 1", ended_at="b.value ->> 2", waited_us="b.value ->> 3")
+_ALIKE: Final = _Form(
+    "json_each(:ends)", sid="CAST(b.key AS INTEGER)", run_for=":run_for", ended_at="b.value", waited_us="0"
+)
+_EACH: Final = _Form(
+    each(":ends", "sid", "run_for", "ended_at", "waited_us"),
+    sid="b.sid", run_for="b.run_for", ended_at="b.ended_at", waited_us="b.waited_us",
+)  # fmt: skip
 
 
 def settle(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> list[Settlement]:

@@ -17,13 +17,15 @@ import msgspec
 from noonbell.core.records import Run, Start, Turn
 from noonbell.store.sqlite import auditing, ending, outbox, slots
 from noonbell.store.sqlite.numbers import number, owner_numbers
+from noonbell.store.sqlite.rows import each
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 
+_Fire = tuple[int, int, int | None]  # sid, run_for, next_run_at
+
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 64
-LEAST_FIRES_ALIKE: Final = 16
 
 # A fire. The cursor is given by its distance from the occurrence that is fired, which is almost always nothing.
 _FIRE: Final = """
@@ -34,7 +36,9 @@ _FIRE: Final = """
     {chosen}
 """
 _FIRE_EACH: Final = _FIRE.format(
-    run_for="(b.value ->> 1)", next="b.value ->> 2", chosen="FROM json_each(?1) b WHERE sid = b.value ->> 0"
+    run_for="b.run_for",
+    next="b.next",
+    chosen=f"FROM {each('?1', 'sid', 'run_for', 'next')} b WHERE schedule_state.sid = b.sid",
 )
 _FIRE_ALIKE: Final = _FIRE.format(run_for="?11", next="?12", chosen="WHERE sid IN (SELECT value FROM json_each(?1))")
 
@@ -81,10 +85,19 @@ _END_ALIKE: Final = _END.format(sid="b.value", run_for="?2", rest="?3, ?4, ?5, ?
 
 def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy: Container[int] = ()) -> None:
     """Write what was decided. What `busy` schedules start, which are those with live runs, is not put into slots."""
-    fires: list[Turn] = []
+    fires: dict[tuple[Any, ...], list[_Fire]] = {}
     others: list[Turn] = []
     for turn in turns:
-        (fires if _is_fire(turn) and turn.sid not in busy else others).append(turn)
+        starts = turn.starts
+        if len(starts) == 1 and turn.sid not in busy and _is_fire(turn, start := starts[0]):
+            run_for = start.run_for
+            alike = (
+                turn.cursor_at - run_for, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
+                start.epoch, start.cause,
+            )  # fmt: skip
+            fires.setdefault(alike, []).append((turn.sid, run_for, turn.next_run_at))
+        else:
+            others.append(turn)
     if others:
         _write_others(db, others, owner, now)
     spans = [span for turn in turns if turn.spans for span in turn.spans]
@@ -95,7 +108,9 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
             (_encode(spans),),
         )
     if fires:
-        _write_fires(db, fires, owner_numbers(db, (owner,))[owner], now)
+        owner_no = owner_numbers(db, (owner,))[owner]
+        for (*rest, cause), rows in fires.items():
+            _write_fires(db, rows, (now, owner_no, *rest, number(CAUSES, cause)))
     messages = [message for turn in turns if turn.messages for message in turn.messages]
     if messages:
         outbox.append(db, messages, now)
@@ -104,34 +119,27 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
         auditing.append(db, audits)
 
 
-def _is_fire(turn: Turn) -> bool:
-    """Whether a turn starts one new run, and changes no other."""
-    starts = turn.starts
+def _is_fire(turn: Turn, start: Start) -> bool:
+    """Whether a turn with one start starts a new run, and changes no other."""
     return (
-        len(starts) == 1 and starts[0].fence == 1 and starts[0].kind == "scheduled"
-        and starts[0].run_for == turn.last_run_for
+        start.fence == 1 and start.kind == "scheduled" and start.run_for == turn.last_run_for
         and not (turn.queued or turn.preempted or turn.put_off or turn.finished)
     )  # fmt: skip
 
 
-def _write_fires(db: apsw.Connection, fires: Sequence[Turn], owner_no: int, now: int) -> None:
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for turn in fires:
-        start = turn.starts[0]
-        alike = (
-            turn.cursor_at - start.run_for, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
-            start.epoch, start.cause, start.run_for, turn.next_run_at,
-        )  # fmt: skip
-        groups.setdefault(alike, []).append(turn.sid)
-    left: dict[tuple[Any, ...], list[tuple[int, int, int | None]]] = {}
-    for (*rest, cause, run_for, next_run_at), sids in groups.items():
-        shared = (now, owner_no, *rest, number(CAUSES, cause))
-        if len(sids) >= LEAST_FIRES_ALIKE:
+def _write_fires(db: apsw.Connection, fires: list[_Fire], shared: tuple[Any, ...]) -> None:
+    """Write fires that differ in schedule, occurrence and wake-up; many that differ in the schedule alone, together."""
+    groups: dict[tuple[int, int | None], list[int]] = {}
+    for sid, run_for, next_run_at in fires:
+        groups.setdefault((run_for, next_run_at), []).append(sid)
+    left: list[_Fire] = []
+    for (run_for, next_run_at), sids in groups.items():
+        if len(sids) >= LEAST_ALIKE:
             db.execute(_FIRE_ALIKE, (_encode(sids), *shared, run_for, next_run_at))
         else:
-            left.setdefault(shared, []).extend((sid, run_for, next_run_at) for sid in sids)
-    for shared, rows in left.items():
-        db.execute(_FIRE_EACH, (_encode(rows), *shared))
+            left.extend((sid, run_for, next_run_at) for sid in sids)
+    if left:
+        db.execute(_FIRE_EACH, (_encode(left), *shared))
 
 
 def _write_others(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
