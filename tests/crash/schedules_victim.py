@@ -156,7 +156,13 @@ _doing: ContextVar[Doing | None] = ContextVar("_doing", default=None)
 class MortalConnection(sqlite_connection.Connection):
     """Comes to the point before each commit."""
 
-    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
+    async def run(
+        self,
+        work: Callable[[apsw.Connection], T],
+        *,
+        write: bool = True,
+        peek: Callable[[apsw.Connection], T | None] | None = None,
+    ) -> T:
         doing = _doing.get()
 
         def shown(db: apsw.Connection) -> T:
@@ -169,7 +175,7 @@ class MortalConnection(sqlite_connection.Connection):
                 doing.before_commit()
             return result
 
-        return await super().run(shown, write=write)
+        return await super().run(shown, write=write, peek=peek)
 
 
 class MortalConnections(Connections):

@@ -107,7 +107,13 @@ class MortalConnection(Connection):
 
     before_commit: Callable[[Any], None] | None = None
 
-    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
+    async def run(
+        self,
+        work: Callable[[apsw.Connection], T],
+        *,
+        write: bool = True,
+        peek: Callable[[apsw.Connection], T | None] | None = None,
+    ) -> T:
         show, self.before_commit = self.before_commit, None
 
         def shown(db: apsw.Connection) -> T:
@@ -116,7 +122,7 @@ class MortalConnection(Connection):
                 show(result)
             return result
 
-        return await super().run(shown, write=write)
+        return await super().run(shown, write=write, peek=peek)
 
 
 class MortalStore(SqliteStore):

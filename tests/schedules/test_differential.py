@@ -34,6 +34,7 @@ from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import HOUR, MINUTE, SECOND, T0, ledger
 from tests.store.postgres_server import PostgresServer
+from tests.store.spilling import SpillingStore
 
 Verb = Callable[[ScheduleStore], Awaitable[Any]]
 SPECS = (
@@ -390,13 +391,18 @@ COMPARE_EVERY = pytest.mark.parametrize("compare_every", [5, pytest.param(1, mar
 async def test_sqlite_agrees_with_the_specification(tmp_path: Path, block: int, compare_every: int) -> None:
     seen: set[str] = set()
     for seed in range(block * 4 + 4, block * 4 + 8):
-        memory, sqlite = MemoryStore(), SqliteStore(tmp_path / f"{seed}.db", threaded=False)
+        stores = (
+            MemoryStore(),
+            SqliteStore(tmp_path / f"{seed}.db", threaded=False),
+            SpillingStore(tmp_path / f"{seed}-spilling.db", threaded=False),
+        )
         history = History(seed, compare_every=compare_every)
-        for store in (memory, sqlite):
+        for store in stores:
             await store.open()
         for _ in range(220):
-            await history.step((memory, sqlite))
-        await sqlite.close()
+            await history.step(stores)
+        for store in stores:
+            await store.close()
         seen |= history.seen
     assert seen >= EVERYTHING, "a history that never gets there proves nothing"
 

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from noonbell.ports import Store
-from noonbell.store.sqlite import SqliteStore, settling
+from noonbell.store.sqlite import SqliteStore, slot_ends, turns
 from noonbell.testing.storage_suite import StorageSuite
+from tests.store.spilling import SpillingStore
 
 
 class TestSqliteStore(StorageSuite):
@@ -35,8 +36,21 @@ class TestSqliteStoreInPlace(TestSqliteStore):
 
 
 class TestSqliteStoreInBursts(TestSqliteStoreInPlace):
-    """The same, where every end travels the way that otherwise only those of a burst do."""
+    """The same, where every turn and end travels the way that otherwise only those of a burst do."""
 
     @pytest.fixture(autouse=True)
     def _always_a_burst(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(settling, "LEAST_ALIKE", 1)
+        monkeypatch.setattr(turns, "LEAST_ALIKE", 1)
+        monkeypatch.setattr(slot_ends, "LEAST_ALIKE", 1)
+
+
+class TestSqliteStoreSpilled(TestSqliteStoreInPlace):
+    """The same, where no run stays in the slot of its schedule: a caller cannot see where one is."""
+
+    async def make_store(self) -> Store:
+        self.made += 1
+        return SpillingStore(self.path / f"{self.made}.db", threaded=False)
+
+    async def reopen(self, store: Store) -> Store:
+        assert isinstance(store, SpillingStore)
+        return SpillingStore(store.path, threaded=False)

@@ -19,7 +19,7 @@ DUE_SQL: Final = (
     f"LIMIT {MOST_COUNTED}) AS due"
 )
 LIVE_SQL: Final = (
-    f"SELECT state, count(*) FROM (SELECT state FROM runs_live LIMIT {MOST_COUNTED}) AS live GROUP BY state"
+    f"SELECT state, count(*) FROM (SELECT state FROM {{runs}} LIMIT {MOST_COUNTED}) AS live GROUP BY state"
 )
 OUTBOX_SQL: Final = (
     f"SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT {MOST_COUNTED}) AS o), "
@@ -62,7 +62,7 @@ class BacklogOnSqlite:
         def count(db: Any) -> dict[str, int]:
             ((due,),) = db.execute(DUE_SQL.format(now="?"), (now,))
             (outbox,) = db.execute(OUTBOX_SQL)
-            return {"due": due, **dict(db.execute(LIVE_SQL)), **_of_outbox(outbox, now)}
+            return {"due": due, **dict(db.execute(LIVE_SQL.format(runs="live_runs"))), **_of_outbox(outbox, now)}
 
         counted: dict[str, int] = await self._connection.run(count, write=False)
         return counted
@@ -75,4 +75,4 @@ class BacklogOnPostgres:
         async with self._connections.reading() as db:
             due = await db.fetchval(DUE_SQL.format(now="$1"), now)
             outbox = await db.fetchrow(OUTBOX_SQL)
-            return {"due": due, **dict(await db.fetch(LIVE_SQL)), **_of_outbox(outbox, now)}
+            return {"due": due, **dict(await db.fetch(LIVE_SQL.format(runs="runs_live"))), **_of_outbox(outbox, now)}

@@ -19,7 +19,7 @@ _FOUND: Final = """
     FROM schedule_definitions d JOIN schedule_state s ON s.sid = d.sid
     WHERE d.schedule_id = ? AND d.lane IS NOT NULL AND d.removed_at IS NULL
 """
-_BUSY: Final = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
+_BUSY: Final = "SELECT 1 FROM live_runs WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
 _FULL: Final = f"SELECT 1 FROM runs_live WHERE sid = ? AND kind = 'manual' LIMIT 1 OFFSET {MOST_ASKED - 1}"
 _TAKEN: Final = f"""
     SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = ?1 AND sid = ?2 AND kind = {MANUAL})

@@ -12,7 +12,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.presence import lane_key
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
-from noonbell.store.sqlite import auditing, ending, outbox, stored, turns
+from noonbell.store.sqlite import auditing, ending, outbox, slots, stored, turns
 from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.waking import Wanted
 
@@ -22,13 +22,13 @@ QUARANTINE_US: Final = 60_000_000
 
 # Without overlap `allow` live runs go one after the other, the oldest first: what a person asked for, then the others.
 ITS_TURN: Final = """
-    (d.definition ->> '$.overlap' IS 'allow' OR NOT EXISTS (
+    (d.definition ->> '$.overlap' IS 'allow' OR (s.slot_for IS NULL AND NOT EXISTS (
         SELECT 1 FROM runs_live m
         WHERE m.sid = l.sid AND (
             m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
             OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
-    ))
+    )))
 """
 # The live run drives, whatever the planner thinks of the tables.
 _OF_LIVE: Final = """
@@ -68,6 +68,37 @@ _NEXT_WOKEN: Final = f"""
 """
 
 
+# The earliest wake-up of the lane, and of all live runs that wait.
+_EARLIEST: Final = f"""
+    SELECT (
+        SELECT min(next_run_at) FROM schedule_state
+        WHERE enabled = 1 AND lane_no = {LANE_NO.format(lane="?1")} AND next_run_at <= 9223372036854775807
+    ), (
+        SELECT min(wake_at) FROM runs_live WHERE state <> 'running' AND wake_at <= 9223372036854775807
+    )
+"""
+
+
+def peek(db: apsw.Connection, wanted: Wanted) -> LaneClaim | None:
+    """The claim of a poll at which nothing is due, or None where something may be.
+
+    Most polls are like that. They do without the write lock of the file, and look at nothing but two indexes.
+    """
+    lane, due_by, limit, among = lane_key(wanted.lane), *wanted[1:]
+    if among is not None:
+        return None
+    earliest: tuple[int | None, int | None] | None = db.execute(_EARLIEST, (lane,)).fetchone()
+    next_due, next_woken = (None, None) if earliest is None else earliest
+    if next_due is not None and next_due <= due_by:
+        return None
+    if next_woken is not None:
+        if next_woken <= due_by:
+            return None
+        next_woken = db.execute(_NEXT_WOKEN, (lane, due_by)).get
+    next_wake_at = min((at for at in (next_due, next_woken) if at is not None), default=None)
+    return LaneClaim(Claimed(starts=[], looked=0, full=limit < 1, next_wake_at=next_wake_at, quarantined=[]), {})
+
+
 def claim(
     db: apsw.Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, singly: bool = False
 ) -> LaneClaim:
@@ -77,13 +108,16 @@ def claim(
     copy of every page.
     """
     lane, due_by, limit, among = lane_key(wanted.lane), *wanted[1:]
+    woken: list[int] = []
     if among is None:
         looked = stored.due(db, lane, due_by, limit)
-        woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
+        if slots.has_others(db):
+            woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
     else:
         sought = (lane, due_by, limit, _encode(list(among)).decode())
         looked = stored.by_sids(db, [row[0] for row in db.execute(_DUE_AMONG, sought)])
-        woken = [row[0] for row in db.execute(_WOKEN_AMONG, sought)]
+        if slots.has_others(db):
+            woken = [row[0] for row in db.execute(_WOKEN_AMONG, sought)]
     coming = {seen.sid for seen in looked}
     looked.extend(stored.by_sids(db, [sid for sid in woken if sid not in coming]))
     taken: list[Turn] = []
@@ -93,11 +127,12 @@ def claim(
             taken.append(decide(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             set_aside.append((seen.sid, error))
+    busy = {seen.sid for seen in looked if seen.lives}
     if singly:
-        written = turns.write_singly(db, taken, owner, now, lambda sid, error: set_aside.append((sid, error)))
+        written = turns.write_singly(db, taken, owner, now, busy=busy, refused=lambda *one: set_aside.append(one))
     else:
         try:
-            turns.write(db, taken, owner, now)
+            turns.write(db, taken, owner, now, busy)
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
@@ -107,7 +142,9 @@ def claim(
         _quarantine(db, [sid for sid, _ in set_aside], now)
     upcoming: list[int | None] = [turn.next_run_at for turn in written]
     if among is None:
-        upcoming += [db.execute(_NEXT_DUE, (lane, due_by)).get, db.execute(_NEXT_WOKEN, (lane, due_by)).get]
+        upcoming.append(db.execute(_NEXT_DUE, (lane, due_by)).get)
+        if slots.has_others(db):
+            upcoming.append(db.execute(_NEXT_WOKEN, (lane, due_by)).get)
     claimed = Claimed(
         starts=[start for turn in written for start in turn.starts],
         looked=len(looked),
@@ -142,6 +179,7 @@ def take_over(
     db: apsw.Connection, lane: str, at: int, tell: TellCut | None, *, gone: Sequence[str], stopped: bool
 ) -> int:
     """Queue again what these owners left running, or end it where it must not be repeated."""
+    slots.spill_of(db, gone)
     owners = _encode(gone).decode()
     db.execute(
         f"INSERT OR REPLACE INTO {ending.CUT_ATTEMPT}, coalesce(l.attempt_at, ?2), ?2, "
@@ -184,10 +222,9 @@ def _told_of_cut(
 
 def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at: int) -> None:
     if rows:
-        keys = _encode(rows).decode()
-        ending.end_keys(db, keys, outcome, at)
+        ending.end_keys(db, rows, outcome, at)
         db.execute(
             "UPDATE schedule_state SET next_run_at = cursor_at, last_failure_at = ?2 "
             "WHERE sid IN (SELECT value ->> 0 FROM json_each(?1))",
-            (keys, at),
+            (_encode(rows).decode(), at),
         )

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from noonbell.core.records import Start
+from noonbell.store.sqlite import slots
 from noonbell.store.words import MANUAL
 
 _encode = msgspec.json.Encoder().encode
@@ -21,7 +22,7 @@ LIVE = (
 
 
 def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None:
-    busy = "SELECT 1 FROM runs_live WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
+    busy = "SELECT 1 FROM live_runs WHERE sid = ? AND (kind = 'manual' OR state <> 'waiting')"
     if db.execute(busy, (sid,)).get is not None:
         return None
     row: Any = db.execute("SELECT epoch, next_run_at FROM schedule_state WHERE sid = ?", (sid,)).fetchone()
@@ -42,6 +43,7 @@ def trigger(db: apsw.Connection, sid: int, owner: str, now: int) -> Start | None
 
 
 def hand_back(db: apsw.Connection, starts: Sequence[Start], owner: str, now: int) -> None:
+    slots.spill(db, [s.sid for s in starts])
     rows = [(s.sid, s.kind, s.run_for, s.fence, now if s.following is None else s.following, s.epoch) for s in starts]
     mine = (
         "runs_live.sid = b.value ->> 0 AND runs_live.kind = b.value ->> 1 AND runs_live.run_for = b.value ->> 2 "

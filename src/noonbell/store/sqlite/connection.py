@@ -55,12 +55,20 @@ class Connection:
             await self.close()
             raise
 
-    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
-        """Run `work` in a transaction."""
+    async def run(
+        self,
+        work: Callable[[apsw.Connection], T],
+        *,
+        write: bool = True,
+        peek: Callable[[apsw.Connection], T | None] | None = None,
+    ) -> T:
+        """Run `work` in a transaction; not where `peek`, which only reads and needs none, has the answer already."""
 
         def in_transaction(db: apsw.Connection | None) -> T:
             if db is None:
                 raise StoreUnavailableError(f"The store {self._path} is closed")
+            if peek is not None and (known := peek(db)) is not None:
+                return known
             with _transaction(db, write=write):
                 return work(db)
 
@@ -155,7 +163,14 @@ class InTransaction:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
 
-    async def run(self, work: Callable[[apsw.Connection], T], *, write: bool = True) -> T:
+    async def run(
+        self,
+        work: Callable[[apsw.Connection], T],
+        *,
+        write: bool = True,
+        peek: Callable[[apsw.Connection], T | None] | None = None,
+    ) -> T:
+        del peek
         if write:
             refuse_writing()
         return work(self._db)

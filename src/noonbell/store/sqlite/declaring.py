@@ -13,7 +13,7 @@ import msgspec
 
 from noonbell.core.records import Declaration, LifecycleEvent
 from noonbell.ports import Declared
-from noonbell.store.sqlite import ending
+from noonbell.store.sqlite import ending, slots
 from noonbell.store.sqlite.numbers import owner_number_sql
 from noonbell.store.sqlite.tables import SCHEDULES, lane_numbers
 
@@ -43,7 +43,7 @@ def read(db: apsw.Connection, managed_by: str) -> Declared:
     of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
     columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
     rows = db.execute(
-        f"SELECT {', '.join(columns)} FROM (SELECT * FROM {SCHEDULES}) s LEFT JOIN runs_live l ON l.sid = s.sid "
+        f"SELECT {', '.join(columns)} FROM (SELECT * FROM {SCHEDULES}) s LEFT JOIN live_runs l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
         "WHERE s.managed_by = ? AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid",
         (managed_by,),
@@ -120,7 +120,7 @@ def _change(db: apsw.Connection, declaration: Declaration) -> None:
     db.execute(
         "UPDATE schedule_state SET epoch = b.value ->> 'epoch', cursor_at = b.value ->> 'cursor_at', enabled = 1, "
         # a run that executes puts the wake-up back when it ends; it may have ended since the plan was made
-        "next_run_at = iif(EXISTS (SELECT 1 FROM runs_live l WHERE l.sid = schedule_state.sid "
+        "next_run_at = iif(EXISTS (SELECT 1 FROM live_runs l WHERE l.sid = schedule_state.sid "
         "AND l.state = 'running'), NULL, b.value ->> 'next_run_at') "
         "FROM json_each(?) b WHERE sid = b.value ->> 'sid'",
         (changed,),
@@ -139,6 +139,7 @@ def _change(db: apsw.Connection, declaration: Declaration) -> None:
 def _revive(db: apsw.Connection, declaration: Declaration) -> None:
     if not declaration.revived:
         return
+    slots.spill(db, [live.sid for live in declaration.revived])
     revived = _encode(declaration.revived)
     match = "l.sid = b.value ->> 'sid' AND l.kind = b.value ->> 'kind' AND l.run_for = b.value ->> 'run_for'"
     db.execute(

@@ -63,7 +63,10 @@ class DurableOnSqlite:
         due_by: int | None = None,
     ) -> LaneClaim:
         wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-        return await self._connection.run(lambda db: by_policy.claim(db, decide, wanted, owner=owner, now=now))
+        return await self._connection.run(
+            lambda db: by_policy.claim(db, decide, wanted, owner=owner, now=now),
+            peek=lambda db: by_policy.peek(db, wanted),
+        )
 
     async def ask(
         self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True

@@ -9,12 +9,13 @@ date in the same transaction: here, in `settling` and in `turns`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import msgspec
 
 from noonbell.core.records import LiveRun
+from noonbell.store.sqlite import slots
 from noonbell.store.sqlite.numbers import number, number_sql, owner_number_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
@@ -58,17 +59,19 @@ _JOIN: Final = """
 def end_all_of(db: apsw.Connection, sids: Sequence[int], at: int) -> None:
     """These schedules go: what waits for a retry has failed, the rest is abandoned."""
     if sids:
+        slots.spill(db, sids)
         _end(db, _OF_SIDS, _encode(sids).decode(), None, at)
 
 
 def end_live(db: apsw.Connection, ended: Sequence[LiveRun], outcome: str, at: int) -> None:
     """Move live runs that will not go on to the ended ones."""
-    end_keys(db, _encode([(live.sid, live.kind, live.run_for) for live in ended]).decode(), outcome, at)
+    end_keys(db, [(live.sid, live.kind, live.run_for) for live in ended], outcome, at)
 
 
-def end_keys(db: apsw.Connection, keys: str, outcome: str, at: int) -> None:
-    """The same by keys (sid, kind, run_for), as JSON."""
-    _end(db, _OF_KEYS, keys, outcome, at)
+def end_keys(db: apsw.Connection, keys: Sequence[tuple[Any, ...]], outcome: str, at: int) -> None:
+    """The same by keys: rows that begin with sid, kind and run_for."""
+    slots.spill(db, [key[0] for key in keys])
+    _end(db, _OF_KEYS, _encode(keys).decode(), outcome, at)
 
 
 def _end(db: apsw.Connection, chosen: str, told: str, outcome: str | None, at: int) -> None:

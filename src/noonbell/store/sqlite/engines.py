@@ -31,6 +31,9 @@ _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
 _OWNERS: Final = f"""
     SELECT coalesce(l.owner, '') FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
     WHERE s.lane_no = {LANE_NO.format(lane="?1")} AND l.state = 'running'
+    UNION SELECT o.instance FROM owners o WHERE o.no IN (
+        SELECT slot_owner FROM schedule_state WHERE slot_for IS NOT NULL AND lane_no = {LANE_NO.format(lane="?1")}
+    )
     UNION SELECT owner FROM outbox_streams WHERE lane = ?2 AND owner IS NOT NULL
 """
 _LAST_EVENT: Final = "SELECT event FROM lifecycle WHERE managed_by = ? AND instance = ? ORDER BY id DESC LIMIT 1"

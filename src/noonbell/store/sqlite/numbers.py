@@ -8,7 +8,7 @@ words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import msgspec
@@ -16,6 +16,9 @@ import msgspec
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
+
+_KNOWN_OWNERS: Final = "SELECT o.instance, o.no FROM json_each(?) b CROSS JOIN owners o ON o.instance = b.value"
+_NEW_OWNERS: Final = "INSERT INTO owners (instance) SELECT value FROM json_each(?) RETURNING instance, no"
 
 
 def number(words: Sequence[str], word: str) -> int | str:
@@ -45,13 +48,15 @@ def owner_sql(number: str) -> str:
 
 def owner_numbers(db: apsw.Connection, owners: Iterable[str]) -> dict[str, int]:
     """The numbers of instances; one that has none yet is given the next."""
-    wanted = (_encode(sorted(set(owners))).decode(),)
-    db.execute(
-        "INSERT INTO owners (instance) SELECT value FROM json_each(?) WHERE true ON CONFLICT (instance) DO NOTHING",
-        wanted,
-    )
-    sql = "SELECT o.instance, o.no FROM json_each(?) b CROSS JOIN owners o ON o.instance = b.value"
-    return {str(row[0]): int(row[1]) for row in db.execute(sql, wanted)}
+    wanted = set(owners)
+    found: dict[str, int] = dict(_rows(db, _KNOWN_OWNERS, wanted))
+    if len(found) < len(wanted):
+        found.update(_rows(db, _NEW_OWNERS, wanted - found.keys()))
+    return found
+
+
+def _rows(db: apsw.Connection, sql: str, names: Iterable[str]) -> Any:
+    return db.execute(sql, (_encode(sorted(names)).decode(),)).fetchall()
 
 
 # Columns of `runs r` and `attempts a` as they are read.

@@ -14,7 +14,7 @@ from noonbell.store.sqlite.tables import SCHEDULES
 
 # the tables whose name in the database is another one
 _NAMES: Final[Mapping[str, str]] = {
-    "schedules": SCHEDULES, "live": "runs_live", "runs": "run_records", "attempts": "attempt_records",
+    "schedules": SCHEDULES, "live": "live_runs", "runs": "run_records", "attempts": "attempt_records",
     "pruned": "pruned_days",
 }  # fmt: skip
 
@@ -30,6 +30,9 @@ def statement(
     if after is not None:
         conditions.append(f"({key}) > ({', '.join('?' * len(shape.key))})")
         bindings.extend(after)
+        if shape.key[0] == "sid":  # says nothing new, but finds the place in a table that is keyed by it alone
+            conditions.append("sid >= ?")
+            bindings.append(after[0])
     if above_sid is not None and "sid" in shape.columns:
         conditions.append("sid > ?")
         bindings.append(above_sid)

@@ -22,7 +22,7 @@ _SETTLED_RUNS: Final = f"""
     WHERE r.run_for >= ?1 AND r.run_for < ?2 AND typeof(s.cursor_at) = 'integer'
     AND (r.kind = {MANUAL} OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0))
     AND NOT EXISTS (
-        SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = {word_sql(KINDS, "r.kind")} AND l.run_for = r.run_for
+        SELECT 1 FROM live_runs l WHERE l.sid = r.sid AND l.kind = {word_sql(KINDS, "r.kind")} AND l.run_for = r.run_for
     )
 """
 # The schedules whose history would be torn: one run goes, and the one that ended before it stays.
@@ -34,7 +34,7 @@ _TORN: Final = f"""
             q.run_for >= ?1 AND q.run_for < ?2
             AND (q.kind = {MANUAL} OR q.run_for < s.cursor_at OR (q.run_for = s.cursor_at AND s.enabled = 0))
             AND NOT EXISTS (
-                SELECT 1 FROM runs_live l
+                SELECT 1 FROM live_runs l
                 WHERE l.sid = q.sid AND l.kind = {word_sql(KINDS, "q.kind")} AND l.run_for = q.run_for
             )
         )

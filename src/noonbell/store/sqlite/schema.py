@@ -9,6 +9,9 @@ delete alone. `schedule_state` holds what a fire changes: integers, about a tent
 of the lane, which is the private one of its owner for a declared task. The view `schedules` is for people: durable
 schedules that were not deleted, with instants as text.
 
+The run in flight is in the slot of the state row (`slot_…`), all others are in `runs_live`: see `slots`. The view
+`live_runs` has both.
+
 `runs` is keyed by time first: fires are appended in order, a day is dropped from the front, and the run of a known
 occurrence is one look-up. Its words are numbers, as those of `attempts` are: see `numbers`.
 """
@@ -18,7 +21,8 @@ from __future__ import annotations
 from typing import Final
 
 from noonbell.core.records import Attempt
-from noonbell.store.sqlite.numbers import ATTEMPT_WORDS, RUN_WORDS
+from noonbell.store.sqlite.numbers import ATTEMPT_WORDS, RUN_WORDS, owner_sql, word_sql
+from noonbell.store.words import CAUSES
 
 
 def _as_text(column: str) -> str:
@@ -46,6 +50,19 @@ _RECORDS: Final = f"""
     CREATE VIEW attempt_records AS
     SELECT {", ".join(f"{ATTEMPT_WORDS.get(name, f'a.{name}')} AS {name}" for name in Attempt.__struct_fields__)}
     FROM attempts a;
+"""
+
+# SQLite makes a query of this view two look-ups by key only if both parts yield each column with the same affinity:
+# that is what the plus signs and the CAST are for. Otherwise it would go through both tables first.
+_LIVE_RUNS: Final = f"""
+    CREATE VIEW live_runs AS
+    SELECT sid, kind, run_for, +fence AS fence, +owner AS owner, +state AS state, +attempt AS attempt,
+        +wake_at AS wake_at, started_at, attempt_at, +crashes AS crashes, epoch, +cause AS cause
+    FROM runs_live
+    UNION ALL
+    SELECT sid, CAST('scheduled' AS TEXT), slot_for, 1, {owner_sql("slot_owner")}, 'running', 1,
+        NULL, slot_at, slot_at, 0, slot_epoch, {word_sql(CAUSES, "slot_cause")}
+    FROM schedule_state WHERE slot_for IS NOT NULL;
 """
 
 MIGRATIONS: Final = (
@@ -97,7 +114,13 @@ MIGRATIONS: Final = (
         last_ended_manual NOT NULL DEFAULT 0,
         ended_runs NOT NULL DEFAULT 0,
         succeeded_runs NOT NULL DEFAULT 0,
-        removed INTEGER NOT NULL DEFAULT 0
+        removed INTEGER NOT NULL DEFAULT 0,
+        -- the slot: all NULL, or the first attempt of a scheduled run that executes. No index may name these columns.
+        slot_for,
+        slot_owner,
+        slot_epoch,
+        slot_at,
+        slot_cause
     );
     -- what is due in one lane, however much is due in the others that share the file
     CREATE INDEX idx_schedules_next_run ON schedule_state (lane_no, next_run_at) WHERE enabled = 1;
@@ -133,7 +156,9 @@ MIGRATIONS: Final = (
         PRIMARY KEY (sid, kind, run_for)
     ) WITHOUT ROWID;
     CREATE INDEX idx_runs_live_wake ON runs_live (wake_at) WHERE state <> 'running';
-
+    """
+    + _LIVE_RUNS
+    + """
     -- The history of a schedule is a chain: see `ending`. `waited_us` is how long the first attempt waited for an HTTP
     -- slot or a thread, from its claim (started_at) to its start.
     CREATE TABLE runs (

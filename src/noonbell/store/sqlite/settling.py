@@ -1,9 +1,9 @@
 """Settling on SQLite: ends of attempts become history, in one transaction.
 
-The batch is put into a temporary table and joined with the live runs by key, fence and owner; what does not match is
-stale and changes nothing. A schedule has one end in it; a further one comes in a batch of its own. Most ends are first
-attempts of scheduled runs that succeeded: they travel as a few numbers, in a burst as a single one each, the rest with
-all there is to tell.
+Most ends are those of runs in the slots of their schedules, and are recorded straight from there: see `slot_ends`. The
+rest is spilled into `runs_live`, put into a temporary table and joined with the live runs by key, fence and owner; what
+does not match is stale and changes nothing. A schedule has one end in a batch; a further one comes in a batch of its
+own.
 """
 
 from __future__ import annotations
@@ -16,28 +16,13 @@ import msgspec
 from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.sqlite import ending, outbox, rows
+from noonbell.store.sqlite import ending, outbox, rows, slot_ends, slots
 from noonbell.store.sqlite.numbers import number, number_sql, owner_numbers
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 
-# From so many on, ends that are alike are worth a statement of their own.
-LEAST_ALIKE = 256
-
-# A burst: these differ in nothing but schedule and end, so they travel as one JSON object, {sid: ended_at}.
-_ALIKE = """
-    INSERT INTO temp.settling (sid, ended_at, run_for, fence, following, epoch, kind, outcome, attempt, owner, owner_no)
-    SELECT CAST(key AS INTEGER), value, ?2, ?3, ?4, ?5, 'scheduled', 'succeeded', 1, ?6, ?7
-    FROM json_each(?1)
-"""
-_PLAIN = """
-    INSERT INTO temp.settling (sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, owner_no)
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
-        'scheduled', 'succeeded', 1, ?2, ?3
-    FROM json_each(?1)
-"""
-_FULL = """
+_FILL = """
     INSERT INTO temp.settling (
         sid, run_for, fence, ended_at, following, epoch, kind, outcome, attempt, owner, wake_at, attempt_at, waited_us,
         owner_no
@@ -65,7 +50,7 @@ _WAITED = f"""
 """
 _OMIT = "DELETE FROM attempts WHERE (sid, run_for, kind) = (?, ?, ?) AND attempt > ? AND attempt <= ?"
 _CLEARS = """
-    SELECT EXISTS (SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?))
+    SELECT EXISTS (SELECT 1 FROM live_runs WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?))
         AND EXISTS (
             SELECT 1 FROM runs_live WHERE (sid, kind, run_for, fence) = (?, ?, ?, ?) AND state = 'waiting'
         )
@@ -134,6 +119,7 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
     """The run is on record already, which no right course of things can bring about: let its schedule go on."""
     start = settlement.start
     key = (start.sid, start.kind, start.run_for, start.fence, settlement.owner)
+    slots.spill(db, [start.sid])
     db.execute("DELETE FROM runs_live WHERE (sid, kind, run_for, fence, owner) = (?, ?, ?, ?, ?)", key)
     db.execute("UPDATE schedule_state SET next_run_at = cursor_at WHERE sid = ?", (start.sid,))
     return [settlement]
@@ -142,13 +128,24 @@ def _give_up(db: apsw.Connection, settlement: Settlement) -> list[Settlement]:
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]) -> list[Settlement]:
     _clear_retries(db, settlements)
     owners = owner_numbers(db, {s.owner for s in settlements})
-    _fill(db, settlements, owners)
-    stale, brings_back = _drop_stale(db, settlements, woken)
+    left = slot_ends.settle(db, settlements, owners)
+    stale = _settle_live(db, left, owners, woken) if left else []
     recorded = settlements
     if stale:
         left_out = {id(s) for s in stale}
         recorded = [s for s in settlements if id(s) not in left_out]
     _tell(db, recorded, owners)
+    _send(db, recorded)
+    return stale
+
+
+def _settle_live(
+    db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int], woken: dict[int, int]
+) -> list[Settlement]:
+    """Settle what is in `runs_live`, or is put there now."""
+    slots.spill(db, [s.start.sid for s in settlements])
+    _fill(db, settlements, owners)
+    stale, brings_back = _drop_stale(db, settlements, woken)
     db.execute(
         f"INSERT INTO runs ({ending.RUN}, waited_us) SELECT b.run_for, b.sid, {number_sql(KINDS, 'b.kind')}, "
         f"{number_sql(OUTCOMES, 'b.outcome')}, b.attempt, "
@@ -175,7 +172,6 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
         "succeeded_runs = succeeded_runs + (b.wake_at IS NULL AND b.outcome = 'succeeded') "
         "FROM temp.settling b WHERE schedule_state.sid = b.sid"
     )
-    _send(db, recorded)
     return stale
 
 
@@ -221,32 +217,16 @@ def _send(db: apsw.Connection, settlements: Sequence[Settlement]) -> None:
 
 
 def _fill(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> None:
-    owner = settlements[0].owner if settlements else ""
-    alike: dict[tuple[int, int, int | None, int], dict[int, int]] = {}
-    full = []
-    for s in settlements:
-        start = s.start
-        if _is_plain(s) and start.kind == "scheduled" and s.owner == owner and not start.waited_us:
-            group = (start.run_for, start.fence, start.following, start.epoch)
-            alike.setdefault(group, {})[start.sid] = s.ended_at
-        else:
-            full.append(
-                (
-                    start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind,
-                    s.outcome, start.attempt, s.owner, s.wake_at, start.started_at, start.waited_us, owners[s.owner],
-                )
-            )  # fmt: skip
+    full = [
+        (
+            start.sid, start.run_for, start.fence, s.ended_at, start.following, start.epoch, start.kind, s.outcome,
+            start.attempt, s.owner, s.wake_at, start.started_at, start.waited_us, owners[s.owner],
+        )
+        for s in settlements
+        for start in (s.start,)
+    ]  # fmt: skip
     db.execute("DELETE FROM temp.settling")
-    plain: list[tuple[int | None, ...]] = []
-    for (run_for, fence, following, epoch), ends in alike.items():
-        if len(ends) >= LEAST_ALIKE:
-            db.execute(_ALIKE, (_encode(ends), run_for, fence, following, epoch, owner, owners[owner]))
-        else:
-            plain.extend((sid, run_for, fence, ended_at, following, epoch) for sid, ended_at in ends.items())
-    if plain:
-        db.execute(_PLAIN, (_encode(plain), owner, owners[owner]))
-    if full:
-        db.execute(_FULL, (_encode(full),))
+    db.execute(_FILL, (_encode(full),))
 
 
 def _drop_stale(

@@ -91,7 +91,7 @@ class SqliteStore(
         await self._connection.run(lambda db: claiming.hand_back(db, starts, owner, now))
 
     async def owned(self, owner: str) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM runs_live l WHERE l.state = 'running' AND l.owner = ? ORDER BY l.sid"
+        sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.state = 'running' AND l.owner = ? ORDER BY l.sid"
         return [LiveRun(*row) for row in await self._read(sql, (owner,))]
 
     # --- settling -------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class SqliteStore(
         return [Run(*row) for row in await self._read(sql, (from_at, to_at, sid, kind))]
 
     async def live(self, sid: int) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM runs_live l WHERE l.sid = ? ORDER BY kind, run_for"
+        sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.sid = ? ORDER BY kind, run_for"
         return [LiveRun(*row) for row in await self._read(sql, (sid,))]
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:

@@ -11,6 +11,7 @@ import msgspec
 
 from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
+from noonbell.store.sqlite import slots
 from noonbell.store.sqlite.claiming import LIVE
 from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.words import SCHEDULED
@@ -20,40 +21,47 @@ _encode = msgspec.json.Encoder().encode
 # So many sids past the last page are looked through before an index is gone through whole.
 _NEAR: Final = 10_000
 _LONGEST_LIKE: Final = 1_000
+_SKIPS: Final = '"overlap":"skip"'
 
-_SELECT: Final = """
-    SELECT s.sid, d.schedule_id, s.enabled, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at,
-        s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at,
-        s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, q.document, r.started_at, r.ended_at, d.team,
-        d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
+_COLUMNS: Final = """
+    s.sid, d.schedule_id, s.enabled, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at,
+    s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at,
+    s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, d.team, d.name, d.type, d.spec, d.timezone,
+    d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition, s.slot_for
 """
 # CROSS JOIN: the state drives, so that definitions are read only of what was chosen by it
-_JOINS: Final = f"""
-    CROSS JOIN schedule_definitions d ON d.sid = s.sid
-    LEFT JOIN quiet_hours_policies q ON q.policy_id = d.quiet_hours_policy_id
-    LEFT JOIN runs r ON r.run_for = iif(instr(d.definition, '"overlap":"skip"'), s.last_run_for, NULL)
-        AND r.sid = s.sid AND r.kind = {SCHEDULED}
+_DUE: Final = f"""
+    SELECT {_COLUMNS} FROM schedule_state s CROSS JOIN schedule_definitions d ON d.sid = s.sid
+    WHERE s.enabled = 1 AND s.lane_no = {LANE_NO.format(lane="?1")} AND s.next_run_at <= ?2
+    ORDER BY s.next_run_at, s.sid LIMIT ?3
+"""
+# CROSS JOIN: the batch drives, whatever the planner thinks of the tables
+_BY_SIDS: Final = f"""
+    SELECT {_COLUMNS} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value
+    CROSS JOIN schedule_definitions d ON d.sid = s.sid ORDER BY b.key
+"""
+_LIVES: Final = f"""
+    SELECT {LIVE} FROM json_each(?) b CROSS JOIN live_runs l ON l.sid = b.value ORDER BY l.sid, l.kind, l.run_for
+"""
+_QUIET: Final = """
+    SELECT q.policy_id, q.document FROM json_each(?) b CROSS JOIN quiet_hours_policies q ON q.policy_id = b.value
+"""
+_RAN: Final = f"""
+    SELECT r.sid, r.started_at, r.ended_at FROM json_each(?) b CROSS JOIN runs r
+    ON r.run_for = b.value ->> 1 AND r.sid = b.value ->> 0 AND r.kind = {SCHEDULED}
 """
 
 
 def due(db: apsw.Connection, lane: str, now: int, limit: int) -> list[StoredSchedule]:
     """The schedules of a lane that wake by `now`, the earliest first."""
-    sql = (
-        f"{_SELECT} FROM schedule_state s {_JOINS} WHERE s.enabled = 1 AND s.lane_no = {LANE_NO.format(lane='?1')} "
-        "AND s.next_run_at <= ?2 ORDER BY s.next_run_at, s.sid LIMIT ?3"
-    )
-    rows = db.execute(sql, (lane, now, limit)).fetchall()
-    return _made(db, rows, _encode([row[0] for row in rows]).decode())
+    return _made(db, db.execute(_DUE, (lane, now, limit)).fetchall())
 
 
 def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """The schedules of these sids, in their order."""
     if not sids:
         return []
-    told = _encode(sids).decode()
-    # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
-    sql = f"{_SELECT} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value {_JOINS} ORDER BY b.key"
-    return _made(db, db.execute(sql, (told,)).fetchall(), told)
+    return _made(db, db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall())
 
 
 def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
@@ -155,26 +163,45 @@ def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
     return [row[0] for row in db.execute(sql, (policy_id,))]
 
 
-def _made(db: apsw.Connection, rows: list[tuple[Any, ...]], sids: str) -> list[StoredSchedule]:
-    lives: dict[int, list[LiveRun]] = {}
-    sql = (
-        f"SELECT {LIVE} FROM json_each(?) b CROSS JOIN runs_live l ON l.sid = b.value ORDER BY l.sid, l.kind, l.run_for"
-    )
-    for row in db.execute(sql, (sids,)):
-        lives.setdefault(row[0], []).append(LiveRun(*row))
-    return [_one(row, lives.get(row[0], [])) for row in rows]
+def _made(db: apsw.Connection, rows: list[Any]) -> list[StoredSchedule]:
+    """Schedules from their rows. The rest is looked up for those that have it: in a burst, almost none."""
+    lives, quiet, ran = _lives(db, rows), _quiet(db, rows), _ran(db, rows)
+    return [
+        StoredSchedule(
+            sid, schedule_id,
+            ScheduleColumns(name, kind, spec, timezone, policy, catch_up, payload, definition),
+            bool(enabled), managed_by, lane, created_at, updated_at, next_run_at, last_run_at, last_attempt_at,
+            last_success_at, last_failure_at, epoch, cursor_at, anchor_at, backlog_left, backlog_until, last_run_for,
+            None if policy is None else quiet.get(policy), ran.get(sid), lives.get(sid) or [], team,
+        )
+        for (
+            sid, schedule_id, enabled, managed_by, lane, created_at, updated_at, next_run_at, last_run_at,
+            last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at, anchor_at, backlog_left, backlog_until,
+            last_run_for, team, name, kind, spec, timezone, policy, catch_up, payload, definition, _,
+        ) in rows
+    ]  # fmt: skip
 
 
-def _one(row: tuple[Any, ...], lives: list[LiveRun]) -> StoredSchedule:
-    ran = None if row[19] is None else (row[19], row[20])
-    values: tuple[Any, ...] = (
-        row[0],
-        row[1],
-        ScheduleColumns(*row[22:]),
-        bool(row[2]),
-        *row[3:19],
-        ran,
-        lives,
-        row[21],
-    )
-    return StoredSchedule(*values)
+def _lives(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, list[LiveRun]]:
+    found: dict[int, list[LiveRun]] = {}
+    if rows and (any(row[27] is not None for row in rows) or slots.has_others(db)):
+        for live in db.execute(_LIVES, (_encode([row[0] for row in rows]).decode(),)):
+            found.setdefault(live[0], []).append(LiveRun(*live))
+    return found
+
+
+def _quiet(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[str, str]:
+    """The documents of quiet hours, by their ids."""
+    policies = {str(row[23]) for row in rows if row[23] is not None}
+    if not policies:
+        return {}
+    found: Any = db.execute(_QUIET, (_encode(sorted(policies)).decode(),)).fetchall()
+    return dict(found)
+
+
+def _ran(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, tuple[int, int]]:
+    """When the last runs began and ended, of those schedules whose overlap policy asks for it."""
+    asked = [(row[0], row[17]) for row in rows if isinstance(row[26], str) and _SKIPS in row[26]]
+    if not asked:
+        return {}
+    return {sid: (began, ended) for sid, began, ended in db.execute(_RAN, (_encode(asked).decode(),))}

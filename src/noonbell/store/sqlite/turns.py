@@ -1,26 +1,46 @@
 """Writing turns on SQLite: what a look or an edit has decided about schedules, a statement or two for each table.
 
-In a burst most turns differ in nothing but the schedule. Those travel as a list of numbers with the rest bound once;
-the others with all there is to tell.
+Most turns are fires: a schedule without live runs starts one, which goes into its slot (see `slots`) in the same update
+that advances the schedule. In a burst these differ in nothing but the schedule, and travel as a list of numbers with
+the rest bound once; or in the occurrence and the wake-up too, and travel as triples. Other turns travel with all there
+is to tell, and what they start is in `runs_live`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.sqlite import auditing, ending, outbox
+from noonbell.store.sqlite import auditing, ending, outbox, slots
 from noonbell.store.sqlite.numbers import number, owner_numbers
-from noonbell.store.words import KINDS, OUTCOMES
+from noonbell.store.sqlite.rows import each
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _encode = msgspec.json.Encoder().encode
 
+_Fire = tuple[int, int, int | None]  # sid, run_for, next_run_at
+
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 64
+
+# A fire. The cursor is given by its distance from the occurrence that is fired, which is almost always nothing.
+_FIRE: Final = """
+    UPDATE schedule_state SET next_run_at = {next}, cursor_at = {run_for} + ?4, enabled = ?5, anchor_at = ?6,
+        backlog_left = ?7, backlog_until = ?8, last_run_for = {run_for},
+        last_run_at = max(ifnull(last_run_at, 0), ?2), last_attempt_at = ?2,
+        slot_for = {run_for}, slot_owner = ?3, slot_epoch = ?9, slot_at = ?2, slot_cause = ?10
+    {chosen}
+"""
+_FIRE_EACH: Final = _FIRE.format(
+    run_for="b.run_for",
+    next="b.next",
+    chosen=f"FROM {each('?1', 'sid', 'run_for', 'next')} b WHERE schedule_state.sid = b.sid",
+)
+_FIRE_ALIKE: Final = _FIRE.format(run_for="?11", next="?12", chosen="WHERE sid IN (SELECT value FROM json_each(?1))")
 
 _ADVANCE: Final = """
     UPDATE schedule_state SET cursor_at = b.value ->> 1, next_run_at = b.value ->> 2, enabled = b.value ->> 3,
@@ -63,13 +83,23 @@ _END_ALL: Final = _END.format(
 _END_ALIKE: Final = _END.format(sid="b.value", run_for="?2", rest="?3, ?4, ?5, ?6, ?7, ?8, ?9", prev="?10")
 
 
-def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
-    """Write what was decided."""
-    if not turns:
-        return
-    preempted = [live for turn in turns if turn.preempted for live in turn.preempted]
-    if preempted:
-        ending.end_live(db, preempted, "failed", now)
+def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy: Container[int] = ()) -> None:
+    """Write what was decided. What `busy` schedules start, which are those with live runs, is not put into slots."""
+    fires: dict[tuple[Any, ...], list[_Fire]] = {}
+    others: list[Turn] = []
+    for turn in turns:
+        starts = turn.starts
+        if len(starts) == 1 and turn.sid not in busy and _is_fire(turn, start := starts[0]):
+            run_for = start.run_for
+            alike = (
+                turn.cursor_at - run_for, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
+                start.epoch, start.cause,
+            )  # fmt: skip
+            fires.setdefault(alike, []).append((turn.sid, run_for, turn.next_run_at))
+        else:
+            others.append(turn)
+    if others:
+        _write_others(db, others, owner, now)
     spans = [span for turn in turns if turn.spans for span in turn.spans]
     if spans:
         db.execute(
@@ -77,14 +107,51 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> N
             "value ->> 'verdict', value ->> 'reason', value ->> 'epoch' FROM json_each(?)",
             (_encode(spans),),
         )
+    if fires:
+        owner_no = owner_numbers(db, (owner,))[owner]
+        for (*rest, cause), rows in fires.items():
+            _write_fires(db, rows, (now, owner_no, *rest, number(CAUSES, cause)))
+    messages = [message for turn in turns if turn.messages for message in turn.messages]
+    if messages:
+        outbox.append(db, messages, now)
+    audits = [event for turn in turns if turn.audits for event in turn.audits]
+    if audits:
+        auditing.append(db, audits)
+
+
+def _is_fire(turn: Turn, start: Start) -> bool:
+    """Whether a turn with one start starts a new run, and changes no other."""
+    return (
+        start.fence == 1 and start.kind == "scheduled" and start.run_for == turn.last_run_for
+        and not (turn.queued or turn.preempted or turn.put_off or turn.finished)
+    )  # fmt: skip
+
+
+def _write_fires(db: apsw.Connection, fires: list[_Fire], shared: tuple[Any, ...]) -> None:
+    """Write fires that differ in schedule, occurrence and wake-up; many that differ in the schedule alone, together."""
+    groups: dict[tuple[int, int | None], list[int]] = {}
+    for sid, run_for, next_run_at in fires:
+        groups.setdefault((run_for, next_run_at), []).append(sid)
+    left: list[_Fire] = []
+    for (run_for, next_run_at), sids in groups.items():
+        if len(sids) >= LEAST_ALIKE:
+            db.execute(_FIRE_ALIKE, (_encode(sids), *shared, run_for, next_run_at))
+        else:
+            left.extend((sid, run_for, next_run_at) for sid in sids)
+    if left:
+        db.execute(_FIRE_EACH, (_encode(left), *shared))
+
+
+def _write_others(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
+    preempted = [live for turn in turns for live in turn.preempted]
+    if preempted:
+        ending.end_live(db, preempted, "failed", now)
     _write_starts(db, [start for turn in turns for start in turn.starts], owner, now)
     _write_waiting(db, turns)
-    finished = [run for turn in turns if turn.finished for run in turn.finished]
+    finished = [run for turn in turns for run in turn.finished]
     if finished:
         _each_kind(db, _ended(finished, owner_numbers(db, {run.owner for run in finished})), _END_ALL, _END_ALIKE)
-    outbox.append(db, [message for turn in turns if turn.messages for message in turn.messages], now)
     _each_kind(db, [_advanced(turn) for turn in turns], _ADVANCE, _ADVANCE_ALIKE, now)
-    auditing.append(db, [event for turn in turns if turn.audits for event in turn.audits])
 
 
 def _advanced(turn: Turn) -> tuple[Any, ...]:
@@ -114,6 +181,7 @@ def _ended(finished: Sequence[Run], owners: dict[str, int]) -> list[tuple[Any, .
 def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int) -> None:
     fresh = [(start.sid, start.run_for, start.epoch, start.cause) for start in starts if start.fence == 1]
     if fresh:
+        slots.spill(db, [row[0] for row in fresh])  # a run that is live twice must meet itself in `runs_live`
         _each_kind(db, fresh, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
     if len(fresh) == len(starts):
         return
@@ -167,14 +235,20 @@ def _write_waiting(db: apsw.Connection, turns: Sequence[Turn]) -> None:
 
 
 def write_singly(
-    db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, refused: Callable[[int, Exception], None]
+    db: apsw.Connection,
+    turns: Sequence[Turn],
+    owner: str,
+    now: int,
+    *,
+    busy: Container[int],
+    refused: Callable[[int, Exception], None],
 ) -> list[Turn]:
     """Write the turns that the ledger does not contradict, and tell of the others; returns those that were written."""
     written: list[Turn] = []
     for turn in turns:
         try:
             with db:  # a savepoint
-                write(db, [turn], owner, now)
+                write(db, [turn], owner, now, busy)
         except apsw.ConstraintError as error:
             refused(turn.sid, error)
         else:

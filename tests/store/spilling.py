@@ -1,0 +1,32 @@
+"""A SQLite store in which no run stays in the slot of its schedule: every claim spills at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.store.sqlite import SqliteStore, slots
+
+
+class SpillingStore(SqliteStore):
+    async def claim_by_policy(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        take_turn: TakeTurn,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
+        claim = await super().claim_by_policy(lane, owner, now, limit, take_turn, among=among, due_by=due_by)
+        await self._connection.run(lambda db: slots.spill(db, filled(db)))
+        return claim
+
+
+def filled(db: apsw.Connection) -> list[int]:
+    """The schedules whose slots are full."""
+    return [row[0] for row in db.execute("SELECT sid FROM schedule_state WHERE slot_for IS NOT NULL ORDER BY sid")]
