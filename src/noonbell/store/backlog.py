@@ -75,4 +75,5 @@ class BacklogOnPostgres:
         async with self._connections.reading() as db:
             due = await db.fetchval(DUE_SQL.format(now="$1"), now)
             outbox = await db.fetchrow(OUTBOX_SQL)
-            return {"due": due, **dict(await db.fetch(LIVE_SQL)), **_of_outbox(outbox, now)}
+            live = dict(await db.fetch(LIVE_SQL.replace("runs_live", "live_runs")))
+            return {"due": due, **live, **_of_outbox(outbox, now)}
