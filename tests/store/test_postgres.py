@@ -39,7 +39,7 @@ from tests.store.transaction_pooler import TransactionPooler
 TTL = 60.0
 
 
-class _MortalStore(PostgresStore):
+class MortalStore(PostgresStore):
     """Keeps the tokens of its leases, for the case that it is killed."""
 
     def __init__(self, dsn: str) -> None:
@@ -58,11 +58,13 @@ class _MortalStore(PostgresStore):
 
 
 class TestPostgresStore(StorageSuite):
+    store_class = MortalStore
+
     @pytest.fixture(autouse=True)
     def _server(self, postgres: PostgresServer) -> None:
         self.server = postgres
         self.places: dict[int, str] = {}
-        self.stores: list[_MortalStore] = []
+        self.stores: list[MortalStore] = []
 
     async def make_store(self) -> Store:
         return self._on(await self.server.new_ledger())
@@ -78,7 +80,7 @@ class TestPostgresStore(StorageSuite):
             await db.close()
 
     def _on(self, dsn: str) -> PostgresStore:
-        store = _MortalStore(dsn)
+        store = self.store_class(dsn)
         self.places[id(store)] = dsn
         self.stores.append(store)
         return store

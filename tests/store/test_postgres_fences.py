@@ -14,6 +14,7 @@ from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, claim, schedule
 from tests.patience import until
 from tests.store.test_postgres_rescue import somebody_waits
+from tests.store.test_postgres_slots import numbers
 
 AT = T0 + MINUTE + SECOND
 
@@ -73,8 +74,7 @@ async def test_an_old_fence_is_stale_also_where_the_owner_has_the_run_again(
 async def test_a_rescue_passes_over_what_a_settle_has_locked(store: PostgresStore) -> None:
     starts = await claimed(store, 2)
     async with store._connections.writing() as ending:
-        await settling.lock_schedules(ending, [starts[0].sid])
-        assert (await settling.settle(ending, [end(starts[0])])).stale == []
+        assert (await settling.settle(ending, [end(starts[0])], await numbers(store, A))).stale == []
         async with store._connections.writing() as rescuing:
             assert await by_policy.take_over(rescuing, LANE, AT, None) == (1, 1)
     async with store._connections.writing() as rescuing:

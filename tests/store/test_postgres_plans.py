@@ -1,4 +1,4 @@
-"""Plans that hold on PostgreSQL: what a settle reads depends on its batch, whatever the statistics say of the tables.
+"""Plans that hold on PostgreSQL: what a verb reads depends on its batch, whatever the statistics say of the tables.
 
 A plan is made from the statistics of the moment. They may be of a table that was empty, of one at rest (no run is
 live), of one that had many rows and has none now, or not there at all. In each case a batch of 4,096 is measured in
@@ -17,16 +17,20 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.store.postgres import PostgresStore, settling
+from noonbell.store.postgres import PostgresStore, settling, slots
 from noonbell.store.words import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0
 from tests.store.test_postgres_durable import claim, schedule
+from tests.store.test_postgres_slots import numbers
 
 BATCH: Final = 4_096
 OTHERS: Final = 40_000
-# A settle of one run: its schedule is locked, read and updated; its live run is looked up, deleted and looked for once
-# more; a run is inserted. Each is a descent of two or three index pages and a page of the table.
-MOST_BUFFERS_A_RUN: Final = 40
+# Each look is a descent of two or three index pages and a page of the table. A settle from the slot looks up the
+# schedule twice, updates it, and inserts a run and, if the attempt is kept, that. Otherwise the schedule is locked,
+# read and updated, and the live run is looked up, deleted and looked for once more. A claim locks the schedule by the
+# index of wake-ups, reads its definition, and updates it with its indexes.
+MOST_BUFFERS_A_RUN: Final = {"slot": 24, "spilled": 64}
+MOST_BUFFERS_A_START: Final = 40
 TABLES: Final = "schedule_state, schedule_definitions, lane_numbers, runs_live, runs, attempts"
 STATISTICS: Final = ("of an empty table", "at rest", "after a burst", "none")
 # Of the transaction, and of those before it that the server has not counted yet.
@@ -54,7 +58,7 @@ _BURST: Final = """
 
 
 class Explained:
-    """A connection that runs each query of a settle under EXPLAIN, and keeps what it cost."""
+    """A connection that runs each statement with parameters twice: under EXPLAIN, undone, and for its answer."""
 
     def __init__(self, db: Any) -> None:
         self._db = db
@@ -62,15 +66,22 @@ class Explained:
         self.steps: list[tuple[float, str]] = []  # rows of each step of each plan
 
     async def execute(self, sql: str, *bindings: Any) -> Any:
+        await self._explain(sql, bindings)
         return await self._db.execute(sql, *bindings)
 
-    async def fetch(self, sql: str, *bindings: Any) -> list[tuple[int, None]]:
+    async def fetch(self, sql: str, *bindings: Any) -> list[Any]:
+        await self._explain(sql, bindings)
+        return list(await self._db.fetch(sql, *bindings))
+
+    async def _explain(self, sql: str, bindings: tuple[Any, ...]) -> None:
+        if not bindings:
+            return
+        await self._db.execute("SAVEPOINT explained")
         ((found,),) = await self._db.fetch(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", *bindings)
+        await self._db.execute("ROLLBACK TO SAVEPOINT explained; RELEASE SAVEPOINT explained")
         plan = json.loads(found)[0]["Plan"]
         self.buffers += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         self.steps += steps(plan)
-        # the answer itself is not given; that every run was found is seen in the tables afterwards
-        return [(place, None) for place in range(len(bindings[0]))] if "INSERT INTO runs" in sql else []
 
 
 def steps(plan: dict[str, Any], above: str = "") -> Iterator[tuple[float, str]]:
@@ -103,20 +114,25 @@ async def filled(dsn: str, statistics: str) -> tuple[PostgresStore, asyncpg.Conn
 
 @pytest.mark.parametrize("statistics", STATISTICS)
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-async def test_what_a_settle_reads_depends_on_its_batch_alone(dsn: str, statistics: str, outcome: str) -> None:
+@pytest.mark.parametrize("place", ["slot", "spilled"])
+async def test_what_a_settle_reads_depends_on_its_batch_alone(
+    dsn: str, statistics: str, outcome: str, place: str
+) -> None:
     store, db = await filled(dsn, statistics)
     now = T0 + MINUTE
     starts = (await claim(store, now, limit=BATCH)).claimed.starts
     assert len(starts) == BATCH
+    if place == "spilled":
+        await slots.spill(db, [start.sid for start in starts])
     await store._days.prepare(now)
     await store.close()  # from here on a connection that has not planned anything yet
     await store.open()
     explained = await settled(store, starts, outcome, now + SECOND)
-    assert explained.buffers <= MOST_BUFFERS_A_RUN * BATCH, explained.buffers / BATCH
+    assert explained.buffers <= MOST_BUFFERS_A_RUN[place] * BATCH, explained.buffers / BATCH
     assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
     numbered = OUTCOMES.index(cast("Any", outcome))
     assert await db.fetchval("SELECT count(*) FROM runs WHERE outcome = $1", numbered) == BATCH
-    assert await db.fetchval("SELECT count(*) FROM runs_live") == 0
+    assert await db.fetchval("SELECT count(*) FROM live_runs") == 0
     await db.close()
     await store.close()
 
@@ -127,8 +143,7 @@ async def settled(store: PostgresStore, starts: Sequence[Start], outcome: str, a
     async with store._connections.writing() as db:
         explained = Explained(db)
         connection: Any = explained
-        await settling.lock_schedules(connection, [start.sid for start in starts])
-        await settling.settle(connection, ends)
+        assert (await settling.settle(connection, ends, await numbers(store))).stale == []
     return explained
 
 
@@ -144,8 +159,8 @@ async def test_a_settle_touches_no_index_of_schedules(dsn: str) -> None:
         await store._days.prepare(now)
         async with store._connections.writing() as db:
             (before,) = await db.fetch(_UPDATED)
-            await settling.lock_schedules(db, [start.sid for start in starts])
-            await settling.settle(db, [Settlement(start, ME, "succeeded", now + SECOND) for start in starts])
+            ends = [Settlement(start, ME, "succeeded", now + SECOND) for start in starts]
+            await settling.settle(db, ends, await numbers(store))
             (after,) = await db.fetch(_UPDATED)
         assert after[0] - before[0] == BATCH
         hot.append(after[1] - before[1])
@@ -173,10 +188,42 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
             rows.update({row[0]: row[1] for row in await inside.fetch(_READ)})
 
     monkeypatch.setattr(store, "_claiming", watched)
-    await db.execute("UPDATE runs_live SET state = 'waiting', owner = NULL, wake_at = $1 WHERE sid <= 10", T0)
+    await slots.spill(db, range(1, 11))
+    await db.execute("UPDATE runs_live SET state = 'waiting', owner = NULL, wake_at = $1", T0)
     claimed = (await claim(store, T0 + MINUTE + SECOND, limit=BATCH, owner="another")).claimed
     assert (len(claimed.starts), claimed.quarantined) == (BATCH + 10, [])
     assert rows["schedule_definitions"] == BATCH + 10
     assert {table: count for table, count in rows.items() if count > 3 * (BATCH + 10)} == {}
+    await db.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
+async def test_the_plans_of_a_claim_go_by_the_indexes(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, statistics: str
+) -> None:
+    """On a connection that has planned nothing yet, while as many other runs are in flight."""
+    store, db = await filled(dsn, statistics)
+    await claim(store, T0 + MINUTE, limit=BATCH)
+    await store.create_schedules([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
+    await store.close()
+    await store.open()
+    claiming, seen = store._claiming, []
+
+    @asynccontextmanager
+    async def watched(owner: str) -> AsyncIterator[Any]:
+        async with claiming(owner) as inside:
+            seen.append(Explained(inside))
+            yield seen[-1]
+
+    monkeypatch.setattr(store, "_claiming", watched)
+    claimed = (await claim(store, T0 + MINUTE + SECOND, limit=2 * BATCH)).claimed
+    assert len(claimed.starts) == BATCH
+    (explained,) = seen
+    assert explained.buffers <= MOST_BUFFERS_A_START * BATCH, explained.buffers / BATCH
+    assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
+    idle = (await claim(store, T0 + MINUTE + SECOND, limit=BATCH)).claimed
+    assert (idle.looked, idle.next_wake_at) == (0, T0 + 2 * MINUTE)
+    assert seen[1].buffers <= 200, "it passes over the index entries of the rows that have just fired"
     await db.close()
     await store.close()

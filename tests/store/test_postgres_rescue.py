@@ -14,7 +14,7 @@ from noonbell.core.presence import EngineSign
 from noonbell.core.records import Edit, Epoch, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.core.turns import close
 from noonbell.ports import Rescue
-from noonbell.store.postgres import PostgresStore, engines, outbox
+from noonbell.store.postgres import PostgresStore, engines, outbox, slots
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
@@ -212,6 +212,7 @@ async def test_runs_on_probation_of_one_engine_are_judged_together(
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 2)
+        await slots.spill(db, [1, 2])
         await db.execute("UPDATE runs_live SET crashes = 2")
         one.kill()
         await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)

@@ -13,7 +13,7 @@ from noonbell.core.records import Settlement
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES
 from noonbell.store.opening import open_store
-from noonbell.store.postgres import PostgresStore, schema
+from noonbell.store.postgres import PostgresStore, live_rows, schema
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
 from noonbell.store.postgres.schema import migrate, migrations, version
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, claim, declaration, ledger, new
@@ -78,9 +78,11 @@ async def test_tables_have_the_columns_of_the_ledger(postgres: PostgresServer) -
     for table, columns in LEDGER_TABLES.items():
         if table == "schedules":
             more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no", "removed"}
+            more |= {"slot_for", "slot_at", "slot_owner", "slot_epoch", "slot_cause"}
             assert state | definitions == set(columns.columns) | more
         else:
             assert set(found[{"live": "runs_live", "pruned": "pruned_days"}.get(table, table)]) == set(columns.columns)
+    assert set(found["live_runs"]) == set(live_rows.COLUMNS.split(", "))
 
 
 async def test_a_database_of_a_development_version_is_refused_and_left_alone(postgres: PostgresServer) -> None:

@@ -75,4 +75,4 @@ class BacklogOnPostgres:
         async with self._connections.reading() as db:
             due = await db.fetchval(DUE_SQL.format(now="$1"), now)
             outbox = await db.fetchrow(OUTBOX_SQL)
-            return {"due": due, **dict(await db.fetch(LIVE_SQL.format(runs="runs_live"))), **_of_outbox(outbox, now)}
+            return {"due": due, **dict(await db.fetch(LIVE_SQL.format(runs="live_runs"))), **_of_outbox(outbox, now)}

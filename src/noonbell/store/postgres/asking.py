@@ -9,7 +9,7 @@ import msgspec
 from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.store.postgres import auditing, hints
+from noonbell.store.postgres import auditing, hints, slots
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.stored import JOINED
 from noonbell.store.words import MANUAL
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 # The definition is read after the lock, by a statement of its own (see `stored`).
 _LOCK: Final = f"SELECT s.sid FROM {JOINED} WHERE schedule_id = $1 AND lane IS NOT NULL FOR UPDATE OF s"
 _FOUND: Final = f"SELECT sid, epoch, definition, team, lane FROM {JOINED} WHERE sid = $1 AND removed_at IS NULL"
-_BUSY: Final = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
+_BUSY: Final = "SELECT EXISTS (SELECT 1 FROM live_runs WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
 _FULL: Final = f"SELECT count(*) >= {MOST_ASKED} FROM runs_live WHERE sid = $1 AND kind = 'manual'"
 _TAKEN: Final = f"""
     SELECT EXISTS (SELECT 1 FROM runs WHERE run_for = $1 AND sid = $2::int8 AND kind = {MANUAL})
@@ -42,6 +42,7 @@ async def ask(db: Connection, schedule_id: str, at: int, actor: str, cause: Caus
         "VALUES ($1, 'manual', $2, 1, 'queued', 0, $4, $3, $5)",
         sid, run_for, epoch, AT_ONCE, cause,
     )  # fmt: skip
+    await slots.touch(db, sid)
     detail = _encode({"run_for": run_for}).decode()
     await auditing.append(db, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, team)])
     await hints.give(db, {lane: AT_ONCE})

@@ -18,10 +18,11 @@ from noonbell.core.presence import lane_key
 from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
-from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, stored, turns
+from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, slots, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
+from noonbell.store.postgres.leases import HELD, UNCOVERED, Covered, still_held
 from noonbell.store.postgres.numbers import number_sql, owner_number_sql
 from noonbell.store.waking import Wanted
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
@@ -34,13 +35,13 @@ _ALLOWS: Final = """
     FROM schedule_definitions d WHERE d.sid = l.sid
 """
 ITS_TURN: Final = f"""
-    ((
+    (((
         SELECT count(*) FROM runs_live m
         WHERE m.sid = l.sid AND (
             m.state = 'running' OR (l.kind = 'scheduled' AND m.kind = 'manual')
             OR (m.kind = l.kind AND m.run_for < l.run_for)
         )
-    ) = 0 OR ({_ALLOWS}))
+    ) = 0 AND (SELECT m.slot_owner FROM schedule_state m WHERE m.sid = l.sid) IS NULL) OR ({_ALLOWS}))
 """
 _WAKING: Final = f"l.state <> 'running' AND {OF_LIVE} = {OF_LANE} AND {ITS_TURN}"
 # A subquery that locks stays one: the schedules of live runs are looked up one by one, in the order of the runs.
@@ -81,8 +82,30 @@ _NEXT: Final = f"""
 """
 
 
-async def claim(db: Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int) -> LaneClaim:
-    looked, full = await _look(db, wanted)
+_FIRST: Final = f"""
+    WITH held AS MATERIALIZED ({HELD.format(tokens="$1", longest="$3")})
+    SELECT
+        (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at IS NOT NULL AND lane_no = {OF_LANE}
+            ORDER BY next_run_at LIMIT 1),
+        (SELECT l.wake_at FROM runs_live l WHERE l.wake_at IS NOT NULL AND {_WAKING} ORDER BY l.wake_at LIMIT 1),
+        (SELECT array_agg(token) FROM held)
+"""
+
+
+async def claim(
+    db: Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, covered: Covered = UNCOVERED
+) -> LaneClaim:
+    """Start what is due, while the leases in `covered` last."""
+    if wanted.among is None:
+        # most looks find nothing due: those are one statement, which locks nothing but the leases
+        (row,) = await db.fetch(_FIRST, covered.tokens, lane_key(wanted.lane), covered.longest)
+        await covered.require(db, row[2])
+        first = [at for at in row[:2] if at is not None]
+        if not any(at <= wanted.due_by for at in first):
+            return LaneClaim(Claimed([], 0, full=False, next_wake_at=min(first, default=None), quarantined=[]), {})
+    else:
+        await still_held(db, covered)
+    looked, full, in_slot = await _look(db, wanted)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
@@ -90,7 +113,7 @@ async def claim(db: Connection, decide: Decide, wanted: Wanted, *, owner: str, n
             taken.append(decide(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             refused.append((seen.sid, error))
-    written = await turns.write_claimed(db, taken, owner, now, refused)
+    written = await turns.write_claimed(db, taken, owner, now, refused, in_slot=in_slot)
     if refused:
         await _quarantine(db, [sid for sid, _ in refused], now)
     await auditing.append(db, [event for turn in written for event in turn.audits])
@@ -113,8 +136,11 @@ async def claim(db: Connection, decide: Decide, wanted: Wanted, *, owner: str, n
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool]:
-    """Lock what is due; oldest first, those that wake through a live run after the others."""
+async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool, set[int]]:
+    """Lock what is due; oldest first, those that wake through a live run after the others.
+
+    Returns the schedules, whether there may be more, and the sids of those whose slot is taken.
+    """
     lane, now, limit, among = lane_key(wanted.lane), *wanted[1:]
     if among is None:
         due, woken = await db.fetch(_DUE, now, lane, limit), await db.fetch(_WOKEN, now, lane, limit)
@@ -133,7 +159,8 @@ async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], b
     coming = {row[0] for row in due}
     # another instance may have been faster with a live run, between the look and the lock
     looked = [seen for seen in found if seen.sid in coming or any(_wakes(live, now) for live in seen.lives)]
-    return looked, len(due) >= limit or len(woken) >= limit
+    in_slot = {sid for sid, row in rows.items() if row[stored.SLOT_FOR] is not None}
+    return looked, len(due) >= limit or len(woken) >= limit, in_slot
 
 
 def _wakes(live: LiveRun, now: int) -> bool:
@@ -155,7 +182,7 @@ async def _quarantine(db: Connection, sids: list[int], now: int) -> None:
 
 _LEFT_RUNNING: Final = """
     SELECT l.sid, l.kind, l.run_for, d.schedule_id, l.attempt, l.crashes, d.definition, d.team, l.owner
-    FROM schedule_state s JOIN runs_live l ON l.sid = s.sid JOIN schedule_definitions d ON d.sid = s.sid
+    FROM live_runs l JOIN schedule_definitions d ON d.sid = l.sid
     WHERE d.lane = $1 AND l.state = 'running' AND CASE WHEN $2::text IS NULL
         THEN (SELECT count(*) FROM instances i WHERE i.name = 'engine:' || l.owner) = 0 ELSE l.owner = $2 END
 """
@@ -179,11 +206,14 @@ async def take_over(
 
     Returns how many runs are queued, and how many runs and streams were passed over.
     """
+    await db.execute(slots.SCANNING)
     sids = sorted({row[0] for row in await db.fetch(_LEFT_RUNNING, lane, stopped)})
     skip = "SKIP LOCKED" if stopped is None else ""
     locking = f"SELECT sid FROM schedule_state WHERE sid = ANY($1::int8[]) ORDER BY sid FOR UPDATE {skip}"
     locked = {row[0] for row in await db.fetch(locking, sids)}
+    await slots.spill(db, sorted(locked))
     found = await db.fetch(_LEFT_RUNNING, lane, stopped)
+    await db.execute(slots.NOT_SCANNING)
     # the runs on probation of one engine are judged together: where one is locked, the others are passed over as well
     apart = {row[8] for row in found if row[0] not in locked and is_on_probation(row[5])}
     left = [row for row in found if row[0] in locked and not (row[8] in apart and is_on_probation(row[5]))]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from noonbell.core.records import Start
-from noonbell.store.postgres import live_rows
+from noonbell.store.postgres import live_rows, slots
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.words import MANUAL
 
@@ -44,7 +44,7 @@ async def trigger(db: Connection, sid: int, owner: str, now: int) -> Start | Non
     row = await db.fetchrow("SELECT epoch, next_run_at FROM schedule_state WHERE sid = $1 FOR UPDATE", sid)
     if row is None:
         return None
-    busy = "SELECT EXISTS (SELECT 1 FROM runs_live WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
+    busy = "SELECT EXISTS (SELECT 1 FROM live_runs WHERE sid = $1 AND (kind = 'manual' OR state <> 'waiting'))"
     if await db.fetchval(busy, sid):
         return None
     epoch, following = row
@@ -61,6 +61,7 @@ async def trigger(db: Connection, sid: int, owner: str, now: int) -> Start | Non
 
 async def hand_back(db: Connection, starts: Sequence[Start], owner: str, now: int) -> None:
     """One statement: what was taken is judged once, and every part of it goes by that."""
+    await slots.spill(db, [start.sid for start in starts])
     await db.execute(
         f"""
         WITH mine AS (

@@ -38,7 +38,7 @@ async def read(db: Connection, managed_by: str) -> Declared:
     columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
     rows = await db.fetch(
         f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
-        "WHERE managed_by = $1 AND lane IS NULL AND removed_at IS NULL) AS s LEFT JOIN runs_live l ON l.sid = s.sid "
+        "WHERE managed_by = $1 AND lane IS NULL AND removed_at IS NULL) AS s LEFT JOIN live_runs l ON l.sid = s.sid "
         "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch ORDER BY s.sid, l.kind, l.run_for",
         managed_by,
     )

@@ -41,6 +41,7 @@ from noonbell.ports import (
 )
 from noonbell.store.postgres import asking, auditing, by_policy, editing, engines, hints, outbox, pruning, stored
 from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.leases import Covered
 from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.waking import Wanted
@@ -56,6 +57,9 @@ class DurableOnPostgres:
 
     @property
     def lease_seconds(self) -> float:
+        raise NotImplementedError
+
+    def _covered(self, *names: str) -> Covered:
         raise NotImplementedError
 
     async def _still_held(self, db: Connection, *names: str) -> None:
@@ -131,9 +135,9 @@ class DurableOnPostgres:
             await self._days.prepare(now)  # runs that send messages end in the claim itself
         await self._owners.know(owner)
         async with self._claiming(owner) as db:
-            await self._still_held(db, engine_name(owner), lane)  # a private lane is held by its name
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-            return await by_policy.claim(db, decide, wanted, owner=owner, now=now)
+            covered = self._covered(engine_name(owner), lane)  # a private lane is held by its name
+            return await by_policy.claim(db, decide, wanted, owner=owner, now=now, covered=covered)
 
     async def ask(
         self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True

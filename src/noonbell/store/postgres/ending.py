@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noonbell.core.records import LiveRun
-from noonbell.store.postgres import live_rows
+from noonbell.store.postgres import live_rows, slots
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.numbers import number_sql, owner_number_sql
 from noonbell.store.words import KINDS, OUTCOMES
@@ -49,6 +49,7 @@ _KEYS: Final = _END.format(gone=f"DELETE FROM runs_live l WHERE {live_rows.among
 
 async def end_all_of(db: Connection, sids: Sequence[int], at: int) -> None:
     """These schedules go: what waits for a retry has failed, the rest is abandoned."""
+    await slots.spill(db, sids)
     await db.execute(_ALL_OF, None, at, sids)
 
 
@@ -59,4 +60,5 @@ async def end_live(db: Connection, ended: Sequence[LiveRun], outcome: str, at: i
 
 async def end_keys(db: Connection, keys: Sequence[Any], outcome: str, at: int) -> None:
     """The same by rows that begin with (sid, kind, run_for)."""
+    await slots.spill(db, [key[0] for key in keys])
     await db.execute(_KEYS, outcome, at, [key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys])

@@ -18,10 +18,10 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -70,11 +70,12 @@ _RENEW = """
 """
 # From here on the transaction keeps others from taking the name, so it gets an end of its own: a process that stands
 # still between two messages of one statement is ended by no other limit. PostgreSQL knows this one from 17 on.
-_HELD = """
+HELD: Final = """
     SELECT token, CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-        THEN set_config('transaction_timeout', $2::text, true) END
-    FROM instances WHERE token = ANY($1::text[]) AND expires_at > clock_timestamp() FOR KEY SHARE
+        THEN set_config('transaction_timeout', {longest}::text, true) END
+    FROM instances WHERE token = ANY({tokens}::text[]) AND expires_at > clock_timestamp() FOR KEY SHARE
 """
+_HELD = HELD.format(tokens="$1", longest="$2")
 
 
 class Lease:
@@ -103,26 +104,46 @@ async def answer(future: Future[T]) -> T:
         raise StoreUnavailableError("The store was closed before it answered") from None
 
 
-async def still_held(db: Connection, leases: Sequence[Lease], where: str, longest_seconds: float) -> None:
-    """Make sure that these leases last, up to the end of the transaction.
+class Covered(NamedTuple):
+    """The leases that a transaction depends on: they have to last up to its end.
 
-    The transaction may take so long at most, where the server can see to that.
-
-    Raises:
-        HoldLostError: another has taken one of the names, or had it meanwhile.
-        StoreUnavailableError: one has run out, and may be renewed yet.
+    The transaction may take so many seconds at most, where the server can see to that.
     """
-    if not leases:
-        return
-    longest = str(max(1, round(longest_seconds * 1000)))
-    held = {row[0] for row in await db.fetch(_HELD, [lease.token for lease in leases], longest)}
-    lost = [lease.name for lease in leases if lease.token not in held]
-    if lost:
-        names = ", ".join(f'"{name}"' for name in lost)
-        tokens = [lease.token for lease in leases]
-        ours = await db.fetch("SELECT token FROM instances WHERE token = ANY($1::text[])", tokens)
-        kind = StoreUnavailableError if len(ours) == len(tokens) else HoldLostError
-        raise kind(f"The store {where} refused: the lease was lost on {names}; nothing was written")
+
+    leases: Sequence[Lease]
+    where: str
+    longest_seconds: float
+
+    @property
+    def tokens(self) -> list[str]:
+        return [lease.token for lease in self.leases]
+
+    @property
+    def longest(self) -> str:
+        return str(max(1, round(self.longest_seconds * 1000)))
+
+    async def require(self, db: Connection, held: Collection[str] | None) -> None:
+        """Refuse to go on unless all of the leases are among those that HELD has found.
+
+        Raises:
+            HoldLostError: another has taken one of the names, or had it meanwhile.
+            StoreUnavailableError: one has run out, and may be renewed yet.
+        """
+        lost = [lease.name for lease in self.leases if lease.token not in (held or ())]
+        if lost:
+            names = ", ".join(f'"{name}"' for name in lost)
+            ours = await db.fetch("SELECT token FROM instances WHERE token = ANY($1::text[])", self.tokens)
+            kind = StoreUnavailableError if len(ours) == len(self.leases) else HoldLostError
+            raise kind(f"The store {self.where} refused: the lease was lost on {names}; nothing was written")
+
+
+UNCOVERED: Final = Covered((), "", 0.0)
+
+
+async def still_held(db: Connection, covered: Covered) -> None:
+    """Make sure that the leases last, and raise as `Covered.require` does."""
+    if covered.leases:
+        await covered.require(db, {row[0] for row in await db.fetch(_HELD, covered.tokens, covered.longest)})
 
 
 class LeaseKeeper:

@@ -16,6 +16,7 @@ from noonbell.store.postgres.connection import Connections
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 _KNOW: Final = "INSERT INTO owners (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING"
+_NUMBER: Final = "SELECT no FROM owners WHERE instance = $1"
 
 
 def number(words: Sequence[str], word: str) -> int:
@@ -73,11 +74,13 @@ class Owners:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
 
-    async def know(self, owner: str) -> None:
+    async def know(self, owner: str) -> int:
         """Give an owner its number, and wait until that is committed."""
         if owner not in self._known:
             async with self._connections.writing() as db:
                 await db.execute(_KNOW, owner)
-            self._known.add(owner)
+                number: int = await db.fetchval(_NUMBER, owner)
+            self._known[owner] = number
+        return self._known[owner]

@@ -14,7 +14,7 @@ from noonbell.store.postgres.stored import JOINED
 from noonbell.store.words import KINDS
 
 # the tables whose name in the database is another one, or which are two
-_NAMES: Final[Mapping[str, str]] = {"schedules": JOINED, "live": "runs_live", "pruned": "pruned_days"}
+_NAMES: Final[Mapping[str, str]] = {"schedules": JOINED, "live": "live_runs", "pruned": "pruned_days"}
 
 
 def _source(table: LedgerTable) -> tuple[str, str, str]:

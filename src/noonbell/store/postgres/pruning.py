@@ -58,7 +58,7 @@ MOST_ROUNDS: Final = 10
 _SETTLED: Final = f"""
     (r.kind = {MANUAL} OR r.run_for < s.cursor_at OR (r.run_for = s.cursor_at AND s.enabled = 0)) AND NOT EXISTS (
         SELECT 1 FROM runs_live l WHERE l.sid = r.sid AND l.kind = {RUN_WORDS["kind"]} AND l.run_for = r.run_for
-    )
+    ) AND (s.slot_for IS NULL OR s.slot_for <> r.run_for OR r.kind <> {SCHEDULED})
 """
 # The newest event stays, as in the other stores.
 _OLDEST: Final = f"""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
-from noonbell.core.presence import LANE, engine_name
+from noonbell.core.presence import ENGINE, LANE, engine_name
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -25,13 +25,13 @@ from noonbell.errors import StoreError
 from noonbell.ports import Declared, LedgerTable, ScheduleStore, Settled
 from noonbell.store.backlog import BacklogOnPostgres
 from noonbell.store.coming import ComingOnPostgres
-from noonbell.store.postgres import claiming, declaring, hints, paging, settling
+from noonbell.store.postgres import claiming, declaring, hints, paging, settling, slots
 from noonbell.store.postgres.connection import Connection, Connections, InTransaction
 from noonbell.store.postgres.documents import DocumentsOnPostgres
 from noonbell.store.postgres.durable import DurableOnPostgres
 from noonbell.store.postgres.engines import SetBack
 from noonbell.store.postgres.history import HistoryOnPostgres
-from noonbell.store.postgres.leases import DEFAULT_TTL, Lease, LeaseKeeper, answer, still_held
+from noonbell.store.postgres.leases import DEFAULT_TTL, Covered, Lease, LeaseKeeper, answer, still_held
 from noonbell.store.postgres.numbers import Owners, attempt_columns, number, run_columns
 from noonbell.store.postgres.partitions import Days
 from noonbell.store.postgres.schema import bring_up_to_date, require_current
@@ -220,12 +220,13 @@ class PostgresStore(
         """The tables, for a handle that is not open."""
         await bring_up_to_date(self._connections.apart, self._statement_timeout)
 
-    def _covering(self, *names: str) -> list[Lease]:
+    def _covered(self, *names: str) -> Covered:
         """The leases that this store took on some of these names."""
-        return [self._leases[name] for name in names if name in self._leases]
+        leases = [self._leases[name] for name in names if name in self._leases]
+        return Covered(leases, self._connections.where, self._longest_seconds)
 
     async def _still_held(self, db: Connection, *names: str) -> None:
-        await still_held(db, self._covering(*names), self._connections.where, self._longest_seconds)
+        await still_held(db, self._covered(*names))
 
     # --- declaring ------------------------------------------------------------------------------------------------
 
@@ -243,6 +244,7 @@ class PostgresStore(
             await self._still_held(db, declaration.managed_by)
             if touched:
                 await settling.lock_schedules(db, touched)
+                await slots.spill(db, touched)
             return await declaring.apply(db, declaration)
 
     # --- claiming -------------------------------------------------------------------------------------------------
@@ -263,11 +265,8 @@ class PostgresStore(
 
     async def owned(self, owner: str) -> list[LiveRun]:
         """Waits for claims of this owner that are still on their way, even over a connection that was lost."""
-        sql = (
-            f"SELECT {claiming.LIVE} FROM runs_live WHERE state = 'running' AND owner = $1 ORDER BY sid, kind, run_for"
-        )
         async with self._accounting(owner) as db:
-            return [LiveRun(*row) for row in await db.fetch(sql, owner)]
+            return await slots.owned(db, owner)
 
     def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
         return self._connections.writing(f"SELECT pg_advisory_xact_lock_shared({claiming.accounting_lock(owner)})")
@@ -280,13 +279,15 @@ class PostgresStore(
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         if settlements:
             await self._days.prepare(max(settlement.ended_at for settlement in settlements))
+        owners = {owner: await self._owners.know(owner) for owner in {one.owner for one in settlements}}
         async with self._connections.writing() as db:
             if not settlements:
                 return Settled([], {})
-            sids = [settlement.start.sid for settlement in settlements]
-            await self._still_held(db, *{engine_name(settlement.owner) for settlement in settlements})
-            await self._still_held(db, *await settling.lock_schedules(db, sids))
-            return await settling.settle(db, settlements)
+            await self._still_held(db, *map(engine_name, owners))
+            if any(not name.startswith(ENGINE) for name in self._leases):  # declared tasks have leases of their own
+                sids = [settlement.start.sid for settlement in settlements]
+                await self._still_held(db, *await settling.declared(db, sids))
+            return await settling.settle(db, settlements, owners)
 
     async def record(self, event: LifecycleEvent) -> None:
         async with self._connections.writing() as db:
@@ -325,7 +326,7 @@ class PostgresStore(
         return [Run(*row) for row in await self._read(sql, from_at, to_at, sid, chosen)]
 
     async def live(self, sid: int) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM runs_live WHERE sid = $1 ORDER BY kind, run_for"
+        sql = f"SELECT {claiming.LIVE} FROM live_runs WHERE sid = $1 ORDER BY kind, run_for"
         return [LiveRun(*row) for row in await self._read(sql, sid)]
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:

@@ -22,10 +22,10 @@ from noonbell.store.words import SCHEDULED
 # Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
 JOINED: Final = "schedule_state s JOIN schedule_definitions d USING (sid)"
 
-# as StoredSchedule has them, without what is gathered; then those of ScheduleColumns
+# as StoredSchedule has them, without what is gathered, and what the slot is for; then those of ScheduleColumns
 STATE: Final = (
     "s.sid, s.enabled, s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, "
-    "s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for"
+    "s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, s.slot_for"
 )
 _DEFINITION: Final = (
     "d.schedule_id, d.managed_by, coalesce(d.lane, d.managed_by), d.created_at, d.updated_at, d.team, d.name, d.type, "
@@ -34,7 +34,8 @@ _DEFINITION: Final = (
 COLUMNS: Final = f"{STATE}, {_DEFINITION}"
 NEXT_RUN_AT: Final = 2
 _LAST_RUN_FOR: Final = 12
-_STATES: Final = 13
+SLOT_FOR: Final = 13
+_STATES: Final = 14
 _TEAM: Final = _STATES + 5
 _WRITTEN: Final = _STATES + 6
 _QUIET: Final = _STATES + 10
@@ -43,11 +44,14 @@ _MISSING: Final = (None,) * 14  # damage: whoever reads it refuses it
 _SKIPS: Final = '"overlap":"skip"'
 
 _DEFINITIONS: Final = f"SELECT d.sid, {_DEFINITION} FROM schedule_definitions d WHERE d.sid = ANY($1::int8[])"
-# OFFSET 0: one look by the index for each schedule, whatever the planner thinks of the tables
+# OFFSET 0: one look by the index for each schedule, whatever the planner thinks of the tables. Where `runs_live` is
+# empty, as it mostly is, there is none.
 _LIVES: Final = f"""
     SELECT l.* FROM unnest($1::int8[]) AS b (sid)
-    CROSS JOIN LATERAL (SELECT {LIVE} FROM runs_live t WHERE t.sid = b.sid OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT {LIVE} FROM {{source}} t WHERE t.sid = b.sid OFFSET 0) l {{where}}
 """
+_OUTSIDE: Final = _LIVES.format(source="runs_live", where="WHERE EXISTS (SELECT 1 FROM runs_live)")
+_WITH_SLOT: Final = _LIVES.format(source="live_runs", where="")
 _RAN: Final = f"""
     SELECT r.* FROM unnest($1::int8[], $2::int8[]) AS b (sid, run_for) CROSS JOIN LATERAL (
         SELECT t.sid, t.started_at, t.ended_at FROM runs t
@@ -71,8 +75,12 @@ async def gathered(db: Connection, rows: Sequence[Any]) -> list[StoredSchedule]:
     if not rows:
         return []
     lives: dict[int, list[LiveRun]] = {}
-    for live in await db.fetch(_LIVES, [row[0] for row in rows]):
-        lives.setdefault(live[0], []).append(LiveRun(*live))
+    for sql, sids in (
+        (_OUTSIDE, [row[0] for row in rows if row[SLOT_FOR] is None]),
+        (_WITH_SLOT, [row[0] for row in rows if row[SLOT_FOR] is not None]),
+    ):
+        for live in await db.fetch(sql, sids) if sids else ():
+            lives.setdefault(live[0], []).append(LiveRun(*live))
     for several in lives.values():
         several.sort(key=lambda live: (live.kind, live.run_for))
     # under overlap skip alone: nobody else asks
@@ -94,7 +102,7 @@ def _one(
 ) -> StoredSchedule:
     schedule_id, *written_by = row[_STATES:_TEAM]
     values: tuple[Any, ...] = (
-        row[0], schedule_id, ScheduleColumns(*row[_WRITTEN:]), row[1] == 1, *written_by, *row[NEXT_RUN_AT:_STATES],
+        row[0], schedule_id, ScheduleColumns(*row[_WRITTEN:]), row[1] == 1, *written_by, *row[NEXT_RUN_AT:SLOT_FOR],
         quiet, ran, lives or [], row[_TEAM],
     )  # fmt: skip
     return StoredSchedule(*values)

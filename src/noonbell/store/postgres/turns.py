@@ -6,32 +6,41 @@ the others with all there is to tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.postgres import ending, live_rows, outbox
+from noonbell.store.postgres import ending, live_rows, outbox, slots
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.numbers import number, owner_number_sql
-from noonbell.store.words import KINDS, OUTCOMES
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # From so many on, rows that are alike are worth a statement of their own.
 LEAST_ALIKE: Final = 256
 
 
 async def write_claimed(
-    db: Connection, turns: list[Turn], owner: str, now: int, quarantined: list[tuple[int, Exception]]
+    db: Connection,
+    turns: list[Turn],
+    owner: str,
+    now: int,
+    quarantined: list[tuple[int, Exception]],
+    *,
+    in_slot: Container[int],
 ) -> list[Turn]:
-    """Write the turns together; if the ledger contradicts one of them, singly, and without those it refuses."""
-    error = await _tried(db, turns, owner, now)
+    """Write the turns together; if the ledger contradicts one of them, singly, and without those it refuses.
+
+    The slots of the schedules `in_slot` are taken.
+    """
+    error = await _tried(db, turns, owner, now, in_slot)
     if error is None:
         return turns
     written = []
     for turn in turns:
-        error = await _tried(db, [turn], owner, now)
+        error = await _tried(db, [turn], owner, now, in_slot)
         if error is None:
             written.append(turn)
         else:
@@ -39,19 +48,21 @@ async def write_claimed(
     return written
 
 
-async def _tried(db: Connection, turns: list[Turn], owner: str, now: int) -> Exception | None:
+async def _tried(db: Connection, turns: list[Turn], owner: str, now: int, in_slot: Container[int]) -> Exception | None:
     if not turns:
         return None
     await db.execute("SAVEPOINT turns")
     try:
-        await write(db, turns, owner, now)
+        await write(db, turns, owner, now, in_slot)
     except asyncpg.IntegrityConstraintViolationError as error:
         await db.execute("ROLLBACK TO SAVEPOINT turns")
         return error
     return None
 
 
-async def write(db: Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
+async def write(
+    db: Connection, turns: Sequence[Turn], owner: str, now: int, in_slot: Container[int] = frozenset()
+) -> None:
     """Write what was decided; what is to be told of it comes last in a transaction, and so is left to the caller."""
     if not turns:
         return
@@ -64,26 +75,28 @@ async def write(db: Connection, turns: Sequence[Turn], owner: str, now: int) -> 
             [s.sid for s in spans], [s.from_at for s in spans], [s.to_at for s in spans], [s.n for s in spans],
             [s.verdict for s in spans], [s.reason for s in spans], [s.epoch for s in spans],
         )  # fmt: skip
-    await _write_starts(db, [start for turn in turns for start in turn.starts], owner, now)
+    slotted = {turn.sid: start for turn in turns if (start := _for_slot(turn, in_slot)) is not None}
+    others = [start for turn in turns for start in turn.starts if start is not slotted.get(turn.sid)]
+    await _write_starts(db, others, owner, now)
     await _write_waiting(db, turns)
     if finished := [run for turn in turns for run in turn.finished]:
         await _write_finished(db, finished)
-    await _write_schedules(db, turns, now)
+    await _write_schedules(db, turns, slotted, owner, now)
     messages = [message for turn in turns for message in turn.messages]
     await outbox.append(db, messages, [now] * len(messages))
 
 
+def _for_slot(turn: Turn, in_slot: Container[int]) -> Start | None:
+    """Return the start that goes into the slot of its schedule; the others of the turn are rows of `runs_live`."""
+    if not turn.starts or turn.sid in in_slot:
+        return None
+    return next((start for start in turn.starts if slots.fits(start)), None)
+
+
 _BEGIN: Final = (
     "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause) "
-    "SELECT b.sid, {kind}, {run_for}, 1, $1, 'running', 1, $2, $2, {epoch}, {cause} FROM "
-)
-_BEGIN_ALL: Final = (
-    f"{_BEGIN.format(kind='b.kind', run_for='b.run_for', epoch='b.epoch', cause='b.cause')} "
+    "SELECT b.sid, b.kind, b.run_for, 1, $1, 'running', 1, $2, $2, b.epoch, b.cause FROM "
     "unnest($3::int8[], $4::text[], $5::int8[], $6::int8[], $7::text[]) AS b (sid, kind, run_for, epoch, cause)"
-)
-_BEGIN_ALIKE: Final = (
-    f"{_BEGIN.format(kind='$4::text', run_for='$5::int8', epoch='$6::int8', cause='$7::text')} "
-    "unnest($3::int8[]) AS b (sid)"
 )
 
 
@@ -91,8 +104,10 @@ async def _write_starts(db: Connection, starts: Sequence[Start], owner: str, now
     fresh = [start for start in starts if start.fence == 1]
     again = [start for start in starts if start.fence > 1]
     if fresh:
-        rows = [(s.sid, s.kind, s.run_for, s.epoch, s.cause) for s in fresh]
-        await _each_kind(db, rows, _BEGIN_ALL, _BEGIN_ALIKE, owner, now)
+        await db.execute(
+            _BEGIN, owner, now, [s.sid for s in fresh], [s.kind for s in fresh], [s.run_for for s in fresh],
+            [s.epoch for s in fresh], [s.cause for s in fresh],
+        )  # fmt: skip
     if again:
         await db.execute(
             live_rows.START_AGAIN,
@@ -110,6 +125,7 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
             *([getattr(live, name) for live in queued] for name in LIVE.split(", ")),
         )
     if put_off := [live for turn in turns for live in turn.put_off]:
+        await slots.spill(db, [live.sid for live in put_off])
         await db.execute(
             live_rows.PUT_OFF, [v.sid for v in put_off], [v.kind for v in put_off], [v.run_for for v in put_off],
             [v.wake_at for v in put_off],
@@ -163,33 +179,42 @@ _ADVANCE: Final = """
         last_success_at = CASE WHEN {ended} > 0 THEN $1 ELSE s.last_success_at END,
         last_ended_for = coalesce({ended_for}, s.last_ended_for),
         last_ended_manual = CASE WHEN {ended} > 0 THEN 0 ELSE s.last_ended_manual END,
-        ended_runs = s.ended_runs + {ended}, succeeded_runs = s.succeeded_runs + {ended}
+        ended_runs = s.ended_runs + {ended}, succeeded_runs = s.succeeded_runs + {ended},
+        slot_for = CASE WHEN {slot_for} IS NULL THEN s.slot_for ELSE {slot_for} END,
+        slot_at = CASE WHEN {slot_for} IS NULL THEN s.slot_at ELSE $1 END,
+        slot_owner = CASE WHEN {slot_for} IS NULL THEN s.slot_owner
+            ELSE (SELECT o.no FROM owners o WHERE o.instance = $2) END,
+        slot_epoch = CASE WHEN {slot_for} IS NULL THEN s.slot_epoch ELSE {slot_epoch} END,
+        slot_cause = CASE WHEN {slot_for} IS NULL THEN s.slot_cause ELSE {slot_cause} END
 """
 _ADVANCED: Final = (
     "cursor_at", "next_run_at", "enabled", "anchor_at", "backlog_left", "backlog_until", "last_run_for", "began",
-    "ended", "ended_for",
+    "ended", "ended_for", "slot_for", "slot_epoch", "slot_cause",
 )  # fmt: skip
 _ADVANCE_ALL: Final = (
     f"{_ADVANCE.format(**{name: f'b.{name}' for name in _ADVANCED})} "
-    f"FROM unnest({', '.join(f'${place}::int8[]' for place in range(2, 13))}) AS b (sid, {', '.join(_ADVANCED)}) "
-    "WHERE s.sid = b.sid"
+    f"FROM unnest({', '.join(f'${place}::int8[]' for place in range(3, 4 + len(_ADVANCED)))}) "
+    f"AS b (sid, {', '.join(_ADVANCED)}) WHERE s.sid = b.sid"
 )
 _ADVANCE_ALIKE: Final = (
-    f"{_ADVANCE.format(**{name: f'${place}::int8' for place, name in enumerate(_ADVANCED, 3)})} "
-    "WHERE s.sid = ANY($2::int8[])"
+    f"{_ADVANCE.format(**{name: f'${place}::int8' for place, name in enumerate(_ADVANCED, 4)})} "
+    "WHERE s.sid = ANY($3::int8[])"
 )
 
 
-async def _write_schedules(db: Connection, turns: Sequence[Turn], now: int) -> None:
-    rows = [
-        (
+async def _write_schedules(
+    db: Connection, turns: Sequence[Turn], slotted: Mapping[int, Start], owner: str, now: int
+) -> None:
+    rows = []
+    for turn in turns:
+        start, finished = slotted.get(turn.sid), turn.finished
+        rows.append((
             turn.sid, turn.cursor_at, turn.next_run_at, int(turn.enabled), turn.anchor_at, turn.backlog_left,
-            turn.backlog_until, turn.last_run_for, int(bool(turn.starts or turn.finished)), len(turn.finished),
-            turn.finished[-1].run_for if turn.finished else None,
-        )
-        for turn in turns
-    ]  # fmt: skip
-    await _each_kind(db, rows, _ADVANCE_ALL, _ADVANCE_ALIKE, now)
+            turn.backlog_until, turn.last_run_for, int(bool(turn.starts or finished)), len(finished),
+            finished[-1].run_for if finished else None,
+            *((None, None, None) if start is None else (start.run_for, start.epoch, CAUSES.index(start.cause))),
+        ))  # fmt: skip
+    await _each_kind(db, rows, _ADVANCE_ALL, _ADVANCE_ALIKE, now, owner)
 
 
 async def _each_kind(db: Connection, rows: Sequence[tuple[Any, ...]], singly: str, alike: str, *shared: Any) -> None:

@@ -6,6 +6,9 @@
 -- The changing part of a schedule. A claim and a settle each write one row here, and none in schedule_definitions. The
 -- lock of this row is the lock of the schedule.
 --
+-- The slot is the run in flight: the first attempt of a scheduled run, with fence 1 and no crash, that is executing. All
+-- of its columns are NULL while there is none, and no index has one of them. Any other live run is in runs_live.
+--
 -- The order of the columns is meant: those that neither changes, those that a claim changes, those that a settle
 -- changes. The log holds what lies between the first and the last byte that differ. With room in its page, a settle
 -- that leaves next_run_at as it is writes to no index.
@@ -25,6 +28,11 @@ CREATE TABLE schedule_state (
     last_run_for int8,
     last_run_at int8,
     last_attempt_at int8,
+    slot_for int8,
+    slot_at int8,
+    slot_owner int4,
+    slot_epoch int4,
+    slot_cause int2,
     last_success_at int8,
     last_ended_for int8,
     ended_runs int8 NOT NULL DEFAULT 0,
@@ -133,6 +141,28 @@ CREATE TABLE owners (
     no int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     instance text COLLATE "C" NOT NULL UNIQUE
 );
+
+-- Every live run, whether it is in the slot of its schedule or in runs_live. The numbers of causes: see attempts.
+CREATE VIEW live_runs AS
+SELECT sid, kind, run_for, fence, owner, state, attempt, wake_at, started_at, attempt_at, crashes, epoch, cause
+FROM runs_live
+UNION ALL
+SELECT
+    s.sid,
+    'scheduled'::text COLLATE "C",
+    s.slot_for,
+    1::int8,
+    (SELECT o.instance FROM owners o WHERE o.no = s.slot_owner),
+    'running'::text COLLATE "C",
+    1::int8,
+    NULL::int8,
+    s.slot_at,
+    s.slot_at,
+    0::int8,
+    s.slot_epoch::int8,
+    (ARRAY['cron', 'retry', 'orphan', 'manual', 'api', 'manual_once', 'api_once', 'api_retry', 'one_shot'])
+        [s.slot_cause + 1]
+FROM schedule_state s WHERE s.slot_owner IS NOT NULL;
 
 -- The history of a schedule is a chain: its state names the run that ended last, each run the one that ended before
 -- it. waited_us is how long the first attempt waited for an HTTP slot or a thread, from its claim (started_at) on.

@@ -1,0 +1,326 @@
+"""The run in flight in the row of its schedule: an ordinary fire does without `runs_live`, and a spill changes nothing.
+
+The storage suite and a random history run on a store that spills every claim at once, beside those of the other files
+on one that spills when a verb asks for it. Then each of those verbs by itself, and what races with a settle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from noonbell.core.presence import Polls
+from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
+from noonbell.ports import LaneClaim, Settled, TakeTurn
+from noonbell.schedules import changes
+from noonbell.store.memory import MemoryStore
+from noonbell.store.postgres import PostgresStore, by_policy, settling, slots
+from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, ledger
+from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
+from tests.patience import until
+from tests.schedules import test_differential
+from tests.store import test_postgres
+from tests.store.postgres_server import PostgresServer
+from tests.store.test_postgres_rescue import somebody_waits
+
+NOW = T0 + MINUTE
+AT = NOW + SECOND
+UNTOUCHED = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs_live changes'; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON runs_live FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+Verb = Callable[[PostgresStore, list[Start]], Awaitable[Any]]
+
+
+async def numbers(store: PostgresStore, owner: str = ME) -> dict[str, int]:
+    """The number of an owner, as a settle is given it."""
+    return {owner: await store._owners.know(owner)}
+
+
+async def spilled(store: PostgresStore, sids: Sequence[int]) -> None:
+    async with store._connections.writing() as db:
+        await slots.spill(db, sids)
+
+
+async def in_slots(db: asyncpg.Connection[asyncpg.Record]) -> list[int]:
+    return [row[0] for row in await db.fetch("SELECT sid FROM schedule_state WHERE slot_owner IS NOT NULL ORDER BY 1")]
+
+
+@pytest.fixture
+async def db(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    connection.terminate()
+
+
+# --- a store that spills at once --------------------------------------------------------------------------------------
+
+
+class SpillingStore(test_postgres.MortalStore):
+    """Keeps every live run in `runs_live`."""
+
+    async def claim_by_policy(
+        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
+    ) -> LaneClaim:
+        claim = await super().claim_by_policy(lane, owner, now, limit, take_turn, **narrowed)
+        await spilled(self, [start.sid for start in claim.claimed.starts])
+        return claim
+
+
+class TestSpillingStore(test_postgres.TestPostgresStore):
+    store_class = SpillingStore
+
+
+async def test_a_random_history_is_the_same_where_every_claim_spills(postgres: PostgresServer) -> None:
+    seen: set[str] = set()
+    for seed in (5, 9):
+        dsns = [await postgres.new_ledger() for _ in range(2)]
+        stores = (MemoryStore(), PostgresStore(dsns[0], pool_size=1), SpillingStore(dsns[1]))
+        history = test_differential.History(seed, limits=(100,))
+        for store in stores:
+            await store.open()
+        for _ in range(140):
+            await history.step(stores)
+        for store in stores:
+            await store.close()
+        seen |= history.seen
+    assert seen >= {"claim", "settle", "edit", "delete", "hand_back", "take_over", "ask", "cause retry"}
+
+
+# --- what is in a slot ------------------------------------------------------------------------------------------------
+
+
+async def test_an_ordinary_fire_never_writes_to_runs_live(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await store.create_schedules([schedule(f"s{i}") for i in range(300)], T0, "suite")
+    await db.execute(UNTOUCHED)
+    for minute in (1, 2):
+        now = T0 + minute * MINUTE
+        starts = await claim(store, A, now, 300)
+        assert await in_slots(db) == [start.sid for start in sorted(starts, key=lambda start: start.sid)]
+        assert len(starts) == len(await store.owned(A)) == 300
+        note = [OutboxMessage(1, LANE, "m", "inbox", "{}", now)]
+        ends = [
+            Settlement(start, A, "failed" if start.sid % 3 == 0 else "succeeded", now + SECOND, detail=detail)
+            for start in starts
+            for detail in [b"J{}" if start.sid % 5 == 0 else None]
+        ]
+        ends[0].messages = note
+        starts[1].waited_us = 7
+        assert await store.settle(ends) == Settled([], {})
+    assert await db.fetchval("SELECT count(*) FROM runs") == 600
+    assert await db.fetchval("SELECT count(*) FROM attempts") == 2 * (100 + 60 - 20)
+    assert await db.fetchval("SELECT count(*) FROM runs WHERE waited_us = 7") == 2
+    assert await in_slots(db) == []
+
+
+async def test_a_second_run_of_a_schedule_is_beside_the_slot(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await store.create_schedules([schedule("a", overlap="allow")], T0, "suite")
+    (first,) = await claim(store, A, NOW)
+    (second,) = await claim(store, A, NOW + MINUTE)
+    assert await in_slots(db) == [1]
+    assert [row[0] for row in await db.fetch("SELECT run_for FROM runs_live")] == [second.run_for]
+    assert [live.run_for for live in await store.live(1)] == [first.run_for, second.run_for]
+    assert await store.owned(A) == await store.live(1)
+    ends = [Settlement(start, A, "succeeded", NOW + MINUTE + SECOND) for start in (second, first)]
+    assert await store.settle(ends) == Settled([], {})
+    assert await store.live(1) == []
+    (third,) = await claim(store, A, NOW + 2 * MINUTE)
+    assert (await in_slots(db), third.run_for) == ([1], NOW + 2 * MINUTE)
+    history = await store.past_runs(1, None, 10)
+    assert [run.run_for for run in history] == [first.run_for, second.run_for], "in the order of their ends"
+
+
+# --- verbs that change a live run -------------------------------------------------------------------------------------
+
+
+def ends(starts: Sequence[Start], owner: str = A, **more: Any) -> list[Settlement]:
+    return [Settlement(start, owner, more.get("outcome", "succeeded"), AT, more.get("wake_at")) for start in starts]
+
+
+async def _retried(store: PostgresStore, starts: list[Start]) -> Any:
+    settled = await store.settle(ends(starts[:2], outcome="failed", wake_at=AT + MINUTE) + ends(starts[2:]))
+    return settled, await claim(store, B, AT + MINUTE, 10)
+
+
+async def _stale(store: PostgresStore, starts: list[Start]) -> Any:
+    return await store.settle(ends(starts[:1], B)), await store.settle(ends(starts)), await store.settle(ends(starts))
+
+
+async def _cleared(store: PostgresStore, starts: list[Start]) -> Any:
+    await store.settle(ends(starts[:1], outcome="failed", wake_at=AT + MINUTE))
+    asked = await store.ask("s0", AT, "me", queue=True)
+    (again,) = [start for start in await claim(store, B, AT, 10) if start.run_for == asked]
+    (waiting,) = [live for live in await store.live(1) if live.state == "waiting"]
+    clearing = Settlement(again, B, "succeeded", AT + SECOND, cleared=waiting)
+    return await store.settle([clearing])
+
+
+async def _handed_back(store: PostgresStore, starts: list[Start]) -> Any:
+    await store.hand_back(starts[1:], A, AT)
+    return await claim(store, B, AT, 10), await store.settle(ends(starts))
+
+
+async def _rescued(store: PostgresStore, starts: list[Start]) -> Any:
+    async with store._connections.writing() as db:
+        found = await by_policy.take_over(db, LANE, AT, None)
+    return found, await claim(store, B, AT, 10), await store.settle(ends(starts))
+
+
+async def _stopped(store: PostgresStore, starts: list[Start]) -> Any:
+    return await store.take_over(LANE, A, AT, stopped=True), await store.settle(ends(starts))
+
+
+async def _edited(store: PostgresStore, starts: list[Start]) -> Any:
+    change = changes.Change({}, AT, {LANE: Polls(T0)}, "me")
+    await store.edit_schedules(["s0", "s1"], change.reopen)
+    return await store.settle(ends(starts))
+
+
+async def _deleted(store: PostgresStore, starts: list[Start]) -> Any:
+    await store.edit_schedules(["s0", "s2"], lambda stored: changes.deleted(stored, AT, "me"))
+    return await store.settle(ends(starts))
+
+
+async def _asked(store: PostgresStore, starts: list[Start]) -> Any:
+    refused = await store.ask("s0", AT, "me"), await store.ask("s1", AT, "me", queue=True)
+    return refused, await claim(store, B, AT, 10), await store.settle(ends(starts)), await claim(store, B, AT, 10)
+
+
+async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
+    during = await claim(store, B, NOW + 2 * MINUTE, 10)
+    return during, await store.settle(ends(starts)), await store.wake_times([1, 2, 3])
+
+
+async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
+    async with store._connections.writing() as db:
+        await db.execute(
+            "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
+            "VALUES ($1, 2, 1, 0, 1, 0, 0, 0, 1)",
+            starts[1].run_for,
+        )
+    return await store.settle(ends(starts))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        _retried, _stale, _cleared, _handed_back, _rescued, _stopped, _edited, _deleted, _asked, _come_again,
+        _contradicted,
+    ],
+)  # fmt: skip
+async def test_a_verb_does_the_same_whether_the_run_is_in_its_slot_or_not(postgres: PostgresServer, verb: Verb) -> None:
+    told = []
+    for before in (False, True):
+        dsn = await postgres.new_ledger()
+        store = PostgresStore(dsn, pool_size=2)
+        await store.open()
+        await store.create_schedules([schedule(f"s{i}") for i in range(3)], T0, "suite")
+        starts = sorted(await claim(store, A, NOW, 3), key=lambda start: start.sid)
+        assert len(starts) == 3
+        if before:
+            await spilled(store, [1, 2, 3])
+        found = [await verb(store, starts)]
+        found += [await ledger(store), await store.find_schedules(["s0", "s1", "s2"]), await store.backlog(AT)]
+        found += [await store.owned(A), await store.owned(B)]
+        told.append(found)
+        await store.close()
+    for in_slot, outside in zip(*told, strict=True):
+        assert in_slot == outside
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_comes_behind_a_run_while_its_settle_waits_is_told(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """The snapshot of the settle is older than the run that was asked for: it has to look again."""
+    await store.create_schedules([schedule("s0")], T0, "suite")
+    starts = await claim(store, A, NOW)
+    async with store._connections.writing() as asking:
+        await asking.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
+        waiting = asyncio.create_task(store.settle(ends(starts)))
+        await until(lambda: somebody_waits(db))
+        await asking.execute(
+            "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
+            "VALUES (1, 'manual', 5, 1, 'queued', 0, 0, 1, 'manual')"
+        )
+        await slots.touch(asking, 1)
+    assert await waiting == Settled([], {1: AT_ONCE})
+    assert [live.kind for live in await store.live(1)] == ["manual"]
+
+
+async def test_a_settle_sees_an_edit_that_it_waited_for(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await store.create_schedules([schedule("s0"), schedule("s1")], T0, "suite")
+    starts = await claim(store, A, NOW, 2)
+    async with store._connections.writing() as editing:
+        await editing.execute("UPDATE schedule_state SET epoch = 2, last_ended_for = 77 WHERE sid = 2")
+        waiting = asyncio.create_task(store.settle(ends(starts)))
+        await until(lambda: somebody_waits(db))
+    assert await waiting == Settled([], {2: NOW}), "another epoch: at once, which is its cursor"
+    runs = {run.sid: run for sid in (1, 2) for run in await store.past_runs(sid, None, 1)}
+    assert (runs[2].epoch, runs[2].prev_for) == (1, 77)
+
+
+async def test_a_run_that_was_spilled_while_its_settle_waits_ends_from_there(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await store.create_schedules([schedule("s0"), schedule("s1")], T0, "suite")
+    starts = await claim(store, A, NOW, 2)
+    async with store._connections.writing() as other:
+        await slots.spill(other, [2])
+        waiting = asyncio.create_task(store.settle(ends(starts)))
+        await until(lambda: somebody_waits(db))
+    assert await waiting == Settled([], {})
+    assert await db.fetchval("SELECT count(*) FROM live_runs") == 0
+    assert await db.fetchval("SELECT count(*) FROM runs") == 2
+
+
+async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn: str) -> None:
+    """Batches overlap in every order: nobody waits in a circle, and each run ends once or is queued once."""
+    store = PostgresStore(dsn, pool_size=8)
+    await store.open()
+    await store.create_schedules([schedule(f"s{i}") for i in range(120)], T0, "suite")
+    starts = await claim(store, A, NOW, 120)
+    stale: list[int] = []
+
+    async def settle(part: list[Start]) -> None:
+        stale.extend(one.start.sid for one in (await store.settle(ends(part))).stale)
+
+    async def hand_back(part: list[Start]) -> None:
+        await store.hand_back(part, A, AT)
+
+    async def spill(part: list[Start]) -> None:
+        await spilled(store, [start.sid for start in part])
+
+    work: list[Awaitable[None]] = []
+    for place in range(8):
+        work += [settle(starts[place::8]), spill(starts[place::5][::-1]), settle(starts[place * 9 : place * 9 + 40])]
+        work += [hand_back(starts[place::11][::-1])]
+    await asyncio.gather(*work)
+    lives = {sid: live for sid in range(1, 121) for live in await store.live(sid)}
+    ended = [run[0] for run in await store.read_ledger("runs", None, 1000)]
+    assert {(live.state, live.fence, live.owner) for live in lives.values()} <= {("queued", 1, None)}
+    assert sorted([*ended, *lives]) == list(range(1, 121))
+    assert set(lives) <= set(stale)
+    await store.close()
+
+
+async def test_a_settle_by_somebody_else_leaves_the_slot_alone(store: PostgresStore) -> None:
+    await store.create_schedules([schedule("s0")], T0, "suite")
+    starts = await claim(store, A, NOW)
+    async with store._connections.writing() as db:
+        found = await settling.settle(db, ends(starts, B), await numbers(store, B))
+    assert [one.owner for one in found.stale] == [B]
+    assert [(live.owner, live.state) for live in await store.live(1)] == [(A, "running")]
