@@ -17,9 +17,9 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.store.postgres import PostgresStore, settling
+from noonbell.store.postgres import PostgresStore, declaring, settling
 from noonbell.store.words import OUTCOMES
-from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0
+from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, declaration, new
 from tests.store.test_postgres_durable import claim, schedule
 
 BATCH: Final = 4_096
@@ -178,5 +178,20 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
     assert (len(claimed.starts), claimed.quarantined) == (BATCH + 10, [])
     assert rows["schedule_definitions"] == BATCH + 10
     assert {table: count for table, count in rows.items() if count > 3 * (BATCH + 10)} == {}
+    await db.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
+async def test_reading_declared_tasks_reads_no_durable_schedule(dsn: str, statistics: str) -> None:
+    store, db = await filled(dsn, statistics)
+    await store.declare(declaration(created=[new(f"task {number}") for number in range(10)]))
+    async with store._connections.writing() as inside:
+        before = {row[0]: row[1] for row in await inside.fetch(_READ)}
+        for _ in range(10):  # a statement may get another plan when it has been used a few times
+            assert len(await declaring.declared_tasks(inside)) == 10
+        after = {row[0]: row[1] for row in await inside.fetch(_READ)}
+    read = {table: after[table] - before.get(table, 0) for table in ("schedule_definitions", "schedule_state")}
+    assert read == {"schedule_definitions": 200, "schedule_state": 100}  # each definition by its owner, then by its key
     await db.close()
     await store.close()
