@@ -325,6 +325,7 @@ class Pruned(NamedTuple):
     attempts: int
     audits: int
     dead_letters: int
+    lifecycle_events: int = 0
 
 
 class LedgerKey(NamedTuple):
