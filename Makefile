@@ -140,10 +140,10 @@ bench-cron: $(BENCH_STAMP) ## Occurrences and parses per second, beside other cr
 	$(BENCH_VENV)/bin/python benchmarks/bench_cron.py
 
 bench-engine: $(BENCH_STAMP) ## Tasks due in the same minute, up to a million, beside APScheduler
-	$(BENCH_VENV)/bin/python benchmarks/bench_engine.py
+	$(BENCH_VENV)/bin/python -m benchmarks.bench_engine
 
-bench-schedules: $(BENCH_STAMP) ## A million durable schedules on SQLite and PostgreSQL, beside bare statements
-	$(BENCH_VENV)/bin/python benchmarks/bench_schedules.py
+bench-schedules: $(BENCH_STAMP) ## Durable schedules on SQLite and PostgreSQL, beside APScheduler and graphile-worker
+	$(BENCH_VENV)/bin/python -m benchmarks.bench_schedules
 
 bench-http: $(STAMP) ## HTTP jobs through the whole path, beside bare aiohttp
 	$(BIN)/python benchmarks/bench_http.py

@@ -41,9 +41,9 @@ from typing import Any, Final
 from benchmarks.cluster_parts import trial
 from benchmarks.cluster_parts.peers import run_celery
 from benchmarks.cluster_parts.trial import Load, Result, Setting
-from benchmarks.schedule_parts.party import SERVER
+from benchmarks.engine_parts.judging import print_load
+from benchmarks.schedule_parts.disk_server import start_server
 from tests.redis_server import PASSWORD, RedisServer
-from tests.store import postgres_server
 
 TIMELINES: Final = ("sql", "redis")
 ABOVE_BARE_MS: Final = 50.0
@@ -59,8 +59,7 @@ class Place:
     """The two servers, and a folder for the logs of one trial after the other."""
 
     def __init__(self) -> None:
-        postgres_server.SETTINGS.update(SERVER)
-        self.postgres = postgres_server.PostgresServer()
+        self.postgres = start_server()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -214,8 +213,10 @@ def main() -> int:
     options.add_argument("--peer-burst", type=int, default=1_000, help="a smaller burst for Celery, beside it")
     options.add_argument("--json", type=Path, help="write the results to this file too")
     given = options.parse_args()
+    print_load("start")
     told = asyncio.run(measure(given))
     show(told)
+    print_load("end")
     if given.json:
         given.json.write_text(json.dumps(told, indent=1))
     print(json.dumps(told))

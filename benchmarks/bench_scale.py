@@ -38,12 +38,11 @@ import redis
 from benchmarks.cluster_parts.relay import Relay
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
 from benchmarks.schedule_parts.counting import CountedPostgres, CountedSqlite
-from benchmarks.schedule_parts.party import SERVER
+from benchmarks.schedule_parts.disk_server import start_server
 from noonbell.engine.work import BATCH
 from noonbell.schedules import Call, Fields, Schedules
 from noonbell.timeline import RedisTimeline
 from tests.redis_server import RedisServer
-from tests.store import postgres_server
 
 DATABASES: Final = ("sqlite", "postgres")
 MINUTE: Final = 60_000_000
@@ -116,8 +115,7 @@ def _grown(before: Sizes, after: Sizes, *names: str) -> Sizes:
 
 
 async def on_postgres(schedules: int, minutes: int) -> Result:
-    postgres_server.SETTINGS.update(SERVER)
-    server = postgres_server.PostgresServer()
+    server = start_server()
     try:
         dsn = await server.new_database()
         relay = Relay(server.port)
@@ -169,8 +167,7 @@ async def on_sqlite(schedules: int, minutes: int) -> Result:
         await store.open()
 
         async def sizes() -> Sizes:
-            written = await store.written(rows=False)
-            return _pages(file) | {"log": written.log_bytes}
+            return _pages(file) | {"log": await store.log_bytes()}
 
         found = await fill(store, sizes, schedules, minutes)
         await store.close()

@@ -1,10 +1,12 @@
 """APScheduler 3 on the same burst, in memory or with its SQLAlchemy store on SQLite.
 
-    python -m benchmarks.engine_parts.apscheduler_party memory|sqlalchemy TASKS FOLDER SECONDS
+    python -m benchmarks.engine_parts.apscheduler_party memory|sqlalchemy TASKS FOLDER SECONDS [quiet]
 
 AsyncIOScheduler, so that it shares the event loop with the busy work, and cron triggers of the same five expressions.
 The jobs are added to a paused scheduler with a first run that is already due and no limit to lateness; the due moment
-is `resume`. Adding and firing are each stopped after SECONDS. What does not get added is not waited for.
+is `resume`. Adding and firing are each stopped after SECONDS. What does not get added is not waited for. A run counts
+when its job is noted in the store with its next time and its action has begun; the actions are empty, so it has ended
+then. Where it is quiet, nothing else runs on the event loop.
 
 It hands out a whole burst before its event loop gets to run anything. So where it is stopped during a burst, the runs
 that it had handed out and noted in its store are counted, which favours it: few or none of them had started.
@@ -13,6 +15,7 @@ that it had handed out and noted in its store are counted, which favours it: few
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import sys
 import time
@@ -58,13 +61,13 @@ async def fire() -> None:
     await _fired.fire()
 
 
-async def measure(kind: str, tasks: int, folder: Path, limit: float) -> dict[str, Any]:
+async def measure(kind: str, tasks: int, folder: Path, limit: float, *, quiet: bool) -> dict[str, Any]:
     global _fired  # noqa: PLW0603 - as above
     store = CountingMemoryStore() if kind == "memory" else CountingSqlStore(url=f"sqlite:///{folder / 'bench.db'}")
     scheduler = AsyncIOScheduler(jobstores={"default": store}, timezone=UTC)
     busy = BusyLoop()
     before = resident_bytes()
-    async with busy.running():
+    async with contextlib.nullcontext() if quiet else busy.running():
         began = time.perf_counter()
         scheduler.start(paused=True)
         added = await add_jobs(scheduler, tasks, began + limit)
@@ -74,11 +77,12 @@ async def measure(kind: str, tasks: int, folder: Path, limit: float) -> dict[str
         result: dict[str, Any] = {"added": added, "initialize_seconds": initialized, "memory_bytes": memory}
         await asyncio.sleep(0.05)
         busy.longest_stall_seconds = 0.0
-        due = time.perf_counter()
+        due, cpu = time.perf_counter(), busy.others_cpu()
 
         def managed() -> dict[str, Any]:
             spent = time.perf_counter() - due
             return result | {
+                "cpu_us": (busy.others_cpu() - cpu) / max(_noted, 1) * 1e6,
                 "stopped": True,
                 "started": fired.count,
                 "started_seconds": spent,
@@ -93,9 +97,10 @@ async def measure(kind: str, tasks: int, folder: Path, limit: float) -> dict[str
         await fired.all.wait()
         spared.set()
         assert fired.last_at is not None
+        managed_so_far = managed()
         await asyncio.sleep(0.01)  # the stall is known once the busy work has had its turn
     assert _noted == added
-    result |= managed()
+    result |= managed_so_far
     result |= {
         "stopped": added < tasks,
         "started_seconds": fired.last_at - due,
@@ -122,4 +127,5 @@ async def add_jobs(scheduler: AsyncIOScheduler, tasks: int, until: float) -> int
 
 
 if __name__ == "__main__":
-    report(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))))
+    which, number, where, seconds, *more = sys.argv[1:]
+    report(asyncio.run(measure(which, int(number), Path(where), float(seconds), quiet=more == ["quiet"])))

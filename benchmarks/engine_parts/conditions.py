@@ -20,24 +20,27 @@ from typing import Any
 
 WORK_SECONDS = 0.001
 PAUSE_SECONDS = 0.004
-# Five expressions that all match the minute below, so that no scheduler profits from every task being the same.
-EXPRESSIONS = ("30 12 * * *", "30 12 15 * *", "0,30 12 * * *", "30 8-12 * * *", "30 12 * 1-12 *")
+# Five ways to say a minute of every day, so that no scheduler profits from every task being the same.
+SPECS = ("{} * * *", "{} 1-31 * *", "{} * 1-12 *", "{} * * 0-6", "{} 1-31 1-12 *")
+EXPRESSIONS = tuple(spec.format("30 12") for spec in SPECS)
 DUE = "2026-01-15T12:30:00+00:00"
 
 
 class Fired:
-    """Counts the starts of one burst and keeps when the first and the last of them came."""
+    """Counts the starts of a burst and keeps when the last of them came."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
-        self.count = 0
-        self.first_at: float | None = None
-        self.last_at: float | None = None
         self.all = asyncio.Event()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with another burst."""
+        self.count = 0
+        self.last_at: float | None = None
+        self.all.clear()
 
     async def fire(self) -> None:
-        if self.count == 0:
-            self.first_at = time.perf_counter()
         self.count += 1
         if self.count == self.expected:
             self.last_at = time.perf_counter()
@@ -49,16 +52,22 @@ class BusyLoop:
 
     def __init__(self) -> None:
         self.longest_stall_seconds = 0.0
+        self.cpu_seconds = 0.0
 
     async def _work(self) -> None:
         while True:
-            until = time.perf_counter() + WORK_SECONDS
+            until, cpu = time.perf_counter() + WORK_SECONDS, time.thread_time()
             while time.perf_counter() < until:
                 pass
+            self.cpu_seconds += time.thread_time() - cpu
             asked = time.perf_counter()
             await asyncio.sleep(PAUSE_SECONDS)
             late = time.perf_counter() - asked - PAUSE_SECONDS
             self.longest_stall_seconds = max(self.longest_stall_seconds, late)
+
+    def others_cpu(self) -> float:
+        """Return the seconds that the process has spent on anything else."""
+        return time.process_time() - self.cpu_seconds
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -1,9 +1,9 @@
-"""Noonbell on SQLite: one burst of N tasks, then ticks with one due among N.
+"""Noonbell on SQLite: a burst of N tasks on each of some days, then ticks with one due among N.
 
     python -m benchmarks.engine_parts.noonbell_party TASKS FOLDER
 
 Default settings: durable (every claim and every end is synced to disk before it counts), store in its own thread. One
-of the tasks comes due every minute, the others once a day; after the burst only that one does.
+of the tasks comes due every minute, the others once a day; between the bursts only that one does.
 """
 
 from __future__ import annotations
@@ -21,33 +21,36 @@ from typing import Any
 
 from benchmarks.engine_parts.conditions import DUE, EXPRESSIONS, BusyLoop, Fired, report, resident_bytes
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
+from benchmarks.schedule_parts.counting import SqliteSizes
 from noonbell import Scheduler
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.sqlite import SqliteStore
 
 TICKS = 200
 MINUTE = 60_000_000
+DAY = 24 * 60 * MINUTE
+DAYS = 3
 DUE_AT = int(datetime.fromisoformat(DUE).timestamp()) * 1_000_000
 MOST_SECONDS = 200.0
 
 
-class CountingStore(SqliteStore):
-    """The store, which also tells when a number of ends is recorded."""
+class CountingStore(SqliteSizes):
+    """The store, which also says when a number of ends is recorded."""
 
-    def __init__(self, path: Path, expected: int) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.settled = 0
-        self.expected = expected
-        self.first = asyncio.Event()
+        self.settled = self.expected = 0
         self.all = asyncio.Event()
+
+    def expect(self, runs: int) -> None:
+        self.settled, self.expected = 0, runs
+        self.all.clear()
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         settled = await super().settle(settlements)
         assert not settled.stale
         self.settled += len(settlements)
-        self.first.set()
-        if self.settled == self.expected:
+        if self.settled >= self.expected:  # the task of every minute may come again
             self.all.set()
         return settled
 
@@ -55,7 +58,7 @@ class CountingStore(SqliteStore):
 async def measure(tasks: int, folder: Path) -> dict[str, Any]:
     clock = ShiftedClock(DUE_AT - 15 * 60_000_000 + 20_000_000)
     fired = Fired(tasks)
-    store = CountingStore(folder / "bench.db", tasks)
+    store = CountingStore(folder / "bench.db")
     scheduler = Scheduler(store, clock=clock, time_zone="UTC")
     busy = BusyLoop()
     before = resident_bytes()
@@ -64,38 +67,54 @@ async def measure(tasks: int, folder: Path) -> dict[str, Any]:
             (f"task-{i}", EXPRESSIONS[i % len(EXPRESSIONS)] if i else "* * * * *", fired.fire, timedelta(minutes=5))
             for i in range(tasks)
         ]
+        store.expect(1)
         began = time.perf_counter()
         await scheduler.initialize(registrations)
         initialized = time.perf_counter() - began
         del registrations
         async with asyncio.timeout(MOST_SECONDS):
-            await store.first.wait()  # the minute in which it begins belongs to the probe
-        fired.count = store.settled = 0
-        memory = resident_bytes() - before
+            await store.all.wait()  # the minute in which it begins belongs to the task of every minute
+        memory, kept = resident_bytes() - before, await store.kept_bytes()
         busy.longest_stall_seconds = 0.0
-        due = time.perf_counter()
-        clock.jump_to(DUE_AT)
-        async with asyncio.timeout(MOST_SECONDS):
-            await fired.all.wait()
-            await store.all.wait()
-        recorded = time.perf_counter() - due
+        days = [await burst(clock, store, fired, busy, DUE_AT + day * DAY) for day in range(DAYS)]
         stall = busy.longest_stall_seconds
-    assert fired.last_at is not None
-    assert fired.count == tasks
+    kept = await store.kept_bytes() - kept
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     ticks, cpu = await tick(clock, store)
     await scheduler.stop()
     await store.close()
-    return {
+    return days[0] | {
         "initialize_seconds": initialized,
-        "started": fired.expected,
-        "started_seconds": fired.last_at - due,
-        "recorded": tasks,
-        "recorded_seconds": recorded,
+        "later_days": days[1:],
+        "kept_bytes": kept / (DAYS * tasks),
         "stall_seconds": stall,
         "memory_bytes": memory,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+        "peak_bytes": peak,
         "tick_seconds": median(ticks),
         "tick_cpu_seconds": median(cpu),
+    }
+
+
+async def burst(clock: ShiftedClock, store: CountingStore, fired: Fired, busy: BusyLoop, due_at: int) -> dict[str, Any]:
+    """Let all tasks come due, and measure until the last end is on disk."""
+    fired.reset()
+    store.expect(fired.expected)
+    log = await store.log_bytes()
+    due, cpu = time.perf_counter(), busy.others_cpu()
+    clock.jump_to(due_at)
+    async with asyncio.timeout(MOST_SECONDS):
+        await fired.all.wait()
+        await store.all.wait()
+    recorded, cpu = time.perf_counter() - due, busy.others_cpu() - cpu
+    assert fired.last_at is not None
+    assert fired.count >= fired.expected
+    return {
+        "started": fired.expected,
+        "started_seconds": fired.last_at - due,
+        "recorded": fired.expected,
+        "recorded_seconds": recorded,
+        "cpu_us": cpu / fired.expected * 1e6,
+        "log_bytes": (await store.log_bytes() - log) / fired.expected,
     }
 
 
@@ -108,11 +127,10 @@ async def tick(clock: ShiftedClock, store: CountingStore) -> tuple[list[float], 
     os.sync()
     wall, cpu = [], []
     for minute in range(1, TICKS + 1):
-        store.settled, store.expected = 0, 1
-        store.all.clear()
+        store.expect(1)
         await asyncio.sleep(0.002)  # let the loop come to rest before its clock moves
         began, began_cpu = time.perf_counter(), time.process_time()
-        clock.jump_to(DUE_AT + minute * MINUTE)
+        clock.jump_to(DUE_AT + (DAYS - 1) * DAY + minute * MINUTE)
         async with asyncio.timeout(MOST_SECONDS):
             await store.all.wait()
         wall.append(time.perf_counter() - began)

@@ -4,43 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-MINUTE = 60_000_000
-HOUR = 60 * MINUTE
+from benchmarks.engine_parts.conditions import DUE, SPECS
+
+SECOND = 1_000_000
+HOUR = 3_600 * SECOND
 DAY = 24 * HOUR
-CREATED_AT = int(datetime.fromisoformat("2026-01-15T12:15:20+00:00").timestamp()) * 1_000_000
-CALLBACKS_AT = int(datetime.fromisoformat("2026-01-15T12:30:00+00:00").timestamp()) * 1_000_000
-MESSAGES_AT = CALLBACKS_AT + HOUR
-# The lanes of the bare statements. Noonbell's schedules are in another one.
-OURS, CALLBACKS, MESSAGES = "ours", "bare callbacks", "bare messages"
+CREATED_AT = int(datetime.fromisoformat("2026-01-15T12:15:20+00:00").timestamp()) * SECOND
+FIRST_AT = int(datetime.fromisoformat(DUE).timestamp()) * SECOND
+# A row that is late by less than a minute fires. So the clock may pass by all of these at once.
+SPREAD_SECONDS = 50
 
-# Five specs of the same minute of every day, so that not every schedule is the same.
-_SPECS = ("{} * * *", "{} 1-31 * *", "{} * 1-12 *", "{} * * 0-6", "{} 1-31 1-12 *")
-_REST = "0 0 1 7 *"
-PAYLOAD = {"text": "Good morning", "to": ["somebody@example.com"], "about": {"number": 1}}
-# Texts of the bare statements, about as long as Noonbell's.
-BODY = '{"specversion":"1.0","filler":"' + 480 * "x" + '"}'
-DEFINITION = '{"action":{"kind":"callback","name":"work"}}'
-POLICIES = '{"type":"cron","catch_up":"skip","definition":{"action":{"kind":"callback"}},"filler":"' + 60 * "x" + '"}'
-DETAIL = '{"name":"burst-1","type":"cron","spec":"30 12 * * *","timezone":"UTC","filler":"' + 100 * "x" + '"}'
+_REST = {"type": "cron", "spec": "0 0 1 7 *", "action": {"kind": "callback", "name": "work"}}
+_PAYLOAD = {"text": "Good morning", "to": ["somebody@example.com"], "about": {"number": 1}}
+
+
+class Kind(NamedTuple):
+    """Schedules of one kind come due in a minute of each day that is theirs alone."""
+
+    name: str
+    due_at: int  # on the first day; all of them are due by then
+    cron: str
+    fields: dict[str, Any]
+
+
+KINDS = (
+    Kind("callbacks", FIRST_AT, "30 12", {}),
+    # each row wakes at an instant of its own, this time and the next
+    Kind("own times", FIRST_AT + HOUR + SPREAD_SECONDS * SECOND, "30 13", {"jitter_seconds": SPREAD_SECONDS}),
+    Kind("messages", FIRST_AT + 2 * HOUR, "30 14", {"action": {"kind": "message", "to": "inbox"}, "payload": _PAYLOAD}),
+)
+# A burst is at most this part of the schedules.
+SHARE = len(KINDS) + 1
 
 
 def fields(schedules: int, burst: int) -> Iterator[dict[str, Any]]:
-    """Schedules of which four bursts come due, spread evenly as in a store that has grown.
-
-    Two are for Noonbell, one with callbacks and one with messages, each in a minute of its own; two are for the bare
-    statements, which find them by their names.
-    """
+    """Schedules of which a burst of each kind comes due every day, spread evenly as in a store that has grown."""
+    due = len(KINDS) * burst
     for number in range(schedules):
-        place = number * 4 * burst // schedules
-        due = burst and (number == 0 or place != (number - 1) * 4 * burst // schedules)
-        spec, action, name = _REST, {"kind": "callback", "name": "work"}, "rest"
-        more: dict[str, Any] = {}
-        if due:
-            name = (OURS, OURS, CALLBACKS, MESSAGES)[place % 4]
-            if name == OURS:
-                spec = _SPECS[place // 4 % len(_SPECS)].format("30 13" if place % 4 else "30 12")
-            if place % 2:
-                action, more = {"kind": "message", "to": "inbox"}, {"payload": PAYLOAD}
-        yield {"name": f"{name} {number}", "type": "cron", "spec": spec, "action": action, **more}
+        place = number * due // schedules
+        found = {**_REST, "name": f"schedule {number}"}
+        if due and (number == 0 or place != (number - 1) * due // schedules):
+            kind = KINDS[place % len(KINDS)]
+            found |= {"spec": SPECS[place // len(KINDS) % len(SPECS)].format(kind.cron), **kind.fields}
+        yield found

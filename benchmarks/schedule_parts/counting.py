@@ -1,10 +1,10 @@
-"""Stores that tell when a burst is over: how many runs have ended on disk, and what was written for them."""
+"""Stores that say when a burst is over: how many runs have ended on disk, and what was written for them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -16,30 +16,14 @@ from noonbell.store.sqlite import SqliteStore
 PAGE_BYTES = 4096 + 24  # a page in the log, with the header of its frame
 
 
-# An idle connection tells the server what it has done after this long.
-LATE_SECONDS = 11.0
-
-
-class Written(NamedTuple):
-    """Rows that were inserted, changed or deleted, where they were counted, and bytes of the log."""
-
-    rows: int | None
-    log_bytes: int
-
-    def since(self, before: Written) -> Written:
-        rows = None if self.rows is None or before.rows is None else self.rows - before.rows
-        return Written(rows, self.log_bytes - before.log_bytes)
-
-
 class Counted:
     """How many runs have ended, by a settle or with their claim."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self.ended = self.settled = self.last_batch = 0
+        self.ended = self.expected = 0
         self.looked = asyncio.Event()
         self.enough = asyncio.Event()
-        self.expected = 0
 
     def expect(self, runs: int) -> None:
         self.ended, self.expected = 0, runs
@@ -53,8 +37,6 @@ class Counted:
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         settled: Settled = await super().settle(settlements)  # type: ignore[misc]  # of the store that it is mixed with
         assert not settled.stale
-        self.settled += len(settlements)
-        self.last_batch = len(settlements)
         self._count(len(settlements))
         return settled
 
@@ -73,36 +55,36 @@ class Counted:
         return claim
 
 
-class CountedSqlite(Counted, SqliteStore):
-    """A file."""
+class SqliteSizes(SqliteStore):
+    """A file, and what is written to it."""
 
-    async def written(self, *, rows: bool) -> Written:
-        found = await self._connection.run(written_by, write=False)
-        if found.rows is None or not rows:
-            return found
-        # a settled run goes through a temporary table in memory: once in, and once out when the next batch comes
-        return found._replace(rows=found.rows - 2 * self.settled + self.last_batch)
+    async def log_bytes(self) -> int:
+        """What this connection has added to the log since it was opened."""
+        pages: int = await self._connection.run(lambda db: db.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0], write=False)
+        return pages * PAGE_BYTES
 
-
-def written_by(db: apsw.Connection) -> Written:
-    """What this connection has written since it was opened."""
-    return Written(db.total_changes(), db.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0] * PAGE_BYTES)
+    async def kept_bytes(self) -> int:
+        """The pages of ended runs and of their indexes."""
+        sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN (SELECT name FROM sqlite_master WHERE tbl_name = 'runs')"
+        return int((await self._read(sql, ()))[0][0])
 
 
-class CountedPostgres(Counted, PostgresStore):
-    """A database."""
+class PostgresSizes(PostgresStore):
+    """A database, and what its server writes."""
 
-    async def written(self, *, rows: bool) -> Written:
-        async with self._connections.reading() as db:
-            return await written_to(db, rows=rows)
+    async def log_bytes(self) -> int:
+        """What the whole server has written to its log."""
+        return int((await self._read("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))[0][0])
+
+    async def kept_bytes(self) -> int:
+        """The partitions of ended runs with their indexes; the day that has not come yet has none to speak of."""
+        sql = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('runs') WHERE isleaf"
+        return int((await self._read(sql))[0][0])
 
 
-async def written_to(db: Any, *, rows: bool) -> Written:
-    """What the whole server has written; rows only where there is time to wait for them."""
-    if rows:
-        await asyncio.sleep(LATE_SECONDS)
-    row: Any = await db.fetchrow(
-        "SELECT tup_inserted + tup_updated + tup_deleted, pg_current_wal_lsn() - '0/0'::pg_lsn "
-        "FROM pg_stat_database WHERE datname = current_database()"
-    )
-    return Written(int(row[0]) if rows else None, int(row[1]))
+class CountedSqlite(Counted, SqliteSizes):
+    """A file of durable schedules."""
+
+
+class CountedPostgres(Counted, PostgresSizes):
+    """A database of durable schedules."""

@@ -206,8 +206,15 @@ class Store(Protocol):
 
     # --- reading the ledger ---------------------------------------------------------------------------------------
 
-    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
-        """Rows of the schedules table, oldest first; with the removed ones unless told otherwise."""
+    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+        """Rows of the schedules table, oldest first, with the removed ones."""
+        ...
+
+    async def declared_tasks(self) -> list[Mapping[str, Any]]:
+        """Rows of the tasks of all declared owners (DECLARED_OWNERS), oldest first, without the removed ones.
+
+        Its cost depends on how many tasks are declared, and not on how many durable schedules there are.
+        """
         ...
 
     async def epochs(self, sid: int) -> list[Epoch]: ...
@@ -331,6 +338,7 @@ class Pruned(NamedTuple):
     attempts: int
     audits: int
     dead_letters: int
+    lifecycle_events: int = 0
 
 
 class LedgerKey(NamedTuple):

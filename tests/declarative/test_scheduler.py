@@ -242,7 +242,7 @@ async def test_other_names_share_the_store_and_see_only_their_own(stage: Stage) 
     again = stage.scheduler(name="one")
     await again.initialize([])
     await again.stop()
-    assert [row["name"] for row in await two._store.schedules("scheduler:two", removed=False)] == ["t"]
+    assert [row["name"] for row in await two._store.declared_tasks()] == ["t"]
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ class History:
         if crashed:
             events.insert(0, LifecycleEvent(self.owner, now, self.instance, "crash"))
         self.instance = instance
-        stored = {row["name"]: row for row in await self.store.schedules(self.owner, removed=False)}
+        rows = await self.store.schedules(self.owner)
+        stored = {row["name"]: row for row in rows if row["removed_at"] is None}
         zone_hash = rules_hash(ZoneInfo(self.zone_name))
         declaration = Declaration(self.owner, now, [], [], [], [], [], events)
         for name, row in stored.items():

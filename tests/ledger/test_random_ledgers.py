@@ -64,7 +64,7 @@ class Life:
             self.running.clear()
             self.up = False  # a crash
         else:
-            rows = await self.history.store.schedules(OWNER, removed=False)
+            rows = await self.history.store.declared_tasks()
             start = await self.history.store.trigger(self.random.choice(rows)["sid"], self._name, self.now)
             if start is not None:
                 self.running.append(start)

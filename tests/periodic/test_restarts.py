@@ -131,7 +131,7 @@ async def test_what_was_left_can_be_cancelled(bench: Bench) -> None:
     assert bench.told().count("PollingStarted") == 1
     await second.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     assert await second.cancel_all() == 2
-    assert await bench.store.schedules(removed=False) == []
+    assert await bench.store.declared_tasks() == []
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -207,9 +207,9 @@ async def test_a_cancelled_task_is_removed_when_the_store_is_back(
     with monkeypatch.context() as patch:
         patch.setattr(bench.store, "declare", fail)
         await bench.clock.advance(2 * MINUTE)
-        assert [row["name"] for row in await bench.store.schedules(removed=False)] == ["long", "other"]
+        assert [row["name"] for row in await bench.store.declared_tasks()] == ["long", "other"]
     await bench.clock.advance(timedelta(seconds=10))
-    assert [row["name"] for row in await bench.store.schedules(removed=False)] == ["other"]
+    assert [row["name"] for row in await bench.store.declared_tasks()] == ["other"]
     assert bench.times("long") == ["09:50:30"]
 
 

@@ -281,7 +281,7 @@ async def test_closing_keeps_what_is_stored_and_ends_the_scheduler(bench: Bench)
         await cron.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     assert await cron.cancel("a") is False
     assert await cron.get_tasks() == []
-    assert [row["name"] for row in await bench.store.schedules(removed=False)] == ["a"]
+    assert [row["name"] for row in await bench.store.declared_tasks()] == ["a"]
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -309,7 +309,7 @@ async def test_closing_while_a_cancelled_task_still_runs_removes_it(bench: Bench
     closing = asyncio.ensure_future(cron.close())
     await bench.clock.advance(12 * MINUTE)
     await closing
-    assert [row["name"] for row in await bench.store.schedules(removed=False)] == ["other"]
+    assert [row["name"] for row in await bench.store.declared_tasks()] == ["other"]
     assert (await verify_store(bench.store)).problems == []
 
 

@@ -164,8 +164,10 @@ class History:
         changed, removed = [], []
         revived: list[LiveRun] = []
         interrupted: list[LiveRun] = []
-        for row in await store.schedules(managed_by, removed=False):
+        for row in await store.schedules(managed_by):
             sid, cursor_at = row["sid"], row["cursor_at"]
+            if row["removed_at"] is not None:
+                continue
             if draw() < 0.08:
                 removed.append(RemovedSchedule(sid, cursor_at))
                 continue

@@ -17,9 +17,9 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.store.postgres import PostgresStore, settling, slots
+from noonbell.store.postgres import PostgresStore, declaring, settling, slots
 from noonbell.store.words import OUTCOMES
-from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0
+from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, declaration, new
 from tests.store.test_postgres_durable import claim, schedule
 from tests.store.test_postgres_slots import numbers
 
@@ -225,5 +225,20 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
     idle = (await claim(store, T0 + MINUTE + SECOND, limit=BATCH)).claimed
     assert (idle.looked, idle.next_wake_at) == (0, T0 + 2 * MINUTE)
     assert seen[1].buffers <= 200, "it passes over the index entries of the rows that have just fired"
+    await db.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
+async def test_reading_declared_tasks_reads_no_durable_schedule(dsn: str, statistics: str) -> None:
+    store, db = await filled(dsn, statistics)
+    await store.declare(declaration(created=[new(f"task {number}") for number in range(10)]))
+    async with store._connections.writing() as inside:
+        before = {row[0]: row[1] for row in await inside.fetch(_READ)}
+        for _ in range(10):  # a statement may get another plan when it has been used a few times
+            assert len(await declaring.declared_tasks(inside)) == 10
+        after = {row[0]: row[1] for row in await inside.fetch(_READ)}
+    read = {table: after[table] - before.get(table, 0) for table in ("schedule_definitions", "schedule_state")}
+    assert read == {"schedule_definitions": 200, "schedule_state": 100}  # each definition by its owner, then by its key
     await db.close()
     await store.close()

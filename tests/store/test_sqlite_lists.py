@@ -11,7 +11,7 @@ import pytest
 from noonbell import Schedules
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Fields
-from noonbell.store.sqlite import SqliteStore, stored
+from noonbell.store.sqlite import SqliteStore, declaring, stored
 
 BY_TEAM = "SEARCH d USING INDEX idx_schedules_team (team=? AND rowid>?)"
 BY_TYPE = "SEARCH d USING INDEX idx_schedules_type (team=? AND type=? AND rowid>?)"
@@ -84,3 +84,16 @@ async def test_what_is_far_away_is_found_by_its_name(tmp_path: Path, monkeypatch
         far = await schedules.list(name_contains="n1", enabled=True, limit=50)
         assert [one.name for one in far.items] == [name for name in found if name != "n18"]
         assert (await schedules.list(managed_by="file:x")).items == []
+
+
+async def test_declared_tasks_are_found_by_their_owners(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "lists.db", threaded=False)
+    await store.open()
+
+    def planned(db: apsw.Connection) -> list[str]:
+        return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {declaring.DECLARED_TASKS}")]
+
+    found = await store._connection.run(planned)
+    await store.close()
+    assert "SEARCH schedule_definitions USING INDEX idx_schedules_name (managed_by=?)" in found
+    assert not [step for step in found if step.startswith("SCAN")]

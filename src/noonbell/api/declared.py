@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import Depends, Request
 
 from noonbell.api.deps import Serving
-from noonbell.core.records import DECLARED_OWNERS, DEFAULT_TEAM
-from noonbell.ledger.reading import rows
+from noonbell.core.records import DEFAULT_TEAM
 from noonbell.ports import Clock, Store
 
 _FRESH_SECONDS: Final = 2.0
@@ -38,19 +37,9 @@ class DeclaredTasks:
     async def _all(self) -> Sequence[Mapping[str, Any]]:
         now = self._clock.elapsed()
         if self._kept_at is None or now - self._kept_at > _FRESH_SECONDS:
-            found = [row for owner in await self._owners() for row in await self._store.schedules(owner, removed=False)]
-            self._kept = sorted(found, key=lambda row: int(row["sid"]))
+            self._kept = await self._store.declared_tasks()
             self._kept_at = now
         return self._kept
-
-    async def _owners(self) -> list[str]:
-        """Everybody who has ever declared tasks here: each has begun a life."""
-        owners: dict[str, None] = {}
-        async for page in rows(self._store, "lifecycle"):
-            for _, managed_by, *_ in page:
-                if isinstance(managed_by, str) and managed_by.startswith(DECLARED_OWNERS):
-                    owners[managed_by] = None
-        return list(owners)
 
 
 def _declared(request: Request, service: Serving) -> DeclaredTasks:

@@ -7,7 +7,6 @@ declared (`Scheduler`, `periodic`) can be looked at and not changed: they follow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -22,6 +21,7 @@ from noonbell.language import describe, describe_instant, describe_interval
 from noonbell.language import parse as read_english
 from noonbell.ledger.reading import moment
 from noonbell.schedules import Schedule
+from noonbell.schedules.declared_tasks import declared_record
 from noonbell.timing import parse_one_shot
 
 
@@ -67,6 +67,7 @@ def schedule_told(schedule: Schedule, understood: str | None = None) -> Schedule
     told = ScheduleTold.model_validate(schedule)
     told.description = described(schedule.type, schedule.spec, schedule.timezone)
     told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
+    told.lane = schedule.lane or None  # a declared task is on no lane that others share
     if understood is not None:
         told.understood = understood
     return told
@@ -93,56 +94,11 @@ def described(kind: str, spec: str, timezone: str) -> str | None:
 
 
 def declared_told(row: Mapping[str, Any]) -> ScheduleTold:
-    """A task that a program has declared, as a schedule."""
-    delay = row["retry_delay_us"]
-    return ScheduleTold(
-        schedule_id=row["schedule_id"],
-        name=str(row["name"]),
-        team=row["team"] or "default",
-        enabled=bool(row["enabled"]),
-        type=row["type"],
-        spec=str(row["spec"]),
-        description=described(row["type"], str(row["spec"]), str(row["timezone"])),
-        next_run_at=_moment(row["next_run_at"]),
-        last_run_at=_moment(row["last_run_at"]),
-        timezone=str(row["timezone"]),
-        quiet_hours_policy_id=None,
-        catch_up_policy=row["catch_up_policy"],
-        payload=None,
-        created_at=moment(row["created_at"]),
-        updated_at=moment(row["updated_at"]),
-        catch_up_cap=1,
-        overlap="coalesce",
-        retry={  # type: ignore[arg-type]  # pydantic makes the model of it
-            "attempts": None,
-            "delay_seconds": (delay or 0) / 1_000_000,
-            "strategy": "fixed",
-            "max_delay_seconds": None,
-            "jitter": 0.0,
-        },
-        retry_vs_new="preempt",
-        dst="literal",
-        start_at=None,
-        end_at=None,
-        jitter_seconds=0.0,
-        at_most_once=False,
-        tags=[],
-        action={"kind": "callback", "name": str(row["name"])},
-        managed_by=row["managed_by"],
-        editable=False,
-        lane=None,
-        epoch=row["epoch"],
-        running=int(row.get("running", 0)),
-        last_success_at=_moment(row["last_success_at"]),
-        last_failure_at=_moment(row["last_failure_at"]),
-    )
+    """Render the row of a task that a program has declared, as a schedule."""
+    return schedule_told(declared_record(row))
 
 
 def not_editable(managed_by: str) -> ProblemError:
     kind, _, name = managed_by.partition(":")
     detail = f'This is declared by the {kind} "{name}"; change it in the program that declares it'
     return ProblemError(409, detail, kind="schedule-declared", field="managed_by", value=managed_by)
-
-
-def _moment(at: Any) -> datetime | None:
-    return moment(at) if type(at) is int else None

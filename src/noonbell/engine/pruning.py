@@ -39,9 +39,9 @@ class Pruner:
         while not stop.is_set() and (pruned := await self._prune_day(before, stop)) is not None:
             days += 1
             logger.info(
-                "Pruned %s: %d runs, %d spans, %d attempts, %d audit events, %d dead letters",
+                "Pruned %s: %d runs, %d spans, %d attempts, %d audit events, %d dead letters, %d lifecycle events",
                 (_EPOCH + timedelta(microseconds=pruned.day)).date(), pruned.runs, pruned.spans, pruned.attempts,
-                pruned.audits, pruned.dead_letters,
+                pruned.audits, pruned.dead_letters, pruned.lifecycle_events,
             )  # fmt: skip
             await asyncio.sleep(0)
         return days

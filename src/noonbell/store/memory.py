@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.records import (
+    DECLARED_OWNERS,
     DEFAULT_TEAM,
     Asked,
     Attempt,
@@ -319,8 +320,12 @@ class MemoryStore(
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
-        return self._schedules(managed_by, removed=removed)
+    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+        return self._schedules(managed_by, removed=True)
+
+    async def declared_tasks(self) -> list[Mapping[str, Any]]:
+        rows = self._schedules(None, removed=False)
+        return [row for row in rows if row["managed_by"].startswith(DECLARED_OWNERS)]
 
     async def epochs(self, sid: int) -> list[Epoch]:
         return in_order(self._tables().epochs.get(sid))

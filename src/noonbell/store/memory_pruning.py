@@ -2,9 +2,9 @@
 
 What may go is settled for good. A scheduled run goes when its schedule has decided something after it, or will decide
 nothing more: a run at the cursor of a schedule in use is what the next decision looks back at. A span goes with the day
-in which it ends. Live runs, their attempts, epochs and the lifecycle stay, and so does the newest audit event, whose
-number says which comes next. Where a run goes that ended after one that stays, the history is closed over it. Rows
-that cannot be right, or belong to nobody, are left for `verify` to tell of.
+in which it ends, and the lifecycle as `core.lives` says. Live runs, their attempts and epochs stay, and so does the
+newest audit event, whose number says which comes next. Where a run goes that ended after one that stays, the history is
+closed over it. Rows that cannot be right, or belong to nobody, are left for `verify` to tell of.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from noonbell.core.lives import ended_lives
 from noonbell.core.records import PrunedDay, Run, Span
 from noonbell.ports import Pruned
 from noonbell.store import memory_history
@@ -29,7 +30,8 @@ class PruningInMemory:
 
     async def prune_day(self, before: int) -> Pruned | None:
         data = self._tables()
-        first = min(self._ends(), default=None)
+        lives = self._ended_lives(before)
+        first = min((*self._ends(), *lives.values()), default=None)
         day = None if first is None else first - first % DAY_US
         if day is None or day + DAY_US > before:
             return None
@@ -45,6 +47,7 @@ class PruningInMemory:
         ]  # fmt: skip
         audits = [number for number, at in self._old_audits() if day <= at < end]
         letters = [number for number, letter in data.dead_letters.items() if _among(day, letter.died_at, end)]
+        events = [number for number, at in lives.items() if day <= at < end]
         with self._transaction() as tx:
             memory_history.mend(tx, data, runs)
             for run in runs:
@@ -62,7 +65,9 @@ class PruningInMemory:
                 tx.delete(data.audits, number)
             for number in letters:
                 tx.delete(data.dead_letters, number)
-        return Pruned(day, len(runs), len(spans), len(attempts), len(audits), len(letters))
+            for number in events:
+                tx.delete(data.lifecycle, number)
+        return Pruned(day, len(runs), len(spans), len(attempts), len(audits), len(letters), len(events))
 
     def _ends(self) -> Iterator[int]:
         """The instants by which rows that may go are told to belong to a day."""
@@ -89,6 +94,10 @@ class PruningInMemory:
             if type(cursor) is int:
                 whole = (span for span in spans.values() if type(span.to_at) is int and type(span.n) is int)
                 yield from (span for span in whole if span.to_at <= cursor)
+
+    def _ended_lives(self, before: int) -> dict[int, int]:
+        events = ((number, e.managed_by, e.at, e.instance, e.event) for number, e in self.data.lifecycle.items())
+        return ended_lives(row for row in sorted(events) if type(row[2]) is int and row[2] < before)
 
     def _old_audits(self) -> Iterator[tuple[int, int]]:
         newest = max(self.data.audits, default=0)

@@ -163,8 +163,11 @@ class FaultyStore:
     async def owned(self, owner: str) -> list[LiveRun]:
         return await self._read(lambda: self.inner.owned(owner))
 
-    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
-        return await self._read(lambda: self.inner.schedules(managed_by, removed=removed))
+    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+        return await self._read(lambda: self.inner.schedules(managed_by))
+
+    async def declared_tasks(self) -> list[Mapping[str, Any]]:
+        return await self._read(self.inner.declared_tasks)
 
     async def epochs(self, sid: int) -> list[Epoch]:
         return await self._read(lambda: self.inner.epochs(sid))

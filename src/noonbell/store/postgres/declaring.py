@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noonbell.core.records import Declaration, LifecycleEvent
+from noonbell.core.records import DECLARED_OWNERS, Declaration, LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Declared
 from noonbell.store.postgres import ending, lane_numbers, live_rows
 from noonbell.store.postgres.connection import Connection
@@ -23,12 +23,25 @@ _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at
 _INTERRUPTED = "interrupted: the instance ended before the attempt did"
 
 
-async def schedules(db: Connection, managed_by: str | None, *, removed: bool) -> list[Mapping[str, Any]]:
+async def schedules(db: Connection, managed_by: str | None) -> list[Mapping[str, Any]]:
     rows = await db.fetch(
-        f"SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
-        "WHERE ($1::text IS NULL OR managed_by = $1) AND ($2 OR removed_at IS NULL) ORDER BY sid",
-        managed_by, removed,
-    )  # fmt: skip
+        f"SELECT {', '.join(_SCHEDULE)} FROM {JOINED} WHERE $1::text IS NULL OR managed_by = $1 ORDER BY sid",
+        managed_by,
+    )
+    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
+
+
+async def declared_tasks(db: Connection) -> list[Mapping[str, Any]]:
+    # The owners are read from the numbers of lanes, of which there are few. They are bound to the second statement, so
+    # that it is planned for them and not for the owner that most schedules have. LIMIT: each row by its key.
+    owners = await db.fetch(
+        "SELECT name FROM lane_numbers WHERE name LIKE ANY ($1::text[])", [f"{prefix}%" for prefix in DECLARED_OWNERS]
+    )
+    rows = await db.fetch(
+        f"SELECT t.* FROM schedule_definitions m CROSS JOIN LATERAL (SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
+        "WHERE sid = m.sid LIMIT 1) t WHERE m.managed_by = ANY ($1::text[]) AND m.removed_at IS NULL ORDER BY t.sid",
+        [row[0] for row in owners],
+    )
     return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
 
 

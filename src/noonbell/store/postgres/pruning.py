@@ -4,8 +4,8 @@ The runs of a day are in its partition, which is dropped whole; the few that hav
 Where many have to stay, or the day has no partition (the late end of a long run came after it was gone), rows are
 deleted instead. How it goes, each step in transactions of its own:
 
-1. Where there are many attempts, audit events and dead letters of the day, they go in portions. A run whose attempts
-   are gone is still the whole account of its occurrence.
+1. What the lifecycle holds for the day goes. Where there are many attempts, audit events and dead letters of the day,
+   they go in portions. A run whose attempts are gone is still the whole account of its occurrence.
 2. Schedules whose history has to be closed over runs of the day go through it one by one: runs, spans and counts
    together, as with the day itself. A long history is read before its schedule is locked.
 3. The rest of the day goes. Its partition is locked against writing before it is counted, and dropped at the end of
@@ -18,10 +18,12 @@ the transaction; who finds it taken by another between two steps leaves the rest
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of
+from noonbell.core.lives import ended_lives
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history
@@ -71,6 +73,7 @@ _OLDEST: Final = f"""
         (SELECT min(died_at) FROM dead_letters WHERE died_at < $1)
     )
 """
+_LIFECYCLE: Final = "SELECT id, managed_by, at, instance, event FROM lifecycle WHERE at < $1 ORDER BY id"
 _BESIDE: Final = """
     SELECT (SELECT count(*) FROM attempts WHERE run_for >= $1 AND run_for < $2)
         + (SELECT count(*) FROM audit_events WHERE at >= $1 AND at < $2)
@@ -163,13 +166,18 @@ _FORGET_OTHERS: Final = """
 async def prune(connections: Connections, before: int) -> Pruned | None:
     """Drop the oldest day that ended by `before`; where another does it at this moment, leave it to him."""
     async with connections.writing(A_DAY) as db:
-        day = await _oldest(db, before) if await _is_free(db) else None
+        if not await _is_free(db):
+            return None
+        lives = ended_lives(await db.fetch(_LIFECYCLE, before))
+        day = await _oldest(db, before, lives.values())
         if day is None:
             return None
         bounds = (day, day + DAY_US)
+        events = [number for number, at in lives.items() if bounds[0] <= at < bounds[1]]
+        await db.execute("DELETE FROM lifecycle WHERE id = ANY ($1::int8[])", events)
         beside = int(await db.fetchval(_BESIDE, *bounds, timeout=LONGEST_SECONDS))
         torn = await _torn(db, bounds)
-    parts = [Pruned(day, 0, 0, 0, 0, 0)]
+    parts = [Pruned(day, 0, 0, 0, 0, 0, len(events))]
     for portion in _portions(bounds, beside // PORTION):
         async with connections.writing(A_DAY) as db:
             if not await _is_free(db):
@@ -214,9 +222,12 @@ async def _is_free(db: Connection) -> bool:
     return bool(await db.fetchval(f"SELECT pg_try_advisory_xact_lock({LOCKS}, {PRUNING})"))
 
 
-async def _oldest(db: Connection, before: int) -> int | None:
-    oldest: int | None = await db.fetchval(_OLDEST, before // DAY_US * DAY_US, timeout=LONGEST_SECONDS)
-    return None if oldest is None else oldest // DAY_US * DAY_US
+async def _oldest(db: Connection, before: int, others: Iterable[int]) -> int | None:
+    """Return the first day that has something to go: a row of a table, or one of `others`."""
+    end = before // DAY_US * DAY_US
+    oldest: int | None = await db.fetchval(_OLDEST, end, timeout=LONGEST_SECONDS)
+    found = min((at for at in (oldest, *others) if at is not None and at < end), default=None)
+    return None if found is None else found // DAY_US * DAY_US
 
 
 async def _torn(db: Connection, bounds: tuple[int, int]) -> Torn:

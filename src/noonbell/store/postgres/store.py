@@ -298,9 +298,13 @@ class PostgresStore(
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
+    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
         async with self._connections.reading() as db:
-            return await declaring.schedules(db, managed_by, removed=removed)
+            return await declaring.schedules(db, managed_by)
+
+    async def declared_tasks(self) -> list[Mapping[str, Any]]:
+        async with self._connections.reading() as db:
+            return await declaring.declared_tasks(db)
 
     async def epochs(self, sid: int) -> list[Epoch]:
         sql = (

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 import apsw
+import msgspec
 
+from noonbell.core.lives import ended_lives
 from noonbell.ports import Pruned
 from noonbell.store.sqlite import history
 from noonbell.store.sqlite.numbers import word_sql
 from noonbell.store.words import KINDS, MANUAL, SCHEDULED
 
 DAY_US: Final = 86_400_000_000
+_encode = msgspec.json.Encoder().encode
 
 _SETTLED_RUNS: Final = f"""
     FROM runs r JOIN schedule_state s ON s.sid = r.sid
@@ -51,6 +54,9 @@ _OLD_AUDITS: Final = """
     AND id < (SELECT max(id) FROM audit_events)
 """
 _OLD_LETTERS: Final = "FROM dead_letters WHERE died_at >= ?1 AND died_at < ?2 AND typeof(died_at) = 'integer'"
+_LIFECYCLE: Final = (
+    "SELECT id, managed_by, at, instance, event FROM lifecycle WHERE at < ? AND typeof(at) = 'integer' ORDER BY id"
+)
 _OLDEST: Final = f"""
     SELECT min(at) FROM (
         SELECT * FROM (SELECT r.run_for AS at {_SETTLED_RUNS} ORDER BY r.run_for LIMIT 1)
@@ -82,7 +88,9 @@ _KEEP_STARTS: Final = f"""
 
 def prune_day(db: apsw.Connection, before: int) -> Pruned | None:
     """Drop the oldest day that ended by `before`."""
-    first = db.execute(_OLDEST, (-(2**63), 2**63 - 1)).get
+    lives = ended_lives(db.execute(_LIFECYCLE, (before,)))
+    oldest = db.execute(_OLDEST, (-(2**63), 2**63 - 1)).get
+    first = min((at for at in (oldest, *lives.values()) if at is not None), default=None)
     if first is None:
         return None
     day = first - first % DAY_US
@@ -105,4 +113,6 @@ def prune_day(db: apsw.Connection, before: int) -> Pruned | None:
         db.execute(f"DELETE FROM {rows}", bounds)
         counts.append(db.changes())
     attempts, runs, spans, audits, letters = counts
-    return Pruned(day, runs, spans, attempts, audits, letters)
+    events = [number for number, at in lives.items() if day <= at < day + DAY_US]
+    db.execute("DELETE FROM lifecycle WHERE id IN (SELECT value FROM json_each(?))", (_encode(events),))
+    return Pruned(day, runs, spans, attempts, audits, letters, len(events))

@@ -104,8 +104,11 @@ class SqliteStore(
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def schedules(self, managed_by: str | None = None, *, removed: bool = True) -> list[Mapping[str, Any]]:
-        return await self._connection.run(lambda db: declaring.schedules(db, managed_by, removed=removed), write=False)
+    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+        return await self._connection.run(lambda db: declaring.schedules(db, managed_by), write=False)
+
+    async def declared_tasks(self) -> list[Mapping[str, Any]]:
+        return await self._connection.run(declaring.declared_tasks, write=False)
 
     async def epochs(self, sid: int) -> list[Epoch]:
         rows = await self._read("SELECT * FROM epochs WHERE sid = ? ORDER BY epoch", (sid,))

@@ -127,7 +127,7 @@ class DeclaringCases(StorageCases):
                 T0 + 7,
             )
             assert [epoch.to_at for epoch in await store.epochs(1)] == [T0 + 7]
-            assert [row["sid"] for row in await store.schedules(removed=False)] == [2]
+            assert [row["sid"] for row in await store.declared_tasks()] == [2]
             assert (await claim(store, T0 + MINUTE)).looked == 1
 
     async def test_removal_ends_live_runs(self) -> None:
@@ -160,7 +160,7 @@ class DeclaringCases(StorageCases):
         async with self.opened("a") as store:
             back = declaration(removed=[RemovedSchedule(1, T0)], created=[new("a", key="again")])
             assert await store.declare(back) == [2]
-            assert [row["schedule_id"] for row in await store.schedules(removed=False)] == ["again"]
+            assert [row["schedule_id"] for row in await store.declared_tasks()] == ["again"]
 
     async def test_two_owners_may_use_one_name(self) -> None:
         async with self.opened("a") as store:

@@ -3,14 +3,16 @@
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from noonbell.core.records import AuditEvent, PrunedDay, Settlement
+from noonbell.core.records import AuditEvent, LifecycleEvent, PrunedDay, Settlement
 from noonbell.ports import AuditFilter, Pruned, ScheduleStore, Store
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
     MINUTE,
+    OTHER,
+    OWNER,
     T0,
     StorageCases,
     changed,
@@ -136,6 +138,40 @@ class PruningCases(StorageCases):
             assert pruned is not None
             assert (pruned.runs, pruned.attempts) == (1, 1)
             assert await _kept(store) == []
+
+    async def test_lives_that_have_ended_go_whole_with_the_day_of_the_next_event_of_their_owner(self) -> None:
+        async with self.opened() as opened:
+            store = cast("ScheduleStore", opened)
+
+            def life(instance: str, *steps: tuple[int, Any], owner: str = OWNER) -> list[LifecycleEvent]:
+                return [LifecycleEvent(owner, T0 + hour * HOUR, instance, name) for hour, name in steps]
+
+            first = life("one", (1, "init-ok"), (30, "stop-start"), (31, "stop-end"))
+            second = life("two", (80, "init-ok"), (100, "crash"))
+            third = life("three", (100, "init-ok"))
+            lane = "lane:suite"
+            beside = [
+                *life("a", (1, "init-ok"), owner=lane),
+                *life("b", (2, "init-ok"), (3, "stop-start"), (3, "stop-end"), owner=lane),
+                *life("c", (4, "init-ok"), owner=lane),
+                *life("a", (5, "stop-start"), (5, "stop-end"), owner=lane),
+            ]
+            only = life("last", (1, "init-ok"), (2, "stop-start"), (3, "stop-end"), owner=OTHER)
+            for event in (*first, *second, *third, *beside, *only):
+                await store.record(event)
+            assert await store.prune_day(T0 + DAY) == Pruned(T0, 0, 0, 0, 0, 0, lifecycle_events=3)
+            assert await store.lifecycle(lane) == [beside[0], *beside[4:]]
+            assert await store.prune_day(T0 + 3 * DAY) is None
+            assert await store.lifecycle(OWNER) == [*first, *second, *third]
+            assert await store.prune_day(FAR) == Pruned(T0 + 3 * DAY, 0, 0, 0, 0, 0, lifecycle_events=3)
+            assert await store.prune_day(FAR) == Pruned(T0 + 4 * DAY, 0, 0, 0, 0, 0, lifecycle_events=2)
+            assert await store.prune_day(FAR) is None
+            found = [await store.lifecycle(owner) for owner in (OWNER, lane, OTHER)]
+            assert found == [third, [beside[0], *beside[4:]], only]
+            assert (await store.read_declared(OWNER)).last_lifecycle == third[-1]
+            await store.record(third[0])
+            numbers = [row[0] for row in await store.read_ledger("lifecycle", None, 100)]
+            assert len(set(numbers)) == len(numbers)
 
     async def test_audit_events_go_but_the_newest_and_numbers_are_not_given_twice(self) -> None:
         async with self.opened("a") as opened:

@@ -3,10 +3,10 @@
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from noonbell.core.records import Settlement
-from noonbell.ports import LEDGER_TABLES, Store
+from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
+from noonbell.ports import LEDGER_TABLES, ScheduleStore, Store
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -97,7 +97,23 @@ class ReadingCases(StorageCases):
             await _history(store)
             assert [row["sid"] for row in await store.schedules()] == [1, 2, 3]
             assert [row["sid"] for row in await store.schedules(OTHER)] == [3]
-            assert [row["sid"] for row in await store.schedules(OWNER, removed=False)] == [1, 2]
+            assert [row["sid"] for row in await store.schedules(OWNER)] == [1, 2]
+
+    async def test_declared_tasks_are_those_of_all_declared_owners_that_are_not_removed(self) -> None:
+        async with self.opened() as store:
+            await _history(store)
+            durable = cast("ScheduleStore", store)
+            columns = ScheduleColumns("d", "cron", "* * * * *", "UTC", None, "skip", None, "{}")
+            made = DurableSchedule(
+                "d", columns, enabled=True, managed_by="api", lane="default", cursor_at=T0, next_run_at=T0 + HOUR,
+                anchor_at=None, zone_hash="z1", policies="{}",
+            )  # fmt: skip
+            await durable.create_schedules([made], T0, "suite")
+            await store.declare(declaration("suite", created=[new("e", key="e")]))  # an owner of another sort
+            await store.declare(declaration("periodic:p", created=[new("p", key="p")]))
+            await store.declare(declaration(at=T0 + HOUR, removed=[RemovedSchedule(1, T0 + HOUR)], parked=[2]))
+            every = {row["sid"]: row for row in await store.schedules()}
+            assert await store.declared_tasks() == [every[2], every[3], every[6]]
 
     async def test_what_was_read_can_be_changed_without_harm(self) -> None:
         async with self.opened() as store:
