@@ -7,16 +7,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from noonbell.ledger.lifecycles import Lifecycles
 
 from noonbell.core.lives import ended_lives
+from noonbell.ledger.lifecycle import LifecycleCheck
 
 Row = tuple[int, str, int, str, str, str]
 
 
 def findings(rows: list[Row]) -> list[str]:
     found: list[str] = []
-    checked = Lifecycles(lambda _owner, text, _at, *, remark: found.append(f"{text} {remark}"))
+    checked = LifecycleCheck(lambda _owner, text, _at, *, remark: found.append(f"{text} {remark}"))
     for row in rows:
         checked.take(row)
     return found

@@ -113,7 +113,9 @@ class History:
 
     async def park(self, at: str, name: str) -> None:
         """Leave a task dormant: it is stored, and not scheduled."""
-        (row,) = [row for row in await self.store.schedules(self.owner, removed=False) if row["name"] == name]
+        (row,) = [
+            row for row in await self.store.schedules(self.owner) if row["name"] == name and row["removed_at"] is None
+        ]
         await self.store.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))
 
     # --- runs ---------------------------------------------------------------------------------------------------------

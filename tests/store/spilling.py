@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import apsw
 
-from noonbell.ports import LaneClaim, TakeTurn
+from noonbell.ports import Decide, LaneClaim
 from noonbell.store.sqlite import SqliteStore, slots
 
 
 class SpillingStore(SqliteStore):
-    async def claim_by_policy(
+    async def claim(
         self,
         lane: str,
         owner: str,
         now: int,
         limit: int,
-        take_turn: TakeTurn,
+        decide: Decide,
         *,
         among: Sequence[int] | None = None,
         due_by: int | None = None,
     ) -> LaneClaim:
-        claim = await super().claim_by_policy(lane, owner, now, limit, take_turn, among=among, due_by=due_by)
+        claim = await super().claim(lane, owner, now, limit, decide, among=among, due_by=due_by)
         await self._connection.run(lambda db: slots.spill(db, filled(db)))
         return claim
 

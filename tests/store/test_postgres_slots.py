@@ -15,7 +15,7 @@ import pytest
 
 from noonbell.core.presence import Polls
 from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
-from noonbell.ports import LaneClaim, Settled, TakeTurn
+from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, by_policy, settling, slots
@@ -64,10 +64,8 @@ async def db(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
 class SpillingStore(test_postgres.MortalStore):
     """Keeps every live run in `runs_live`."""
 
-    async def claim_by_policy(
-        self, lane: str, owner: str, now: int, limit: int, take_turn: TakeTurn, **narrowed: Any
-    ) -> LaneClaim:
-        claim = await super().claim_by_policy(lane, owner, now, limit, take_turn, **narrowed)
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        claim = await super().claim(lane, owner, now, limit, decide, **narrowed)
         await spilled(self, [start.sid for start in claim.claimed.starts])
         return claim
 

@@ -303,7 +303,7 @@ async def test_a_poll_at_which_nothing_is_due_needs_no_lock(path: Path) -> None:
     store = await opened(SqliteStore(path, threaded=False, busy_timeout_ms=0), 2)
     writer = apsw.Connection(str(path))
     writer.execute("BEGIN IMMEDIATE")
-    found = await store.claim_by_policy(LANE, A, T0, 10, lambda stored: pytest.fail(f"{stored} is not due"))
+    found = await store.claim(LANE, A, T0, 10, lambda stored: pytest.fail(f"{stored} is not due"))
     assert (found.claimed.looked, found.claimed.next_wake_at, found.stored) == (0, T0 + MINUTE, {})
     writer.close()
     await store.close()

@@ -72,7 +72,8 @@ def command(*, keep: str, dry_run: bool, place: Place) -> None:
     text = (
         f"  {counted(found.days, 'day')} that ended by {_shown(before)}: {counted(found.runs, 'run')}, "
         f"{counted(found.spans, 'span')}, {counted(found.attempts, 'attempt')}, "
-        f"{counted(found.audits, 'audit event')}, {counted(found.dead_letters, 'dead letter')}"
+        f"{counted(found.audits, 'audit event')}, {counted(found.dead_letters, 'dead letter')}, "
+        f"{counted(found.lifecycle_events, 'lifecycle event')}"
     )
     tell(Text.assemble((verb, "bold"), text))
 

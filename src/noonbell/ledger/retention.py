@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from noonbell.core.lives import ended_lives
 from noonbell.ledger.reading import rows
 from noonbell.ports import AuditFilter, LedgerTable, Pruned, ScheduleStore
 
@@ -22,6 +23,7 @@ class Forgotten(msgspec.Struct):
     attempts: int = 0
     audits: int = 0
     dead_letters: int = 0
+    lifecycle_events: int = 0
 
     def add(self, pruned: Pruned) -> None:
         self.days += 1
@@ -30,6 +32,7 @@ class Forgotten(msgspec.Struct):
         self.attempts += pruned.attempts
         self.audits += pruned.audits
         self.dead_letters += pruned.dead_letters
+        self.lifecycle_events += pruned.lifecycle_events
 
     def as_dict(self) -> dict[str, int]:
         found: dict[str, int] = msgspec.structs.asdict(self)
@@ -61,6 +64,10 @@ async def prunable(store: ScheduleStore, before: int) -> Forgotten:
     async for sid, run_for, kind, *_ in _each(store, "attempts"):
         old = type(run_for) is int and run_for < end and sid in cursors
         found.attempts += old and (sid, kind, run_for) not in live and (sid, run_for, kind) not in stays
+    gone = ended_lives([row[:5] async for row in _each(store, "lifecycle") if type(row[2]) is int and row[2] < end])
+    old = [at // _DAY for at in gone.values() if at < end]
+    found.lifecycle_events = len(old)
+    days.update(old)
     await _count_records(store, end, found, days)
     found.days = len(days)
     return found
