@@ -65,9 +65,9 @@ async def prunable(store: ScheduleStore, before: int) -> Forgotten:
         old = type(run_for) is int and run_for < end and sid in cursors
         found.attempts += old and (sid, kind, run_for) not in live and (sid, run_for, kind) not in stays
     gone = ended_lives([row[:5] async for row in _each(store, "lifecycle") if type(row[2]) is int and row[2] < end])
-    old = [at // _DAY for at in gone.values() if at < end]
-    found.lifecycle_events = len(old)
-    days.update(old)
+    ended = [at // _DAY for at in gone.values() if at < end]
+    found.lifecycle_events = len(ended)
+    days.update(ended)
     await _count_records(store, end, found, days)
     found.days = len(days)
     return found
