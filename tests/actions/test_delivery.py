@@ -18,7 +18,7 @@ from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import Target, as_target
 from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
-from noonbell.engine.services import Services
+from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import DeliveryError, StoreError
 from noonbell.ports import AuditFilter, ScheduleStore
 from noonbell.store.memory import MemoryStore
@@ -534,10 +534,10 @@ def stuck_at(world: World, last: str) -> None:
 async def test_what_has_arrived_before_it_was_cut_off_is_not_sent_again(world: World) -> None:
     stuck_at(world, "4")
     await send(world.store, T0, a="1234", b="x")
-    services = Services(world.clock, {"delivery": world.deliverer(stop_seconds=0.05).run})
+    services = Supervisor(world.clock, {"delivery": world.deliverer(stop_seconds=0.05)})
     services.start()
     await world.clock.settle()
-    services.cut_off()
+    services.cancel()
     await services.stop()
     assert sorted(world.inbox.got) == ["1", "2", "3", "x"]
     await world.store.take_over(LANE, ME, world.clock.now(), None, stopped=True)

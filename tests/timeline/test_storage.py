@@ -23,7 +23,7 @@ class AlwaysWhole(FrontedStore):
 
     async def claim_by_policy(self, lane: str, *more: Any, **named: Any) -> LaneClaim:
         if not self.lane(lane).whole:
-            await Keeper(self, self._store, self._clock, lane, lambda _: None).look()
+            await Keeper(self, self._store, self._clock, lane, lambda _: None).run_once()
             assert self.lane(lane).whole
         return await super().claim_by_policy(lane, *more, **named)
 

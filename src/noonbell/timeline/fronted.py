@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from noonbell.background import BackgroundService
 from noonbell.core.records import (
     AT_ONCE,
     DEFAULT_TEAM,
@@ -125,12 +126,14 @@ class FrontedStore:
         """As `usable`, for the one who looks after the connection."""
         return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
 
-    def timeline_duties(self, lane: str, wake: Callable[[int], None]) -> dict[str, Callable[[asyncio.Event], Any]]:
-        """What an engine of the lane has to do beside its loop; `wake` is called with the instants of hints."""
-        from noonbell.timeline.keeping import Keeper  # noqa: PLC0415 - it is made of this
+    def timeline_services(self, lane: str, wake: Callable[[int], None]) -> dict[str, BackgroundService]:
+        """The services of an engine of the lane; `wake` is called with the instants of hints."""
+        from noonbell.timeline.keeping import HintListener, Keeper  # noqa: PLC0415 - they are made of this
 
-        keeper = Keeper(self, self._store, self._clock, lane, wake)
-        return {"timeline": keeper.run, "timeline-hints": keeper.listen}
+        return {
+            "timeline": Keeper(self, self._store, self._clock, lane, wake),
+            "timeline-hints": HintListener(self, self._clock, lane, wake),
+        }
 
     def lane(self, lane: str) -> LaneState:
         return self._lanes.setdefault(lane, LaneState(self._clock.now()))
