@@ -49,6 +49,11 @@ class PeriodicService(ABC, Generic[R]):
         """Work now, or again right after the work that is under way."""
         self._wakeup.set()
 
+    def request_stop(self) -> None:
+        """Leave the rest of the work that is under way; called when the stop of `run` begins."""
+        self.stopping = True
+        self._wakeup.set()
+
     async def run(self, stop: asyncio.Event) -> None:
         self.stopping = False
         forwarding = asyncio.ensure_future(self._forward(stop))
@@ -64,5 +69,4 @@ class PeriodicService(ABC, Generic[R]):
 
     async def _forward(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self.stopping = True
-        self._wakeup.set()
+        self.request_stop()

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from noonbell.actions import delivery, workers
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import Target, as_target
@@ -628,4 +629,105 @@ async def test_a_run_after_one_that_could_not_write_finds_what_that_left(world: 
     world.targets["inbox"] = inbox
     async with world.running(deliverer):
         assert world.inbox.got == ["1", "2"]
+    assert await world.left() == []
+
+
+# --- handlers that do not end -----------------------------------------------------------------------------------------
+
+
+class Stubborn:
+    """A handler that goes on when it is cancelled, until it is let go."""
+
+    def __init__(self, *at: str) -> None:
+        self.at = set(at)
+        self.go = asyncio.Event()
+        self.began: list[str] = []
+        self.got: list[str] = []
+        self.cancelled = 0
+
+    async def __call__(self, event: dict[str, Any]) -> None:
+        self.began.append(event["is"])
+        while event["is"] in self.at and not self.go.is_set():
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+        self.got.append(event["is"])
+
+
+async def test_a_stop_does_not_wait_for_a_handler_that_swallows_its_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "_CLEANUP_SECONDS", 0.05)
+    handler = Stubborn("2")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="123", b="x")
+    async with world.running(world.deliverer(stop_seconds=0.05)):
+        pass
+    assert sorted(handler.got) == ["1", "x"]
+    assert handler.cancelled >= 2
+    assert "delivery abandoned sid=1" in caplog.text
+    assert await world.left() == [2], "what had arrived before it is recorded, and the stream is free"
+    handler.go.set()
+    await world.clock.settle()
+    assert await world.left() == [2], "its end counts for nothing"
+
+
+async def test_a_cancelled_delivery_does_not_wait_for_it_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_LAST_SECONDS", 0.05)
+    handler = Stubborn("1")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="1")
+    task = asyncio.ensure_future(world.deliverer(stop_seconds=0.05).run(asyncio.Event()))
+    await world.clock.settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await world.left() == [1]
+    handler.go.set()
+
+
+async def test_another_worker_goes_on_for_one_whose_handler_swallows_its_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_CLEANUP_SECONDS", 0.02)
+    handler = Stubborn("2")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="123", b="x", c="y")
+    deliverer = world.deliverer(streams=1, longest_delivery_seconds=0.02)
+    async with world.running(deliverer):
+        await until(lambda: sorted(handler.got) == ["1", "x", "y"])
+        await until(lambda: deliverer.failed == 1)
+        handler.at = set()  # the next try of it ends
+        await world.clock.settle()
+        await world.seconds(2)
+        await world.clock.settle()
+        assert handler.began.count("2") == 2
+        assert sorted(handler.got) == ["1", "2", "3", "x", "y"]
+    assert await world.left() == []
+    handler.go.set()
+    await world.clock.settle()
+    assert handler.got[-1] == "2", "the first try of it ends, and counts for nothing"
+    assert deliverer.failed == 1
+
+
+async def test_streams_that_wait_while_every_worker_hangs_are_freed_and_not_claimed_again(world: World) -> None:
+    handler = Stubborn("1", "x")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="1", b="x", c="y", d="z")
+    deliverer = world.deliverer(streams=2)
+    async with world.running(deliverer):
+        assert sorted(handler.began) == ["1", "x"]
+        assert len(await world.store.owned_streams(ME)) == 4
+        await world.seconds(20)
+        await world.clock.settle()
+        assert len(await world.store.owned_streams(ME)) == 2, "another engine can have the others"
+        await send(world.store, world.clock.now(), e="w")
+        deliverer.wake()
+        await world.clock.settle()
+        assert len(await world.store.owned_streams(ME)) == 2, "nor is anything else claimed"
+        handler.go.set()
+        await world.clock.settle()
+        await world.seconds(5)
+        assert sorted(handler.got) == ["1", "w", "x", "y", "z"]
     assert await world.left() == []

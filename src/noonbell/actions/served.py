@@ -33,7 +33,14 @@ class Served:
         self.failed: OutboxMessage | None = None
         self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
         self.noticed = False  # the rules were asked about the dead letter
-        self.task: asyncio.Task[None] | None = None  # where its target takes many at once
+        self.task: asyncio.Task[None] | None = None  # that delivers it
+
+    def copied(self) -> Served:
+        """A copy that the task of this one does not know."""
+        made = Served(self.stream, self.delivery.owner, self.claimed_at)
+        made.delivery = msgspec.structs.replace(self.delivery)
+        made.failed, made.away, made.noticed = self.failed, self.away, self.noticed
+        return made
 
 
 def told_by(error: Exception, mask: Callable[[str], str]) -> str:
