@@ -328,16 +328,86 @@ async def test_a_delivery_that_takes_too_long_has_failed(world: World) -> None:
     assert letter.error == "it took longer than 0.01 s"
 
 
+async def deaths(world: World, count: int, most: int = 10) -> None:
+    """Let processes die that had claimed what is there."""
+    for _ in range(count):
+        await world.store.claim_streams(LANE, "dead", world.clock.now(), most)
+        await world.store.take_over(LANE, "rescuer", world.clock.now())
+
+
 async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: World) -> None:
     await send(world.store, T0, a="12")
-    for _ in range(3):
-        await world.store.claim_streams(LANE, "dead", T0, 10)
-        await world.store.take_over(LANE, "rescuer", T0)
+    await deaths(world, 4)
     async with world.running(world.deliverer(max_attempts=3)):
         await world.clock.settle()
         assert world.inbox.tried == [("2", 0)]
     (letter,) = await world.store.dead_letters(None, 0, 10)
-    assert "3 times when the process ended" in letter.error
+    assert "4 times when the process ended" in letter.error
+
+
+class Killing:
+    """A target that a message "k" brings down, and the process with it; notes how many streams were in hand."""
+
+    def __init__(self, world: World) -> None:
+        self.tried: list[tuple[str, int]] = []
+        self.died = asyncio.Event()
+        self._world = world
+
+    async def deliver(self, body: str) -> None:
+        letter = msgspec.json.decode(body)["is"]
+        self.tried.append((letter, len(await self._world.store.owned_streams(ME))))
+        if letter == "k":
+            self.died.set()
+            await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
+
+
+async def test_the_last_try_after_many_deaths_is_made_alone_so_that_neighbours_of_a_killer_arrive(world: World) -> None:
+    await send(world.store, T0, a="k", b="12", c="x", d="y")
+    await deaths(world, 3)
+    target = world.targets["inbox"] = Killing(world)
+    task = asyncio.ensure_future(world.deliverer(max_attempts=3, stop_seconds=0.01).run(asyncio.Event()))
+    while not target.died.is_set():
+        await world.seconds(1)
+    await send(world.store, world.clock.now(), e="z")
+    await world.seconds(10)
+    assert await world.store.owned_streams(ME) == [1], "nothing is claimed beside it"
+    await world.store.take_over(LANE, "rescuer", world.clock.now())  # it has died: its engine is not alive any more
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    async with world.running(world.deliverer(max_attempts=3)):
+        await world.seconds(30)
+        await world.clock.settle()
+    assert sorted(one for one in target.tried if one[0] != "z") == [("1", 1), ("2", 1), ("k", 1), ("x", 1), ("y", 1)]
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert letter.message.message_id == "a:scheduled:k"
+    assert await world.left() == []
+
+
+async def test_a_last_try_comes_though_others_are_always_in_hand(world: World) -> None:
+    await send(world.store, T0, a="1")
+    await deaths(world, 2)
+    await world.store.claim_streams(LANE, "dead", T0, 10)
+
+    async def take(event: dict[str, Any]) -> None:
+        if event["is"] != "1":
+            await world.clock.sleep(3)
+        world.inbox.got.append(event["is"])
+
+    world.targets["inbox"] = as_target("inbox", take)
+    names = iter("abcdefghijklmnopqrstuvwxyz")
+    await send(world.store, T0, b=next(names), c=next(names))
+    deliverer = world.deliverer(max_attempts=3)
+    async with world.running(deliverer):
+        await world.store.take_over(LANE, "rescuer", T0)  # its third death is found while others are in hand
+        for turn in range(12):
+            await world.seconds(2)
+            await send(world.store, world.clock.now(), **{"bcdef"[turn % 5]: next(names)})
+            deliverer.wake()
+            await world.clock.settle()
+        assert "1" in world.inbox.got
+    assert await world.store.dead_letters(None, 0, 10) == []
 
 
 async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World) -> None:

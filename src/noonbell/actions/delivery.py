@@ -9,8 +9,8 @@ what it has claimed for such a target and goes on when all of it has arrived. Ot
 
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
-goes on. A death of the process counts as a try for whatever was next in the streams in hand, begun or claimed ahead, so
-that no message can bring the process down forever.
+goes on. A death of the process counts as a try for the first message of every stream in hand, begun or claimed ahead,
+so that no message can bring the process down forever; the last try is made alone (see `last_tries`).
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
 tried again within half a minute of its coming back. Nor does one die of a target that only another engine of the lane
@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from noonbell.actions.last_tries import LastTries
 from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
 from noonbell.actions.restraint import LEAST_ROOM, ClaimSize
 from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
@@ -99,6 +100,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._hangs = False  # no worker gets on: nothing is claimed until one does
         self._progress = (0, 0)  # how many items workers had taken, and since when
         self._size = ClaimSize(self._how.streams)
+        self._last_tries = LastTries(self._how.max_attempts)
         self._workers = Workers(
             self._how.streams, self._how.longest_delivery_seconds, self._serve, on_stuck=self._on_stuck
         )
@@ -156,7 +158,11 @@ class Deliverer(PeriodicService[Claiming]):
         """Claim what is due, as far as there is room, and start it."""
         now = self._clock.now()
         self._free_waiting(now)
-        room = 0 if self._hangs else self._size.room(len(self._in_hand), now)
+        if (alone := self._last_tries.take(self._in_hand)) is not None:
+            self._deliver([alone])
+            return Claiming(0, now + _LONGEST_WAIT)
+        held = self._hangs or not self._last_tries.may_claim(self._in_hand, now)
+        room = 0 if held else self._size.room(len(self._in_hand), now)
         if not room:
             return Claiming(0, now + _LONGEST_WAIT)  # those that end wake us
         bounds = self._sender.restraint.bounds(self._in_hand.values())
@@ -196,17 +202,25 @@ class Deliverer(PeriodicService[Claiming]):
             await self._account_for_claims(now)
             self._doubtful = False
         claim = await self._store.claim_streams(self._lane, self._owner, now, room, bounds)
+        claimed = [Served(stream, self._owner, now) for stream in claim.streams]
+        chosen = self._last_tries.choose(claimed, self._in_hand, now)
+        for served in claimed:
+            self._in_hand[served.stream.sid] = served
+        for served in chosen.put_back:
+            self._recorder.add(served, free_at=chosen.free_at)
+        self._deliver(chosen.start)
+        self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
+        return claim
+
+    def _deliver(self, streams: Iterable[Served]) -> None:
         alone: list[Served] = []
-        for stream in claim.streams:
-            served = self._in_hand[stream.sid] = Served(stream, self._owner, now)
-            if self._sender.goes_together(stream):
+        for served in streams:
+            if self._sender.goes_together(served.stream):
                 served.task = asyncio.ensure_future(self._serve_together(served))
                 served.task.add_done_callback(partial(self._has_ended, served))
             else:
                 alone.append(served)
         self._workers.add(alone)
-        self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
-        return claim
 
     async def _account_for_claims(self, now: int) -> None:
         """Free what a failed claim has claimed all the same: nobody would ever deliver it."""
@@ -268,7 +282,8 @@ class Deliverer(PeriodicService[Claiming]):
 
         What was cancelled has `cleanup_seconds`; after that it is abandoned. With `hurry` so has the store.
         """
-        for served in self._workers.withdraw():
+        waiting = self._last_tries.withdraw()
+        for served in (*self._workers.withdraw(), *(() if waiting is None else (waiting,))):
             self._has_ended(served)
         tasks = self._tasks()
         if tasks:

@@ -26,7 +26,7 @@ logger = logging.getLogger("noonbell.delivery")
 
 STORE_PAUSE: Final = 500_000
 # Turns of the event loop: each is up to 256 messages of handlers that never suspend, and next to nothing otherwise.
-_GATHER_TURNS: Final = 8
+_GATHER_TURNS: Final = 4
 
 
 class StreamRecorder:
@@ -57,9 +57,12 @@ class StreamRecorder:
     def holds(self, served: Served) -> bool:
         return self.in_hand.get(served.stream.sid) is served
 
-    def add(self, served: Served) -> None:
-        """Record the end of a stream, cancelled or not: what has arrived must not be sent again if that is possible."""
-        served.delivery.at = self._clock.now()
+    def add(self, served: Served, *, free_at: int | None = None) -> None:
+        """Record the end of a stream, cancelled or not: what has arrived must not be sent again if that is possible.
+
+        With `free_at` it cannot be claimed again before then; that counts as no try.
+        """
+        served.delivery.at = self._clock.now() if free_at is None else free_at
         if self.holds(served):
             self._ended.append(served)
             if self._task is None:

@@ -117,7 +117,7 @@ class Sender:
 
     def _is_worn_out(self, served: Served) -> bool:
         """Whether the next message was under way at so many deaths of a process that it is not tried again."""
-        return self._tried(served) >= self._how.max_attempts
+        return self._tried(served) > self._how.max_attempts
 
     def _refuse(self, served: Served, number: int, message: OutboxMessage, target: Target | None) -> None:
         """Give a message up without a try, or leave it to engines that know its target."""
