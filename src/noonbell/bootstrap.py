@@ -123,7 +123,7 @@ class Service:
     @property
     def engine_health(self) -> EngineHealth:
         """How the engine here is doing; without one, the engines of the lane."""
-        return health(self.schedules.poll_age) if self._watch is None else self._watch.health
+        return health(self.poll_age) if self._watch is None else self._watch.health
 
     @property
     def ready(self) -> bool:

@@ -223,7 +223,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._workers.add(alone)
 
     async def _account_for_claims(self, now: int) -> None:
-        """Free what a failed claim has claimed all the same: nobody would ever deliver it."""
+        """Free what a failed claim has claimed all the same: it would never be delivered."""
         lost = [sid for sid in await self._store.owned_streams(self._owner) if sid not in self._in_hand]
         if lost:
             logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from noonbell.actions.sender import raise_if_cancelled
-from noonbell.actions.served import Served, attempts_of, log_failures, told_of_dead
+from noonbell.actions.served import Served, attempts_of, dead_letter_event, log_failures
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.errors import StoreError
 from noonbell.ports import Clock, ScheduleStore
@@ -130,7 +130,7 @@ class StreamRecorder:
         mine = [served for served in ended if self.holds(served)]
         for served in mine:
             if served.delivery.dead is not None:
-                served.delivery.audit = told_of_dead(served)
+                served.delivery.audit = dead_letter_event(served)
                 if not served.noticed:
                     await self._notify_of_dead(served)
         await self._store.settle_streams([served.delivery for served in mine])

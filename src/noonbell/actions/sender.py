@@ -16,7 +16,7 @@ import msgspec
 
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.restraint import Restraint
-from noonbell.actions.served import Served, told_by
+from noonbell.actions.served import Served, error_text
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import Pace, TimeLimit
@@ -142,11 +142,11 @@ class Sender:
         except (asyncio.CancelledError, TimeoutError) as error:
             limit.end()
             if isinstance(error, asyncio.CancelledError):
-                raise_if_cancelled()  # somebody else's is a failure of the target
+                raise_if_cancelled()  # one that is not ours is a failure of the target
             return f"it took longer than {limit.seconds:g} s" if limit.expired else describe_error(error, self._mask)
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             limit.end()
-            return told_by(error, self._mask)
+            return error_text(error, self._mask)
         except BaseException as error:
             limit.end()
             if asyncio.current_task() is None:  # not the target: this coroutine is being closed
@@ -170,7 +170,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             if len(part) == 1:
                 served.failed = part[0][1]
-                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told_by(error, self._mask))
+                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, error_text(error, self._mask))
                 return
             for one in part:
                 if served.failed is None and not self.stopping:
@@ -231,8 +231,8 @@ class Sender:
                 await channel.turn_over()
             except StoreError as error:
                 raise_if_cancelled()
-                told = f"counts of {channel!r} could not be written and go with the next: {error}"
-                self._outage.failed("counts", told, self._clock.elapsed())
+                message = f"counts of {channel!r} could not be written and go with the next: {error}"
+                self._outage.failed("counts", message, self._clock.elapsed())
             else:
                 self._outage.worked("counts", self._clock.elapsed())
 
@@ -262,7 +262,7 @@ def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numb
 
 
 def raise_if_cancelled() -> None:
-    """End where this task was told to: a connection that is cut at the same moment may tell of that instead."""
+    """Raise CancelledError where this task is cancelled: a connection that is cut at that moment may hide it."""
     current = asyncio.current_task()
     if current is not None and current.cancelling():
         raise asyncio.CancelledError

@@ -55,7 +55,7 @@ class EngineRecord(msgspec.Struct, frozen=True):
     joined_at: int
     up_since: int  # since when the lane is up, as far as this engine knows
     state: EngineState = "starting"
-    load: dict[str, Any] = {}  # what it has in hand, for people to see
+    load: dict[str, Any] = {}  # how busy it is, for people to see
     last_poll_at: int | None = None  # when it last completed a poll, by its own clock; written every few seconds
     seen_ago_us: int = 0  # how long ago it gave a sign of life, when it is read
 

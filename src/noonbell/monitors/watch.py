@@ -92,10 +92,10 @@ class Watch(PeriodicService[WatchResult]):
         except MonitorNotFoundError:
             return  # deleted meanwhile
         except StoreCorruptError as error:
-            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - the message tells all there is
+            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - a trace adds nothing
             await self._put_off(document, now)
         except (StoreError, DocumentConflictError):
-            raise  # the duty begins again after a pause
+            raise  # the supervisor restarts the watch after a pause
         except Exception:
             logger.exception('The monitor "%s" cannot be judged, and is put off for an hour', document.id)
             await self._put_off(document, now)
@@ -136,7 +136,7 @@ class Watch(PeriodicService[WatchResult]):
                 await self._alerts.monitor_flipped(_flipped(one, unsent))
             except Exception as error:
                 expected = isinstance(error, StoreError)
-                logger.error(  # noqa: TRY400 - a trace only where it tells more
+                logger.error(  # noqa: TRY400 - a trace only where it helps
                     'Nobody could be told that the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
                     unsent.flip.status, _CLAIM / SECOND, describe_error(error), exc_info=not expected,
                 )  # fmt: skip

@@ -13,7 +13,7 @@ overdue by two seconds, whatever the set says (the repair). While Redis is healt
 rows that the database is asked; while it is not, or the set is being filled, claims go to the database as if there were
 no timeline. Errors of Redis never fail a verb: they are told once, once a minute, and when they are over.
 
-The set is filled, watched and rebuilt by the duties of `keeping`, which an engine runs beside its loop.
+The set is filled, watched and rebuilt by the services of `keeping`, which an engine runs beside its loop.
 """
 
 from __future__ import annotations
