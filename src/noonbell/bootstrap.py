@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -25,18 +24,22 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from noonbell.access import Access
+from noonbell.access.upkeep import AccessUpkeep
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing, find_keys
+from noonbell.actions.secrets.refresh import SecretsRefresh
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.background import BackgroundService
 from noonbell.config import Settings, is_loopback
+from noonbell.core.presence import EngineHealth, health
 from noonbell.engine import clock_for, contain_interrupts
-from noonbell.engine.services import Duty, Services, every
-from noonbell.errors import NoonbellError, SettingsInvalidError, describe_error
+from noonbell.engine.supervisor import Supervisor
+from noonbell.errors import SettingsInvalidError
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, NotifyStore, Rules
 from noonbell.notify.channels import Postman
-from noonbell.notify.engine_watch import GRACE_SECONDS, EngineWatch
+from noonbell.notify.engine_watch import EngineWatch
 from noonbell.periodic import PeriodicScheduler
 from noonbell.periodic.application import load_registrations, start_application_tasks
 from noonbell.ports import Clock, DocumentStore, ScheduleStore
@@ -50,10 +53,8 @@ from noonbell.store.timed import StoreTimes, timed
 logger = logging.getLogger("noonbell.service")
 
 _LONGEST_WAIT: Final = timedelta(seconds=1)
-_USES_SECONDS: Final = 15.0
-_USES_PER_SWEEP: Final = 40
+_UPKEEP_US: Final = 15_000_000
 _LAST_USES_SECONDS: Final = 2.0
-_KNOW_SECRETS: Final = 5_000_000
 # Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
 _HAND_BACK_SECONDS: Final = 8.0
 
@@ -97,8 +98,8 @@ class Service:
         self.started_at: int | None = None
         self._registrations = registrations
         self._watch: EngineWatch | None = None  # where no engine runs here
-        self._duties: Services | None = None  # of a service without an engine
-        self._sweeping: asyncio.Task[None] | None = None
+        self._upkeep = AccessUpkeep(self.access, clock, interval_us=_UPKEEP_US)
+        self._supervisor: Supervisor | None = None  # of what runs beside the engine, or instead of it
         self._patience: asyncio.Timeout | None = None  # how long a stop that is under way waits for the tasks
         self._abandoned = False  # a stop has left something that may still want to write
 
@@ -117,16 +118,18 @@ class Service:
     @property
     def stalled(self) -> bool:
         """Whether no poll completed within the grace."""
-        if self._watch is not None:
-            return self._watch.stalled
-        age = self.poll_age
-        return age is not None and age > GRACE_SECONDS
+        return self.engine_health == "stalled"
+
+    @property
+    def engine_health(self) -> EngineHealth:
+        """How the engine here is doing; without one, the engines of the lane."""
+        return health(self.poll_age) if self._watch is None else self._watch.health
 
     @property
     def ready(self) -> bool:
         """Whether it is up: the store is open, and an engine polls."""
         up = self.started_at is not None and not self.stopping.is_set()
-        return up and self.poll_age is not None and not self.stalled
+        return up and self.engine_health == "running"
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -148,29 +151,30 @@ class Service:
                 self.tasks = await start_application_tasks(
                     self.store, self._registrations, clock=self.clock, threads=self.settings.threads
                 )
+            services: dict[str, BackgroundService] = {"access": self._upkeep}
             if self.settings.engine:
                 await self.schedules.start()
             else:
-                await self._watch_engines()
+                services |= await self._watch_engines()
         except BaseException:
             if self.tasks is not None:
                 await self.tasks.close()
             await self.store.close()
             raise
         self.started_at = self.clock.now()
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="noonbell-sweep")
+        self._supervisor = Supervisor(self.clock, services, outage_of(self.store))
+        self._supervisor.start()
 
-    async def _watch_engines(self) -> None:
-        """What a service without an engine does instead of running one."""
+    async def _watch_engines(self) -> dict[str, BackgroundService]:
+        """Return the services of a process without an engine."""
         settings, store = self.settings, cast("NotifyStore", self.store)
         postman = Postman(self.clock, egress=self.egress, secrets=self.secrets, apprise=settings.apprise)
         self._watch = EngineWatch(store, self.clock, postman, lane=settings.lane, public_url=settings.public_url)
-        duties: dict[str, Duty] = {"engine-watch": self._watch.run}
+        services: dict[str, BackgroundService] = {"engine-watch": self._watch}
         if self.secrets.usable:
             await self.secrets.know_all()
-            duties["secrets"] = every(self.clock, _KNOW_SECRETS, self.secrets.know_all, at_once=False)
-        self._duties = Services(self.clock, duties, outage_of(self.store))
-        self._duties.start()
+            services["secrets"] = SecretsRefresh(self.secrets, self.clock)
+        return services
 
     async def stop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
         """Stop claiming, wait for runs up to `timeout` seconds, and close the store. False: some had not ended.
@@ -185,17 +189,13 @@ class Service:
         """The first half of a stop: nothing begins any more, and what runs is waited for. The store stays open."""
         self.stopping.set()
         await self.events.stop()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeping
-            self._sweeping = None
+        if self._supervisor is not None:
+            supervisor, self._supervisor = self._supervisor, None
+            supervisor.cancel()
+            await supervisor.stop()
             with contextlib.suppress(TimeoutError):  # a store that does not answer must not hold up a stop
                 async with asyncio.timeout(_LAST_USES_SECONDS):
-                    await self._write_uses()
-        if self._duties is not None:
-            self._duties.cut_off()
-            await self._duties.stop()
+                    await self._upkeep.write_uses()
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
             logger.warning(
@@ -242,24 +242,6 @@ class Service:
             self.store.kill()  # as a dying process: what is left running here can write nothing
         else:
             await self.store.close()
-
-    async def _sweep(self) -> None:
-        """Write when API keys were last used, and now and then forget old sessions."""
-        for turn in itertools.count(1):
-            await asyncio.sleep(_USES_SECONDS)
-            await self._write_uses()
-            if turn % _USES_PER_SWEEP:
-                continue
-            try:
-                await self.access.sweep()
-            except NoonbellError as error:
-                logger.warning("Old sessions were not swept: %s", describe_error(error))
-
-    async def _write_uses(self) -> None:
-        try:
-            await self.access.write_uses()
-        except NoonbellError as error:
-            logger.warning("The last uses of API keys were not written: %s", describe_error(error))
 
 
 def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[str, str] | None = None) -> Service:

@@ -199,7 +199,14 @@ class Store(Protocol):
         ...
 
     async def owned(self, owner: str) -> list[LiveRun]:
-        """The runs that `owner` has claimed and not settled: what it must account for after a failed claim."""
+        """The runs that `owner` has claimed and not settled: what it must account for after a failed claim.
+
+        It may read every schedule, so it is for that and for a stop alone.
+        """
+        ...
+
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        """Those of these schedules that were deleted."""
         ...
 
     async def record(self, event: LifecycleEvent) -> None: ...

@@ -450,7 +450,7 @@ async def test_a_stop_does_not_wait_for_ever(world: World, bus: Bus) -> None:
 async def test_one_that_is_cut_off_lets_the_batch_under_way_arrive(
     world: World, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "_CUT_OFF_SECONDS", 60.0)
+    monkeypatch.setattr(delivery, "_CANCELLED_SECONDS", 60.0)
     await send(world.store, T0, a="1", b="2")
     bus.go.clear()
     task = asyncio.ensure_future(world.deliverer(stop_seconds=60.0).run(asyncio.Event()))

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from noonbell.actions import delivery, workers
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import Target, as_target
 from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
-from noonbell.engine.services import Services
+from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import DeliveryError, StoreError
 from noonbell.ports import AuditFilter, ScheduleStore
 from noonbell.store.memory import MemoryStore
@@ -327,16 +328,86 @@ async def test_a_delivery_that_takes_too_long_has_failed(world: World) -> None:
     assert letter.error == "it took longer than 0.01 s"
 
 
+async def deaths(world: World, count: int, most: int = 10) -> None:
+    """Let processes die that had claimed what is there."""
+    for _ in range(count):
+        await world.store.claim_streams(LANE, "dead", world.clock.now(), most)
+        await world.store.take_over(LANE, "rescuer", world.clock.now())
+
+
 async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: World) -> None:
     await send(world.store, T0, a="12")
-    for _ in range(3):
-        await world.store.claim_streams(LANE, "dead", T0, 10)
-        await world.store.take_over(LANE, "rescuer", T0)
+    await deaths(world, 4)
     async with world.running(world.deliverer(max_attempts=3)):
         await world.clock.settle()
         assert world.inbox.tried == [("2", 0)]
     (letter,) = await world.store.dead_letters(None, 0, 10)
-    assert "3 times when the process ended" in letter.error
+    assert "4 times when the process ended" in letter.error
+
+
+class Killing:
+    """A target that a message "k" brings down, and the process with it; notes how many streams were in hand."""
+
+    def __init__(self, world: World) -> None:
+        self.tried: list[tuple[str, int]] = []
+        self.died = asyncio.Event()
+        self._world = world
+
+    async def deliver(self, body: str) -> None:
+        letter = msgspec.json.decode(body)["is"]
+        self.tried.append((letter, len(await self._world.store.owned_streams(ME))))
+        if letter == "k":
+            self.died.set()
+            await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
+
+
+async def test_the_last_try_after_many_deaths_is_made_alone_so_that_neighbours_of_a_killer_arrive(world: World) -> None:
+    await send(world.store, T0, a="k", b="12", c="x", d="y")
+    await deaths(world, 3)
+    target = world.targets["inbox"] = Killing(world)
+    task = asyncio.ensure_future(world.deliverer(max_attempts=3, stop_seconds=0.01).run(asyncio.Event()))
+    while not target.died.is_set():
+        await world.seconds(1)
+    await send(world.store, world.clock.now(), e="z")
+    await world.seconds(10)
+    assert await world.store.owned_streams(ME) == [1], "nothing is claimed beside it"
+    await world.store.take_over(LANE, "rescuer", world.clock.now())  # it has died: its engine is not alive any more
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    async with world.running(world.deliverer(max_attempts=3)):
+        await world.seconds(30)
+        await world.clock.settle()
+    assert sorted(one for one in target.tried if one[0] != "z") == [("1", 1), ("2", 1), ("k", 1), ("x", 1), ("y", 1)]
+    (letter,) = await world.store.dead_letters(None, 0, 10)
+    assert letter.message.message_id == "a:scheduled:k"
+    assert await world.left() == []
+
+
+async def test_a_last_try_comes_though_others_are_always_in_hand(world: World) -> None:
+    await send(world.store, T0, a="1")
+    await deaths(world, 2)
+    await world.store.claim_streams(LANE, "dead", T0, 10)
+
+    async def take(event: dict[str, Any]) -> None:
+        if event["is"] != "1":
+            await world.clock.sleep(3)
+        world.inbox.got.append(event["is"])
+
+    world.targets["inbox"] = as_target("inbox", take)
+    names = iter("abcdefghijklmnopqrstuvwxyz")
+    await send(world.store, T0, b=next(names), c=next(names))
+    deliverer = world.deliverer(max_attempts=3)
+    async with world.running(deliverer):
+        await world.store.take_over(LANE, "rescuer", T0)  # its third death is found while others are in hand
+        for turn in range(12):
+            await world.seconds(2)
+            await send(world.store, world.clock.now(), **{"bcdef"[turn % 5]: next(names)})
+            deliverer.wake()
+            await world.clock.settle()
+        assert "1" in world.inbox.got
+    assert await world.store.dead_letters(None, 0, 10) == []
 
 
 async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World) -> None:
@@ -534,10 +605,10 @@ def stuck_at(world: World, last: str) -> None:
 async def test_what_has_arrived_before_it_was_cut_off_is_not_sent_again(world: World) -> None:
     stuck_at(world, "4")
     await send(world.store, T0, a="1234", b="x")
-    services = Services(world.clock, {"delivery": world.deliverer(stop_seconds=0.05).run})
+    services = Supervisor(world.clock, {"delivery": world.deliverer(stop_seconds=0.05)})
     services.start()
     await world.clock.settle()
-    services.cut_off()
+    services.cancel()
     await services.stop()
     assert sorted(world.inbox.got) == ["1", "2", "3", "x"]
     await world.store.take_over(LANE, ME, world.clock.now(), None, stopped=True)
@@ -628,4 +699,105 @@ async def test_a_run_after_one_that_could_not_write_finds_what_that_left(world: 
     world.targets["inbox"] = inbox
     async with world.running(deliverer):
         assert world.inbox.got == ["1", "2"]
+    assert await world.left() == []
+
+
+# --- handlers that do not end -----------------------------------------------------------------------------------------
+
+
+class Stubborn:
+    """A handler that goes on when it is cancelled, until it is let go."""
+
+    def __init__(self, *at: str) -> None:
+        self.at = set(at)
+        self.go = asyncio.Event()
+        self.began: list[str] = []
+        self.got: list[str] = []
+        self.cancelled = 0
+
+    async def __call__(self, event: dict[str, Any]) -> None:
+        self.began.append(event["is"])
+        while event["is"] in self.at and not self.go.is_set():
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+        self.got.append(event["is"])
+
+
+async def test_a_stop_does_not_wait_for_a_handler_that_swallows_its_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "_CLEANUP_SECONDS", 0.05)
+    handler = Stubborn("2")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="123", b="x")
+    async with world.running(world.deliverer(stop_seconds=0.05)):
+        pass
+    assert sorted(handler.got) == ["1", "x"]
+    assert handler.cancelled >= 2
+    assert "delivery abandoned sid=1" in caplog.text
+    assert await world.left() == [2], "what had arrived before it is recorded, and the stream is free"
+    handler.go.set()
+    await world.clock.settle()
+    assert await world.left() == [2], "its end counts for nothing"
+
+
+async def test_a_cancelled_delivery_does_not_wait_for_it_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_LAST_SECONDS", 0.05)
+    handler = Stubborn("1")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="1")
+    task = asyncio.ensure_future(world.deliverer(stop_seconds=0.05).run(asyncio.Event()))
+    await world.clock.settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await world.left() == [1]
+    handler.go.set()
+
+
+async def test_another_worker_goes_on_for_one_whose_handler_swallows_its_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_CLEANUP_SECONDS", 0.02)
+    handler = Stubborn("2")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="123", b="x", c="y")
+    deliverer = world.deliverer(streams=1, longest_delivery_seconds=0.02)
+    async with world.running(deliverer):
+        await until(lambda: sorted(handler.got) == ["1", "x", "y"])
+        await until(lambda: deliverer.failed == 1)
+        handler.at = set()  # the next try of it ends
+        await world.clock.settle()
+        await world.seconds(2)
+        await world.clock.settle()
+        assert handler.began.count("2") == 2
+        assert sorted(handler.got) == ["1", "2", "3", "x", "y"]
+    assert await world.left() == []
+    handler.go.set()
+    await world.clock.settle()
+    assert handler.got[-1] == "2", "the first try of it ends, and counts for nothing"
+    assert deliverer.failed == 1
+
+
+async def test_streams_that_wait_while_every_worker_hangs_are_freed_and_not_claimed_again(world: World) -> None:
+    handler = Stubborn("1", "x")
+    world.targets["inbox"] = as_target("inbox", handler)
+    await send(world.store, T0, a="1", b="x", c="y", d="z")
+    deliverer = world.deliverer(streams=2)
+    async with world.running(deliverer):
+        assert sorted(handler.began) == ["1", "x"]
+        assert len(await world.store.owned_streams(ME)) == 4
+        await world.seconds(20)
+        await world.clock.settle()
+        assert len(await world.store.owned_streams(ME)) == 2, "another engine can have the others"
+        await send(world.store, world.clock.now(), e="w")
+        deliverer.wake()
+        await world.clock.settle()
+        assert len(await world.store.owned_streams(ME)) == 2, "nor is anything else claimed"
+        handler.go.set()
+        await world.clock.settle()
+        await world.seconds(5)
+        assert sorted(handler.got) == ["1", "w", "x", "y", "z"]
     assert await world.left() == []

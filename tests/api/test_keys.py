@@ -153,7 +153,7 @@ async def test_a_key_that_expires_makes_none_that_outlives_it(inside: Client) ->
 async def test_the_last_use_of_a_key_is_written_beside_the_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr("noonbell.bootstrap._USES_SECONDS", seconds)
+    monkeypatch.setattr("noonbell.bootstrap._UPKEEP_US", round(seconds * 1_000_000))
     settings = settings_for(tmp_path)
 
     async def is_written() -> bool:

@@ -14,7 +14,7 @@ import pytest
 from noonbell.bootstrap import build
 from noonbell.config import Settings
 from noonbell.core.records import Document, DocumentWrite
-from noonbell.engine.services import Services
+from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
 from noonbell.monitors import LoggedAlerts, Monitor, MonitorFlipped, Monitors, Watch
 from noonbell.monitors.stored import MONITOR
@@ -36,7 +36,7 @@ async def watched(watch: Watch, clock: ManualClock, length: timedelta) -> int | 
     end, next_at = clock.at + length, None
     while clock.at < end:
         await clock.advance(min(minutes(1), end - clock.at))
-        next_at = await watch.look()
+        next_at = (await watch.run_once()).next_at
     return next_at
 
 
@@ -44,13 +44,13 @@ async def test_silence_is_late_then_down_and_a_ping_recovers(store: Handle, cloc
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     made = await hourly(monitors)
-    assert await watch.look() == (NOON + minutes(60)).timestamp() * 1_000_000
+    assert (await watch.run_once()).next_at == (NOON + minutes(60)).timestamp() * 1_000_000
     await watched(watch, clock, minutes(61))
     assert (await monitors.get("backup")).status == "late"
     assert await watched(watch, clock, minutes(10)) is None
     await watched(watch, clock, minutes(5))
     await monitors.ping(made.token)
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["late", "failed", "recovered"]
     assert [(flip.at, flip.lasted) for flip in told.flips] == [
         (NOON + minutes(60), minutes(60)),
@@ -65,7 +65,7 @@ async def test_silence_is_late_then_down_and_a_ping_recovers(store: Handle, cloc
     )
     rows = await store.audit(AuditFilter(subject="backup"), 0, 10)
     assert [event.event for _, event in rows][1:] == ["monitor.up", "monitor.late", "monitor.down", "monitor.up"]
-    await watch.look()
+    await watch.run_once()
     assert len(told.flips) == 3
 
 
@@ -79,9 +79,9 @@ async def test_many_watches_flip_once_and_tell_once(handles: Handles, clock: Man
         made = await monitors.create(name=name, type="interval", spec="60", grace_seconds=30, monitor_id=name)
         await monitors.ping(made.token)
     for _ in range(3):  # from before it is due to after the grace, without a gap
-        await asyncio.gather(*(watch.look() for watch in watches))
+        await asyncio.gather(*(watch.run_once() for watch in watches))
         await clock.advance(timedelta(seconds=50))
-    await asyncio.gather(*(watch.look() for watch in watches))
+    await asyncio.gather(*(watch.run_once() for watch in watches))
     assert sorted((flip.monitor_id, flip.event) for flip in told.flips) == [(name, "failed") for name in names]
     for name in names:
         assert [flip.status for flip in await monitors.flips(name)] == ["down", "late", "up"]
@@ -102,16 +102,16 @@ async def test_while_one_tells_no_other_does(handles: Handles, clock: ManualCloc
     monitors = Monitors(stores[0], clock)
     made = await hourly(monitors)
     await monitors.ping(made.token, "fail")
-    first = asyncio.ensure_future(Watch(stores[0], clock, told).look())
+    first = asyncio.ensure_future(Watch(stores[0], clock, told).run_once())
     await told.asked.wait()
     other = Told()
-    await Watch(stores[1], clock, other).look()
+    await Watch(stores[1], clock, other).run_once()
     assert other.events == []
     await monitors.ping(made.token)  # news while the first is being told
     told.may.set()
     await first
     assert told.events == ["failed", "recovered"]
-    await Watch(stores[1], clock, other).look()
+    await Watch(stores[1], clock, other).run_once()
     assert other.events == []
 
 
@@ -124,16 +124,16 @@ async def test_what_could_not_be_told_is_told_later_and_in_order(
     told.refusals = 2
     await monitors.ping(made.token, "fail")
     await monitors.ping(made.token)
-    await watch.look()
+    await watch.run_once()
     assert told.events == []
     assert 'Nobody could be told that the monitor "backup" is down' in caplog.text
     await clock.advance(timedelta(seconds=59))
-    await watch.look()
+    await watch.run_once()
     assert told.refusals == 1, "not again before its time"
     await clock.advance(timedelta(seconds=1))
-    await watch.look()
+    await watch.run_once()
     await clock.advance(timedelta(seconds=60))
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["failed", "recovered"]
 
 
@@ -146,12 +146,12 @@ async def test_a_watch_that_died_before_it_told_is_stood_in_for(handles: Handles
     made = await hourly(Monitors(first, clock))
     await Monitors(first, clock).ping(made.token, "fail")
     with pytest.raises(asyncio.CancelledError):
-        await Watch(first, clock, Deadly()).look()
+        await Watch(first, clock, Deadly()).run_once()
     other = Watch(second, clock, told)
-    await other.look()
+    await other.run_once()
     assert told.events == [], "the claim of the dead one holds for a while"
     await clock.advance(minutes(1))
-    await other.look()
+    await other.run_once()
     assert told.events == ["failed"]
 
 
@@ -161,13 +161,13 @@ async def test_after_downtime_of_the_watch_jobs_have_their_grace_again(store: Ha
     await clock.advance(timedelta(hours=5))
     # a new process: nobody could have pinged while there was none
     monitors, watch = Monitors(store, clock), Watch(store, clock, told)
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["late"]
     assert (await monitors.get("backup")).down_at == NOON + timedelta(hours=5, minutes=10)
     await clock.advance(minutes(9))
-    await watch.look()
+    await watch.run_once()
     assert (await monitors.ping(made.token)).status == "up"
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["late", "recovered"], "it was never down"
 
 
@@ -194,7 +194,7 @@ async def test_an_outage_of_the_store_is_nobodys_silence(clock: ManualClock) -> 
     await store.open()
     watch = Watch(store, clock, told)
     monitors = Monitors(store, clock, on_due=watch.wake)
-    services = Services(clock, {"monitors": watch.run})
+    services = Supervisor(clock, {"monitors": watch})
     services.start()
     punctual = await hourly(monitors, "punctual")
     await hourly(monitors, "silent")
@@ -221,10 +221,10 @@ async def test_a_short_failure_of_the_store_is_a_gap_as_well(clock: ManualClock)
     store.away = True
     await clock.advance(timedelta(seconds=30))
     with pytest.raises(StoreUnavailableError):
-        await watch.look()
+        await watch.run_once()
     store.away = False
     await clock.advance(timedelta(seconds=10))
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["late"]
     assert (await Monitors(store, clock).ping(made.token)).status == "up"
 
@@ -274,7 +274,7 @@ async def test_a_machine_that_slept_has_missed_pings_and_not_the_jobs(clock: Man
     await store.open()
     watch = Watch(store, clock, told)
     monitors = Monitors(store, clock)
-    services = Services(clock, {"monitors": watch.run})
+    services = Supervisor(clock, {"monitors": watch})
     services.start()
     await hourly(monitors)
     await clock.advance(minutes(10))
@@ -290,10 +290,10 @@ async def test_a_ping_that_comes_before_the_watch_has_woken_is_no_recovery(store
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     made = await hourly(monitors)
-    await watch.look()
+    await watch.run_once()
     await clock.jump(minutes(80))
     await monitors.ping(made.token)
-    await watch.look()
+    await watch.run_once()
     assert told.events == []
 
 
@@ -308,9 +308,9 @@ async def test_a_clock_that_was_ahead_spares_nobody_when_it_is_right_again(store
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     clock.step(timedelta(days=1))
-    await watch.look()
+    await watch.run_once()
     clock.step(-timedelta(days=1))
-    await watch.look()
+    await watch.run_once()
     await hourly(monitors)
     await watched(watch, clock, minutes(71))
     assert told.events == ["late", "failed"]
@@ -329,7 +329,7 @@ async def test_a_ping_finds_what_time_has_done_where_no_watch_ran(store: Handle,
         (NOON + minutes(120), "up"),
     ]
     told = Told()
-    await Watch(store, clock, told).look()
+    await Watch(store, clock, told).run_once()
     assert told.events == ["failed", "recovered"], "a lateness that is over is not told"
 
 
@@ -340,14 +340,14 @@ async def test_a_monitor_that_cannot_be_read_holds_up_nobody(
     watch = Watch(store, clock, told)
     await hourly(monitors)
     await store.put_documents([DocumentWrite(MONITOR, "broken", "default", '{"name": 5}', wake_at=1)], 1)
-    await watch.look()
+    await watch.run_once()
     assert 'The monitor "broken" cannot be read' in caplog.text
     await clock.advance(minutes(59))
     caplog.clear()
-    await watch.look()
+    await watch.run_once()
     assert caplog.text == ""
     await clock.advance(minutes(2))
-    await watch.look()
+    await watch.run_once()
     assert told.events == ["late"]
 
 
@@ -361,7 +361,7 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
     moved = document.body.replace('"interval"', '"cron"')  # as by somebody else's hand: 3600 is no expression
     await store.put_documents([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
     await clock.advance(minutes(61))
-    await Watch(store, clock, told).look()
+    await Watch(store, clock, told).run_once()
     assert 'The monitor "a-stranger" cannot be judged' in caplog.text
     assert [flip.monitor_id for flip in told.flips] == ["backup"]
 
@@ -371,7 +371,7 @@ async def test_a_monitor_that_was_put_off_finds_back(store: Handle, clock: Manua
     await hourly(monitors)
     (document,) = await store.get_documents(MONITOR, ["backup"])
     await store.put_documents([DocumentWrite(MONITOR, "backup", "default", document.body, wake_at=1)], 1)
-    await watch.look()
+    await watch.run_once()
     (document,) = await store.get_documents(MONITOR, ["backup"])
     assert document.wake_at == (NOON + minutes(60)).timestamp() * 1_000_000
 
@@ -382,7 +382,7 @@ async def test_as_a_duty_it_looks_when_something_is_due_and_ends_when_told(clock
     watch = Watch(store, clock, told)
     monitors = Monitors(store, clock, on_due=watch.wake)
     made = await hourly(monitors)
-    services = Services(clock, {"monitors": watch.run})
+    services = Supervisor(clock, {"monitors": watch})
     services.start()
     await clock.advance(minutes(60))
     assert told.events == ["late"]
@@ -400,7 +400,7 @@ async def test_a_deadline_that_is_nearer_than_the_next_look_is_met(clock: Manual
     await store.open()
     watch = Watch(store, clock, told)
     monitors = Monitors(store, clock, on_due=watch.wake)
-    services = Services(clock, {"monitors": watch.run})
+    services = Supervisor(clock, {"monitors": watch})
     services.start()
     made = await monitors.create(name="heart", type="interval", spec="1", grace_seconds=1)
     await clock.settle()
@@ -420,7 +420,7 @@ async def test_without_rules_a_flip_is_a_line_in_the_log(
     made = await hourly(monitors)
     await monitors.ping(made.token, exit_code=2)
     await monitors.ping(made.token)
-    await watch.look()
+    await watch.run_once()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert 'Monitor "backup" is down since 2026-03-04T12:00:00+00:00: exit code 2' in caplog.text
     assert made.token not in caplog.text

@@ -202,21 +202,21 @@ async def test_the_flips_of_a_monitor_are_all_sent(on: list[str]) -> None:
     made = await monitors.create(name="beat", type="interval", spec=600, grace_seconds=300)
     for kind in ("success", "fail", "success", "fail", "success"):
         await monitors.ping(made.token, kind)
-        await watch.look()
+        await watch.run_once()
         await ward.pass_by(30)
     flips = ["beat is down", "beat is up again"] * 2
     assert [one.title for one in ward.letters] == flips
     await ward.pass_by(700)  # late, and then up
-    await watch.look()
+    await watch.run_once()
     await monitors.ping(made.token, "success")
-    await watch.look()
+    await watch.run_once()
     await ward.pass_by(30)
     late = ["beat is late", "beat is up again"] if "late" in on else []
     assert [one.title for one in ward.letters] == flips + late
     await monitors.ping(made.token, "fail")
     await monitors.pause(made.monitor_id)
     await monitors.resume(made.monitor_id)
-    await watch.look()
+    await watch.run_once()
     await ward.pass_by(30)
     assert [one.title for one in ward.letters][len(flips + late) :] == ["beat is down", "beat is up again"]
     await ward.stop()

@@ -19,10 +19,10 @@ from typing import Any, Final
 import pytest
 
 from noonbell.actions import delivery
+from noonbell.engine import deleted as deleted_runs
 from noonbell.engine import membership
 from noonbell.monitors import watch
 from noonbell.notify import desk
-from noonbell.schedules import lane
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import Lease
 from noonbell.testing import ManualClock
@@ -43,7 +43,7 @@ def calm_duties(*, deleted: bool = False) -> Iterator[None]:
         patched.setattr(membership, "LOOK", _HOUR)
         patched.setattr(membership, "BEAT", _HOUR)
         if deleted:
-            patched.setattr(lane, "_LOOK_FOR_DELETED", _HOUR)
+            patched.setattr(deleted_runs, "_INTERVAL", _HOUR)
         yield
 
 

@@ -13,7 +13,7 @@ from noonbell.engine import membership
 from noonbell.ledger import verify_store
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED
-from noonbell.schedules.zone_rules import ZoneWatch
+from noonbell.schedules.zone_watch import ZoneWatch
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.schema import LOCKS, PRUNING
 from noonbell.testing.storage_cases.base import T0
@@ -44,7 +44,7 @@ def overtaken(world: World, verb: str, monkeypatch: pytest.MonkeyPatch) -> ZoneW
     async def late(*args: Any, **more: Any) -> Any:
         if not done:
             done.append([])
-            done[0] = await quick.check()
+            done[0] = (await quick.run_once()).changed
             assert done[0] == [TOWN]
         return await write(*args, **more)
 
@@ -58,7 +58,7 @@ async def test_new_zone_rules_are_taken_over_once(
     keys = [await world.create(spec="0 15 * * *", timezone=TOWN) for _ in range(3)]
     folder.put("YYY-3", "2026b")
     slow = overtaken(world, "edit_schedules", monkeypatch)
-    await slow.check()
+    await slow.run_once()
     for key in keys:
         assert len(await world.audits(key, CHANGED)) == 1
         assert (await world.schedules.get(key)).epoch == 2
@@ -72,7 +72,7 @@ async def test_new_rules_of_quiet_hours_are_taken_over_once(
     key = await world.create(spec="*/10 * * * *", quiet_hours_policy_id=calm)
     folder.put("YYY-1", "2026b")
     slow = overtaken(world, "put_quiet_hours", monkeypatch)
-    await slow.check()
+    await slow.run_once()
     assert len(await world.audits(calm, QUIET_CHANGED)) == 1
     assert len(await world.audits(key, CHANGED)) == 1
     assert (await world.schedules.get(key)).epoch == 2
@@ -87,13 +87,13 @@ async def test_an_engine_with_older_zone_data_notices_soon_that_another_has_newe
     key = await world.create(spec="0 15 * * *", timezone=TOWN)
     await world.schedules.start()
     await world.minutes(0.1)
-    member = world.schedules._lane._member
-    assert member is not None
+    assert world.schedules._lane._life is not None
+    member = world.schedules._lane._life.member
     folder.put("YYY-3", "2026b")  # the host of another engine
     newer = membership.Membership(world.store, world.clock, "other", zone_data=zone_rules.zone_data_version)
     monkeypatch.setattr(member, "_zone_data", lambda: "2026a")
     await newer.join()
-    await ZoneWatch(world.store, world.clock).check()
+    await ZoneWatch(world.store, world.clock).run_once()
     folder.put("XXX-2", "2026a")  # and what ours finds
     ZoneInfo.clear_cache()
     await world.minutes(1)

@@ -276,8 +276,8 @@ async def test_a_gap_that_was_not_recorded_before_the_engine_died_is_recorded_by
         return {found.get(at) for at in MINUTES[2:6]} == {"missed"}
 
     await until(missed)
-    assert world.schedules._lane._member is not None
-    await world.schedules._lane._member.beat("up")
+    assert world.schedules._lane._life is not None
+    await world.schedules._lane._life.member.beat("up")
     await world.crash()
     await world.schedules.start()
     await world.minutes(1)

@@ -16,6 +16,7 @@ from noonbell.ledger import verify_store
 from noonbell.ports import AuditFilter, MakeEdit
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED
+from noonbell.schedules.zone_watch import ZoneWatch
 from noonbell.store.memory import MemoryStore
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
@@ -126,7 +127,7 @@ async def test_quiet_hours_that_change_meanwhile_are_read_again(world: World, fo
         await put(policy, audit, edit, **seen)
 
     world.store.put_quiet_hours = overtaken  # type: ignore[method-assign,assignment]  # somebody is quicker
-    await zone_rules.ZoneWatch(world.store, world.clock).check()
+    await ZoneWatch(world.store, world.clock).run_once()
     assert (await world.schedules.get_quiet_hours(calm)).windows[0]["to"] == "14:50"
     assert len(await world.audits(key, CHANGED)) == 1
 
@@ -161,5 +162,5 @@ async def test_quiet_hours_from_before_they_were_watched_are_learnt(folder: Zone
     await world.schedules.open()
     await world.schedules.create_quiet_hours("calm", [WINDOW])
     del store.data.zone_rules[TOWN]
-    await zone_rules.ZoneWatch(store, world.clock).check()
+    await ZoneWatch(store, world.clock).run_once()
     assert zone_rules.Rules.read((await store.zone_rules())[TOWN]).version == "2026a"

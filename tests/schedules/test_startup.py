@@ -14,7 +14,7 @@ import pytest
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.ports import ScheduleStore
-from noonbell.schedules import zone_rules
+from noonbell.schedules import zone_rules, zone_watch
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
 
@@ -28,7 +28,7 @@ STEPS = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ZoneFolder]:
-    monkeypatch.setattr(zone_rules, "_PAGE", 2)
+    monkeypatch.setattr(zone_watch, "_PAGE", 2)
     path = tmp_path / "zoneinfo"
     path.mkdir()
     with zone_folder(path) as made:

@@ -87,7 +87,7 @@ def test_the_limits_reach_the_engine(tmp_path: Path) -> None:
     settings = load({"store": f"sqlite:///{tmp_path}/n.db", "http_slots_per_host": 2}, environ=environ)
     service = build(settings, environ={})
     assert service.schedules._actions._http.slots.limits == HttpLimits(total=7, per_host=2)
-    assert service.schedules._lane._threads == 3
+    assert service.schedules._lane._config.threads == 3
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])

@@ -115,7 +115,7 @@ def test_what_systemd_wants(environ: dict[str, str], seconds: float | None) -> N
 async def pinged(dog: Watchdog) -> bool:
     """Whether a look brings a request; it has been answered then."""
     before = dog._ping
-    dog._look()
+    await dog.run_once()
     if dog._ping is before or dog._ping is None:
         return False
     await dog._ping

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.engine.services import Services
+from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
@@ -126,15 +126,16 @@ async def test_a_lane_tells_of_a_store_that_is_away_in_one_story(caplog: pytest.
 async def test_a_duty_alone_tells_once_a_minute_too(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(START)
 
-    async def away(stop: asyncio.Event) -> None:
-        raise StoreUnavailableError("gone")
+    class Away:
+        async def run(self, stop: asyncio.Event) -> None:
+            raise StoreUnavailableError("gone")
 
-    services = Services(clock, {"secrets": away})
+    services = Supervisor(clock, {"secrets": Away()})
     services.start()
     await clock.advance(timedelta(seconds=150))
     await services.stop()
     assert len(_told(caplog)) == 3
-    assert _told(caplog)[0].startswith("secrets failed, beginning again in 1 s: StoreUnavailableError: gone")
+    assert _told(caplog)[0].startswith("secrets failed, restarting in 1 s: StoreUnavailableError: gone")
 
 
 async def test_a_server_that_is_away_is_told_by_us_alone(caplog: pytest.LogCaptureFixture) -> None:

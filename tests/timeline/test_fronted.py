@@ -212,7 +212,7 @@ async def test_an_engine_hears_of_what_another_process_creates_sooner(
     monkeypatch.setattr(link, "hints", watched)
     woken: asyncio.Queue[int] = asyncio.Queue()
     stop = asyncio.Event()
-    duty = asyncio.create_task(quick.store.timeline_duties(LANE, woken.put_nowait)["timeline-hints"](stop))
+    duty = asyncio.create_task(quick.store.timeline_services(LANE, woken.put_nowait)["timeline-hints"].run(stop))
     elsewhere = quick.on(quick.another())
     await elsewhere.open()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -368,7 +368,7 @@ async def test_a_set_that_was_filled_by_a_clock_far_ahead_is_built_anew(quick: T
     elsewhere = quick.another()
     await elsewhere.open()
     ahead = ManualClock(quick.clock.at + timedelta(hours=3))
-    await Keeper(elsewhere, elsewhere._store, ahead, LANE, lambda _: None).look()
+    await Keeper(elsewhere, elsewhere._store, ahead, LANE, lambda _: None).run_once()
     until, _ = await quick.store.timeline.whole_until(LANE)
     assert until == ahead.now() + HORIZON_US
     await quick.clock.advance(timedelta(seconds=5))

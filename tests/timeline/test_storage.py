@@ -24,7 +24,7 @@ class AlwaysWhole(FrontedStore):
 
     async def claim(self, lane: str, *more: Any, **named: Any) -> LaneClaim:
         if not lane.startswith(DECLARED_OWNERS) and not self.lane(lane).whole:
-            await Keeper(self, self._store, self._clock, lane, lambda _: None).look()
+            await Keeper(self, self._store, self._clock, lane, lambda _: None).run_once()
             assert self.lane(lane).whole
         return await super().claim(lane, *more, **named)
 

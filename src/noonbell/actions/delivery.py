@@ -9,8 +9,8 @@ what it has claimed for such a target and goes on when all of it has arrived. Ot
 
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
-goes on. A death of the process counts as a try for whatever was next in the streams in hand, begun or claimed ahead, so
-that no message can bring the process down forever.
+goes on. A death of the process counts as a try for the first message of every stream in hand, begun or claimed ahead,
+so that no message can bring the process down forever; the last try is made alone (see `last_tries`).
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
 tried again within half a minute of its coming back. Nor does one die of a target that only another engine of the lane
@@ -20,25 +20,31 @@ At least once: a message is dropped from the outbox after it has arrived, so a c
 so does a delivery that was given up as too slow and arrives all the same. Its CloudEvent has the same `id` then.
 
 `run` needs an engine that is alive: a stream belongs to the engine that has claimed it, and those of a dead one are
-freed by `take_over`. A stop lets what is under way end, for a bounded time, and frees every stream. One that is cut off
-(`run` is cancelled) does the same, in a hurry; where the engine has lost its name the store takes nothing from it.
+freed by a rescue. A stop lets what is under way end, for a bounded time, and frees every stream. When `run` is
+cancelled it does the same, faster; where the engine has lost its lease the store takes nothing from it.
+
+A handler that neither ends in its time nor when it is cancelled is abandoned: its stream goes on after the pause of a
+failed try, another worker takes its place, and its own end counts for nothing. While no worker gets on, streams that
+wait for one are freed, and none are claimed: other engines of the lane can deliver them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from noonbell.actions.last_tries import LastTries
+from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
 from noonbell.actions.restraint import LEAST_ROOM, ClaimSize
-from noonbell.actions.sender import Delivering, Sender, heed_cancelling
-from noonbell.actions.served import Served, attempts_of, log_failures, told_of_dead
+from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
+from noonbell.actions.served import Served
 from noonbell.actions.targets import Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import TimeLimit, Workers
+from noonbell.background import PeriodicService
 from noonbell.core.records import Delivery
 from noonbell.errors import HoldLostError, StoreError
 from noonbell.ports import Clock, ScheduleStore, StreamBounds, StreamClaim
@@ -48,18 +54,28 @@ logger = logging.getLogger("noonbell.delivery")
 
 _SECOND: Final = 1_000_000
 _LONGEST_WAIT: Final = 5 * _SECOND
-_STORE_PAUSE: Final = _SECOND // 2
-# How soon to look again where a claim has left something alone: a try may have ended by then, or a target be known.
+# How soon to claim again where a claim has left something: a try may have ended by then, or a target be known.
 _SOON: Final = _SECOND // 10
 _LEFT_PAUSE: Final = _SECOND
-_LAST_CHANCES: Final = 3
-# Where it is cut off: for what is under way, and for each step of writing down how far that came.
-_CUT_OFF_SECONDS: Final = 1.0
+# A stream that waits so long for a worker, while none gets on, is freed.
+_HANGS: Final = 5 * _SECOND
+# At a stop: how often a write is tried, and how long what was cancelled has to clean up.
+_LAST_TRIES: Final = 3
+_CLEANUP_SECONDS: Final = 5.0
+# Where `run` is cancelled: for what is under way, and for each step of recording how far that came.
+_CANCELLED_SECONDS: Final = 1.0
 _LAST_SECONDS: Final = 2.0
 
 
-class Deliverer:
-    """Delivers the messages of one lane."""
+class Claiming(NamedTuple):
+    """What a pass of the deliverer has done: the streams that it claimed, and when the next pass is needed."""
+
+    streams: int
+    next_at: int
+
+
+class Deliverer(PeriodicService[Claiming]):
+    """Delivers the messages of one lane. `run_once` claims what is due and starts it."""
 
     def __init__(
         self,
@@ -73,25 +89,25 @@ class Deliverer:
         mask: Callable[[str], str] = str,
         desk: ChannelDesk | None = None,
     ) -> None:
+        super().__init__(clock, _LONGEST_WAIT)
         self._store = store
-        self._clock = clock
         self._lane = lane
         self._owner = owner
         self._how = Delivering() if how is None else how
-        self._desk = desk
         self._outage = outage_of(store)
         self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, desk=desk)
-        self._wakeup = asyncio.Event()
-        self._cut_off = False
         self._doubtful = False  # a claim failed, and may have been committed all the same
+        self._hangs = False  # no worker gets on: nothing is claimed until one does
+        self._progress = (0, 0)  # how many items workers had taken, and since when
         self._size = ClaimSize(self._how.streams)
-        self._workers = Workers(self._how.streams, self._how.longest_delivery_seconds, self._serve)
-        self._in_hand: dict[int, Served] = {}
-        self._ended: list[Served] = []
-        self._settling: asyncio.Task[None] | None = None
-        # A settle that failed may have been committed: it is repeated only when no claim is under way, and not for a
-        # stream that was claimed again since.
-        self._claiming = asyncio.Lock()
+        self._last_tries = LastTries(self._how.max_attempts)
+        self._workers = Workers(
+            self._how.streams, self._how.longest_delivery_seconds, self._serve, on_stuck=self._on_stuck
+        )
+        self._recorder = StreamRecorder(
+            store, clock, self._outage, desk=desk, is_busy=lambda: len(self._workers) > 0, on_recorded=self._on_recorded
+        )
+        self._in_hand = self._recorder.in_hand
 
     @property
     def delivered(self) -> int:
@@ -113,76 +129,101 @@ class Deliverer:
         self._size.hold(self._clock.now() if more_due else None)
         self._wakeup.set()
 
+    def next_at(self, result: Claiming) -> int:
+        return result.next_at
+
+    def request_stop(self) -> None:
+        self._sender.stopping = True
+        self._recorder.most_tries = _LAST_TRIES
+        super().request_stop()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop` is set; returns when every stream is free again, as far as the store lets it."""
-        self._sender.stopping = self._cut_off = False
+        self._sender.stopping, self._recorder.most_tries = False, None
         self._doubtful = True  # whatever an earlier run under this name has left behind
-        watch = asyncio.ensure_future(self._watch(stop))
         try:
-            while not stop.is_set():
-                self._wakeup.clear()
-                wake_at = await self._look()
-                await self._clock.wait(wake_at, self._wakeup)
-            await self._finish(self._how.stop_seconds)
+            await super().run(stop)
+            self.request_stop()
+            await self._finish(self._how.stop_seconds, _CLEANUP_SECONDS)
         except BaseException:
-            self._sender.stopping = self._cut_off = True
-            await self._finish(min(self._how.stop_seconds, _CUT_OFF_SECONDS), _LAST_SECONDS)
+            self._sender.stopping, self._recorder.most_tries = True, 1
+            await self._finish(min(self._how.stop_seconds, _CANCELLED_SECONDS), _LAST_SECONDS, hurry=True)
             raise
         finally:
-            await self._give_way(watch)
-
-    async def _watch(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._sender.stopping = True
-        self._wakeup.set()
+            await self._close()
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> int:
-        """Claim what is due, as far as there is room; returns when to look again."""
+    async def run_once(self) -> Claiming:
+        """Claim what is due, as far as there is room, and start it."""
         now = self._clock.now()
-        room = self._size.room(len(self._in_hand), now)
+        self._free_waiting(now)
+        if (alone := self._last_tries.take(self._in_hand)) is not None:
+            self._deliver([alone])
+            return Claiming(0, now + _LONGEST_WAIT)
+        held = self._hangs or not self._last_tries.may_claim(self._in_hand, now)
+        room = 0 if held else self._size.room(len(self._in_hand), now)
         if not room:
-            return now + _LONGEST_WAIT  # those that end wake us
+            return Claiming(0, now + _LONGEST_WAIT)  # those that end wake us
         bounds = self._sender.restraint.bounds(self._in_hand.values())
         if bounds.most_bytes < LEAST_ROOM:
-            return now + _LONGEST_WAIT
+            return Claiming(0, now + _LONGEST_WAIT)
         try:
-            async with self._claiming:
+            async with self._recorder.claiming:
                 claim = await self._claim(now, room, bounds)
         except HoldLostError:
-            return now + _LONGEST_WAIT  # the engine that we deliver for notices as well, and ends us
+            return Claiming(0, now + _LONGEST_WAIT)  # the engine that we deliver for notices as well, and ends us
         except StoreError as error:
-            heed_cancelling()
+            raise_if_cancelled()
             self._doubtful = True
             self._outage.failed("delivery", error, self._clock.elapsed())
-            return now + _STORE_PAUSE
+            return Claiming(0, now + STORE_PAUSE)
         self._outage.worked("delivery", self._clock.elapsed())
         leaves = any(away.until is None for away in bounds.away.values())
         if claim.full:
-            return now + _SOON if leaves else now
+            return Claiming(len(claim.streams), now + _SOON if leaves else now)
         longest = now + (_LEFT_PAUSE if leaves else _LONGEST_WAIT)
-        return min(longest, claim.next_wake_at or longest)
+        return Claiming(len(claim.streams), min(longest, claim.next_wake_at or longest))
+
+    def _free_waiting(self, now: int) -> None:
+        """Free what waits for a worker, where it has waited long and no worker gets on."""
+        first, progress = self._workers.first, self._workers.progress
+        if first is None or progress != self._progress[0]:
+            self._progress = (progress, now)
+        elif now - first.claimed_at >= _HANGS and now - self._progress[1] >= _HANGS:
+            waiting = self._workers.withdraw()
+            logger.warning("no delivery ends lane=%s streams_freed=%d", self._lane, len(waiting))
+            self._hangs = True
+            for served in waiting:
+                self._has_ended(served)
 
     async def _claim(self, now: int, room: int, bounds: StreamBounds) -> StreamClaim:
         if self._doubtful:
             await self._account_for_claims(now)
             self._doubtful = False
         claim = await self._store.claim_streams(self._lane, self._owner, now, room, bounds)
+        claimed = [Served(stream, self._owner, now) for stream in claim.streams]
+        chosen = self._last_tries.choose(claimed, self._in_hand, now)
+        for served in claimed:
+            self._in_hand[served.stream.sid] = served
+        for served in chosen.put_back:
+            self._recorder.add(served, free_at=chosen.free_at)
+        self._deliver(chosen.start)
+        self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
+        return claim
+
+    def _deliver(self, streams: Iterable[Served]) -> None:
         alone: list[Served] = []
-        for stream in claim.streams:
-            served = self._in_hand[stream.sid] = Served(stream, self._owner, now)
-            if self._sender.goes_together(stream):
+        for served in streams:
+            if self._sender.goes_together(served.stream):
                 served.task = asyncio.ensure_future(self._serve_together(served))
                 served.task.add_done_callback(partial(self._has_ended, served))
             else:
                 alone.append(served)
         self._workers.add(alone)
-        self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
-        return claim
 
     async def _account_for_claims(self, now: int) -> None:
-        """Free what a failed claim has claimed all the same: nobody would ever deliver it."""
+        """Free what a failed claim has claimed all the same: it would never be delivered."""
         lost = [sid for sid in await self._store.owned_streams(self._owner) if sid not in self._in_hand]
         if lost:
             logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
@@ -199,130 +240,76 @@ class Deliverer:
             limit.close()
 
     async def _serve(self, served: Served, limit: TimeLimit) -> None:
+        served.task = asyncio.current_task()
         try:
             await self._sender.deliver(served, limit)
         finally:  # cancelled, too: what has arrived so far leaves the outbox
+            self._hangs = False
             try:
                 await self._sender.turn_over(served.stream)
             finally:
                 self._has_ended(served)
 
     def _has_ended(self, served: Served, _: asyncio.Task[None] | None = None) -> None:
-        """Cancelled or not: what has arrived must not be sent again if that can be helped."""
-        served.delivery.at = self._clock.now()
-        if self._is_in_hand(served):
-            self._ended.append(served)
-            if self._settling is None:
-                self._settling = asyncio.ensure_future(self._settle())
+        self._recorder.add(served)
 
-    def _is_in_hand(self, served: Served) -> bool:
-        return self._in_hand.get(served.stream.sid) is served
-
-    # --- settling -------------------------------------------------------------------------------------------------
-
-    async def _settle(self) -> None:
-        """Write the ends that have gathered, again and again until there are none."""
-        failures = 0
-        while self._ended:
-            ended, self._ended = self._ended, []
-            try:
-                if failures:
-                    async with self._claiming:
-                        await self._write(ended)
-                else:
-                    await self._write(ended)
-            except Exception as error:  # noqa: BLE001 - whatever it is, what has arrived must be recorded
-                heed_cancelling()
-                failures += 1
-                self._ended = ended + self._ended
-                last = self._sender.stopping and failures >= (1 if self._cut_off else _LAST_CHANCES)
-                with suppress(Exception):  # a log handler that raises must not end the recording
-                    self._log_unrecorded(error, len(ended), first=failures == 1, last=last)
-                if last:
-                    break
-                await self._clock.wait(self._clock.now() + _STORE_PAUSE, asyncio.Event())
-                continue
-            failures = 0
-            for served in ended:
-                if self._is_in_hand(served):
-                    del self._in_hand[served.stream.sid]
-            with suppress(Exception):
-                self._outage.worked("recording deliveries", self._clock.elapsed())
-                log_failures(ended)
-            self._adapt(ended)
-            # there may be room now, and messages that came behind those that were claimed
-            self._wakeup.set()
-        self._settling = None
-
-    def _log_unrecorded(self, error: Exception, ended: int, *, first: bool, last: bool) -> None:
-        if first and not isinstance(error, StoreError):
-            logger.error("Deliveries could not be recorded; that is tried again", exc_info=error)
-        if last:
-            logger.error("Deliveries could not be recorded and may be repeated: %s", error)
-        else:
-            text = f"{ended} deliveries could not be recorded: {error}"
-            self._outage.failed("recording deliveries", text, self._clock.elapsed())
-
-    def _adapt(self, ended: list[Served]) -> None:
-        """Adapt the size of claims; where streams take long, those that no worker has begun go back to the outbox."""
+    def _on_recorded(self, ended: list[Served]) -> None:
+        """Adapt the size of claims; where streams take long, those that no worker has begun are freed."""
         if self._size.settled(self._clock.now() - min(served.claimed_at for served in ended)):
             for served in self._workers.withdraw(keep=self._size.most):
                 self._has_ended(served)
+        # there may be room now, and messages that came behind those that were claimed
+        self._wakeup.set()
 
-    async def _write(self, ended: list[Served]) -> None:
-        mine = [served for served in ended if self._is_in_hand(served)]
-        for served in mine:
-            if served.delivery.dead is not None:
-                served.delivery.audit = told_of_dead(served)
-                if not served.noticed:
-                    await self._notify_of_dead(served)
-        await self._store.settle_streams([served.delivery for served in mine])
+    def _on_stuck(self, served: Served) -> None:
+        """Go on without a handler that was cancelled and does not end."""
+        if self._recorder.holds(served):
+            self._hangs = False
+            left = self._abandon(served)
+            self._sender.give_up_on_stuck(left)
+            self._has_ended(left)
 
-    async def _notify_of_dead(self, served: Served) -> None:
-        """Notify by the rules, before the letter is buried: after a crash in between it may be notified again."""
-        desk, message, delivery = self._desk, served.failed, served.delivery
-        if desk is not None and message is not None:
-            try:
-                await desk.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
-            except StoreError:
-                raise
-            except Exception:
-                logger.exception("No notification of a dead letter was sent message_id=%s", message.message_id)
-        served.noticed = True
+    def _abandon(self, served: Served) -> Served:
+        """Hold the stream by a copy: what its task still does counts for nothing."""
+        left = self._in_hand[served.stream.sid] = served.copied()
+        logger.error("delivery abandoned sid=%d: it was cancelled and does not end", served.stream.sid)
+        return left
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def _finish(self, seconds: float, patience: float | None = None) -> None:
-        """Let what is under way end, cancel what takes too long, and write down how far each stream came.
+    async def _finish(self, seconds: float, cleanup_seconds: float, *, hurry: bool = False) -> None:
+        """Let what is under way end, cancel what takes too long, and record how far each stream came.
 
-        `patience` bounds, in seconds, the wait for those that were cancelled, and for the store.
+        What was cancelled has `cleanup_seconds`; after that it is abandoned. With `hurry` so has the store.
         """
-        for served in self._workers.withdraw():
+        waiting = self._last_tries.withdraw()
+        for served in (*self._workers.withdraw(), *(() if waiting is None else (waiting,))):
             self._has_ended(served)
         tasks = self._tasks()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
+            for served in await self._cancel(late, cleanup_seconds):
+                self._has_ended(self._abandon(served))
+        await self._recorder.recorded(cleanup_seconds if hurry else None)
+
+    async def _cancel(self, tasks: Iterable[asyncio.Task[None]], seconds: float) -> list[Served]:
+        """Cancel tasks, again after half of the time; returns the streams of those that have not ended by then."""
+        left = set(tasks)
+        for _ in range(2):
+            for task in left:
                 task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=patience)
-        if self._settling is not None:
-            await asyncio.wait([self._settling], timeout=patience)
+            if left:
+                _, left = await asyncio.wait(left, timeout=seconds / 2)
+        self._workers.forget(left)
+        return [served for served in self._in_hand.values() if served.task in left]
 
     def _tasks(self) -> set[asyncio.Task[None]]:
         return self._workers.tasks | {served.task for served in self._in_hand.values() if served.task is not None}
 
-    async def _give_way(self, watch: asyncio.Task[None]) -> None:
-        """End whatever is left, written down or not, and close the targets."""
+    async def _close(self) -> None:
+        """End what is left, recorded or not, and close the targets."""
         await self._sender.close_batches()
         self._workers.withdraw()
-        tasks = {watch, *self._tasks()}
-        if self._settling is not None:
-            tasks.add(self._settling)
-        self._in_hand.clear()
-        self._ended.clear()
-        self._settling = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cancel(self._tasks(), _LAST_SECONDS)
+        await self._recorder.close()
         await self._sender.close()

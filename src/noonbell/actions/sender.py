@@ -16,7 +16,7 @@ import msgspec
 
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.restraint import Restraint
-from noonbell.actions.served import Served, told_by
+from noonbell.actions.served import Served, error_text
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import Pace, TimeLimit
@@ -80,39 +80,57 @@ class Sender:
 
     async def deliver(self, served: Served, limit: TimeLimit) -> None:
         """Deliver in order, up to the first that fails."""
-        began, messages, place = self._clock.now(), served.stream.messages, 0
-        while place < len(messages) and served.failed is None:
-            if self.stopping or self._clock.now() - began > _LONGEST_TURN:
-                return
+        messages, pace = served.stream.messages, self._pace
+        ends_at, place = self._clock.now() + _LONGEST_TURN, 0
+        while place < len(messages) and not self.stopping:
             number, message = messages[place]
             batches = self._batches_of(message.target)
             if batches is None:
-                await self._alone(served, number, message, limit)
-                await self._pace.step()
+                target = self._target_of(message.target, message.sid)
+                if target is None or self._is_worn_out(served):
+                    self._refuse(served, number, message, target)
+                    return
+                error = await self._try(target, message.body, limit)
+                if error is not None:
+                    served.failed = message
+                    self._give_up(served.delivery, number, self._tried(served) + 1, error)
+                    return
+                self.delivered += 1
+                served.delivery.delivered = number
                 place += 1
+                if pace.is_due():
+                    await pace.rest()
             else:
                 part = _next_part(messages, place, batches.target.most_together)
                 await self._together(served, part, batches)
                 place += len(part)
+            if served.failed is not None or self._clock.now() > ends_at:
+                return
 
-    async def _alone(self, served: Served, number: int, message: OutboxMessage, limit: TimeLimit) -> None:
-        target = self._target_of(message.target, message.sid)
+    def give_up_on_stuck(self, served: Served) -> None:
+        """Count a failed try of the message that is under way, whose handler does not end."""
+        arrived = served.delivery.delivered
+        number, message = next(one for one in served.stream.messages if arrived is None or one[0] > arrived)
+        served.failed = message
+        error = f"it took longer than {self._how.longest_delivery_seconds:g} s, and did not end when it was cancelled"
+        self._give_up(served.delivery, number, self._tried(served) + 1, error)
+
+    def _is_worn_out(self, served: Served) -> bool:
+        """Whether the next message was under way at so many deaths of a process that it is not tried again."""
+        return self._tried(served) > self._how.max_attempts
+
+    def _refuse(self, served: Served, number: int, message: OutboxMessage, target: Target | None) -> None:
+        """Give a message up without a try, or leave it to engines that know its target."""
         if target is None and self.restraint.leaves_to_others(message):
             served.failed, served.away, served.delivery.error = message, True, "it is not known here"
             return
         attempt = self._tried(served)
-        if attempt >= self._how.max_attempts:
-            error: str | None = f"it was under way {attempt} times when the process ended; it is not tried again"
-        elif target is None:
-            known = ", ".join(sorted(self._targets)) or "none"
-            told = f'No target named "{message.target}" is registered'
-            error = f"{told} with any engine of the lane that has tried; registered here: {known}"
+        if self._is_worn_out(served):
+            error = f"it was under way {attempt} times when the process ended; it is not tried again"
         else:
-            error = await self._try(target, message.body, limit)
-        if error is None:
-            self.delivered += 1
-            served.delivery.delivered = number
-            return
+            known = ", ".join(sorted(self._targets)) or "none"
+            unknown = f'No target named "{message.target}" is registered'
+            error = f"{unknown} with any engine of the lane that has tried; registered here: {known}"
         served.failed = message
         self._give_up(served.delivery, number, attempt + 1, error)
 
@@ -124,11 +142,11 @@ class Sender:
         except (asyncio.CancelledError, TimeoutError) as error:
             limit.end()
             if isinstance(error, asyncio.CancelledError):
-                heed_cancelling()  # somebody else's is a failure of the target
+                raise_if_cancelled()  # one that is not ours is a failure of the target
             return f"it took longer than {limit.seconds:g} s" if limit.expired else describe_error(error, self._mask)
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             limit.end()
-            return told_by(error, self._mask)
+            return error_text(error, self._mask)
         except BaseException as error:
             limit.end()
             if asyncio.current_task() is None:  # not the target: this coroutine is being closed
@@ -152,7 +170,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             if len(part) == 1:
                 served.failed = part[0][1]
-                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, told_by(error, self._mask))
+                self._give_up(served.delivery, part[0][0], self._tried(served) + 1, error_text(error, self._mask))
                 return
             for one in part:
                 if served.failed is None and not self.stopping:
@@ -190,11 +208,12 @@ class Sender:
 
     def _batches_of(self, name: str) -> Batches | None:
         """What gathers messages for this target; None where it takes one at a time."""
-        target, batches = self._targets.get(name), self._batches.get(name)
-        if batches is not None and batches.target is target:
-            return batches
+        target = self._targets.get(name)
         if target is None or self._singles.get(name) is target:
             return None
+        batches = self._batches.get(name)
+        if batches is not None and batches.target is target:
+            return batches
         if not isinstance(target, BatchTarget):  # which looks at every member of a class
             self._singles[name] = target
             return None
@@ -211,9 +230,9 @@ class Sender:
             try:
                 await channel.turn_over()
             except StoreError as error:
-                heed_cancelling()
-                told = f"counts of {channel!r} could not be written and go with the next: {error}"
-                self._outage.failed("counts", told, self._clock.elapsed())
+                raise_if_cancelled()
+                message = f"counts of {channel!r} could not be written and go with the next: {error}"
+                self._outage.failed("counts", message, self._clock.elapsed())
             else:
                 self._outage.worked("counts", self._clock.elapsed())
 
@@ -242,8 +261,8 @@ def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numb
     return next(in_parts(takewhile(lambda one: one[1].target == target, islice(messages, place, None)), most))
 
 
-def heed_cancelling() -> None:
-    """End where this task was told to: a connection that is cut at the same moment may tell of that instead."""
+def raise_if_cancelled() -> None:
+    """Raise CancelledError where this task is cancelled: a connection that is cut at that moment may hide it."""
     current = asyncio.current_task()
     if current is not None and current.cancelling():
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""A stream of messages in the hands of the deliverer, and what is told of a message that it stopped at."""
+"""A stream in flight: claimed by the deliverer; and the record of a message that it stopped at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Served:
-    """A stream in hand, and how far it has come."""
+    """A stream in flight, and how far it has come."""
 
     __slots__ = ("away", "claimed_at", "delivery", "failed", "noticed", "size", "stream", "task")
 
@@ -31,19 +31,26 @@ class Served:
         self.size = sum(len(message.body) for _, message in stream.messages)
         self.delivery = Delivery(stream.sid, owner, now, None)
         self.failed: OutboxMessage | None = None
-        self.away = False  # the target as a whole, or it is not known here; either is told elsewhere
+        self.away = False  # the target as a whole, or it is not known here; either is logged elsewhere
         self.noticed = False  # the rules were asked about the dead letter
-        self.task: asyncio.Task[None] | None = None  # where its target takes many at once
+        self.task: asyncio.Task[None] | None = None  # that delivers it
+
+    def copied(self) -> Served:
+        """A copy that the task of this one does not know."""
+        made = Served(self.stream, self.delivery.owner, self.claimed_at)
+        made.delivery = msgspec.structs.replace(self.delivery)
+        made.failed, made.away, made.noticed = self.failed, self.away, self.noticed
+        return made
 
 
-def told_by(error: Exception, mask: Callable[[str], str]) -> str:
+def error_text(error: Exception, mask: Callable[[str], str]) -> str:
     """What went wrong, without secrets and safe to write; a DeliveryError says by itself what it is."""
-    told = describe_error(error, mask)
-    return told.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else told
+    text = describe_error(error, mask)
+    return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else text
 
 
-def told_of_dead(served: Served) -> AuditEvent | None:
-    """What is told of a dead letter, in the transaction that makes it one."""
+def dead_letter_event(served: Served) -> AuditEvent | None:
+    """The audit event of a dead letter, written in the transaction that makes it one."""
     delivery, message = served.delivery, served.failed
     if message is None or delivery.dead is None:
         return None

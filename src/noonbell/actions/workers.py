@@ -19,16 +19,22 @@ T = TypeVar("T")
 
 # How many steps all workers together take before the event loop serves others: a few milliseconds.
 _STEPS_A_TURN: Final = 256
+# So long after it was cancelled a step counts as stuck.
+_CLEANUP_SECONDS: Final = 5.0
 
 
 class TimeLimit:
-    """Cancels its task when one step takes longer than `seconds`; `expired` then says why."""
+    """Cancels its task when one step takes longer than `seconds`; `expired` is the reason then.
 
-    __slots__ = ("_ends_at", "_loop", "_task", "_timer", "expired", "seconds")
+    `on_stuck` is called where the step has not ended a while after that.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    __slots__ = ("_ends_at", "_loop", "_on_stuck", "_task", "_timer", "expired", "seconds")
+
+    def __init__(self, seconds: float, on_stuck: Callable[[], None] | None = None) -> None:
         self.seconds = seconds
         self.expired = False
+        self._on_stuck = on_stuck
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._ends_at: float | None = None
@@ -59,7 +65,16 @@ class TimeLimit:
             self._timer = self._loop.call_at(self._ends_at, self._check)
         else:
             self.expired = True
+            self._timer = self._loop.call_later(_CLEANUP_SECONDS, self._check_stuck, self._ends_at)
             self._task.cancel()
+
+    def _check_stuck(self, ends_at: float) -> None:
+        self._timer = None
+        if self._ends_at == ends_at:
+            if self._on_stuck is not None:
+                self._on_stuck()
+        elif self._ends_at is not None:  # a later step, which found a timer set
+            self._timer = self._loop.call_at(self._ends_at, self._check)
 
 
 class Pace:
@@ -68,11 +83,13 @@ class Pace:
     def __init__(self) -> None:
         self._steps = 0
 
-    async def step(self) -> None:
+    def is_due(self) -> bool:
+        """Count a step; returns whether to rest after it."""
         self._steps += 1
-        if self._steps < _STEPS_A_TURN:
-            return
-        # the others wait as well until the one that came first goes on, after a turn of the event loop
+        return self._steps >= _STEPS_A_TURN
+
+    async def rest(self) -> None:
+        # the others rest as well until the one that came first goes on, after a turn of the event loop
         first = self._steps == _STEPS_A_TURN
         try:
             await asyncio.sleep(0)
@@ -82,18 +99,35 @@ class Pace:
 
 
 class Workers(Generic[T]):
-    """At most `most` tasks that call `serve` for what is added, oldest first; each step of it may take `seconds`."""
+    """At most `most` tasks that call `serve` for what is added, oldest first; each step of it may take `seconds`.
 
-    def __init__(self, most: int, seconds: float, serve: Callable[[T, TimeLimit], Awaitable[None]]) -> None:
+    A worker whose step does not end when it is cancelled is replaced by another, and `on_stuck` called with its item.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        seconds: float,
+        serve: Callable[[T, TimeLimit], Awaitable[None]],
+        *,
+        on_stuck: Callable[[T], None] = lambda _: None,
+    ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
+        self.progress = 0  # how often a worker has taken an item
         self._most = most
         self._seconds = seconds
         self._serve = serve
+        self._on_stuck = on_stuck
         self._queue: deque[T] = deque()
 
     def __len__(self) -> int:
         """Count what waits for a worker."""
         return len(self._queue)
+
+    @property
+    def first(self) -> T | None:
+        """What has waited longest for a worker."""
+        return self._queue[0] if self._queue else None
 
     def add(self, items: Iterable[T]) -> None:
         self._queue.extend(items)
@@ -103,6 +137,10 @@ class Workers(Generic[T]):
         """Take back what no worker has begun, the newest first, but for so many."""
         return [self._queue.pop() for _ in range(len(self._queue) - keep)]
 
+    def forget(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Count these tasks no more: others may take their places."""
+        self.tasks.difference_update(tasks)
+
     def _start(self) -> None:
         for _ in range(min(self._most - len(self.tasks), len(self._queue))):
             task = asyncio.ensure_future(self._work())
@@ -110,10 +148,24 @@ class Workers(Generic[T]):
             task.add_done_callback(self._ended)
 
     async def _work(self) -> None:
-        limit, context = TimeLimit(self._seconds), copy_context()
+        context, stuck = copy_context(), False
+        item: T
+
+        def on_stuck() -> None:
+            nonlocal stuck
+            stuck = True
+            if task is not None:
+                self.tasks.discard(task)
+            self._on_stuck(item)
+            self._start()
+
+        task = asyncio.current_task()
+        limit = TimeLimit(self._seconds, on_stuck)
         try:
-            while self._queue:
-                await self._serve(self._queue.popleft(), limit)
+            while self._queue and not stuck:
+                item = self._queue.popleft()
+                self.progress += 1
+                await self._serve(item, limit)
                 if copy_context() != context:
                     return  # what was set there must not be seen by the next: another worker goes on
         finally:

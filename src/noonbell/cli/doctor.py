@@ -29,8 +29,8 @@ from noonbell.cli.complaints import Complaint
 from noonbell.cli.place import KEY_VARIABLE, Place, shown_address
 from noonbell.cli.tables import ago
 from noonbell.config import Settings, load
+from noonbell.core.presence import GRACE_SECONDS, is_stalled
 from noonbell.errors import MasterKeyMissingError, NoonbellError, TimelineAwayError, TimelineError, describe_error
-from noonbell.notify.engine_watch import GRACE_SECONDS
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 
 Level = Literal["ok", "note", "warning", "wrong"]
@@ -253,7 +253,7 @@ def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
         age = ago(min(one.up_since for one in share), place.now).removesuffix(" ago")
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
         polled = min(one.poll_seconds_ago(place.now) for one in share)
-        if polled > max(float(one.load.get("grace_seconds") or GRACE_SECONDS) for one in share):
+        if is_stalled(polled, max(float(one.load.get("grace_seconds") or GRACE_SECONDS) for one in share)):
             told = f"no engine of {lane} has completed a poll for {polled:.0f} s: nothing that is due there runs"
             do = "See whether the process is stopped or blocked, and whether it reaches its database; restart it"
             yield Finding("lanes", "wrong", f"{told}{_hosts(share)}", do)

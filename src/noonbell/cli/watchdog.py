@@ -19,11 +19,13 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from noonbell.actions.egress import Egress, EgressPolicy, HttpClient, Outgoing
 from noonbell.actions.egress.hosts import read_url
+from noonbell.background import PeriodicService
 from noonbell.bootstrap import Service
+from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import NoonbellError, describe_error
 from noonbell.store.outage import Outage
 
@@ -55,12 +57,19 @@ def watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     return int(given) / 1_000_000 if given.isascii() and given.isdigit() and int(given) else None
 
 
-class Watchdog:
+class Signs(NamedTuple):
+    """What a pass has sent: a sign to systemd, a request of `watchdog_url`."""
+
+    systemd: bool
+    ping: bool
+
+
+class Watchdog(PeriodicService[Signs]):
     """Sends signs of life of one service."""
 
     def __init__(self, service: Service, environ: Mapping[str, str]) -> None:
+        super().__init__(service.clock, _LOOK)
         self._service = service
-        self._clock = service.clock
         self._environ = environ
         limit = watchdog_seconds(environ)
         self._systemd_every = None if limit is None else limit / 3
@@ -71,13 +80,9 @@ class Watchdog:
         self._ping: asyncio.Task[None] | None = None
         self._outage = Outage("watchdog_url", "pings do not arrive", logger)
 
-    async def run(self) -> None:
-        """Send what is due, again and again, until cancelled."""
-        never = asyncio.Event()
+    async def run(self, stop: asyncio.Event) -> None:
         try:
-            while True:
-                self._look()
-                await self._clock.wait(self._clock.now() + _LOOK, never)
+            await super().run(stop)
         finally:
             if self._ping is not None:
                 self._ping.cancel()
@@ -86,17 +91,21 @@ class Watchdog:
             if self._client is not None:
                 await self._client.close()
 
-    def _look(self) -> None:
+    async def run_once(self) -> Signs:
+        """Send what is due; a request goes on beside this."""
         now = self._clock.elapsed()
         every = self._systemd_every
         alive = not self._service.settings.engine or self._polled_since(self._signed)
-        if every is not None and alive and now - self._signed >= every:
+        signs = every is not None and alive and now - self._signed >= every
+        if signs:
             notify_systemd("WATCHDOG=1", self._environ)
             self._signed = now
         idle = now - self._pinged >= PING_SECONDS and (self._ping is None or self._ping.done())
-        if self._client is not None and idle and self._polled_since(self._pinged):
+        pings = self._client is not None and idle and self._polled_since(self._pinged)
+        if self._client is not None and pings:
             self._pinged = now
             self._ping = asyncio.ensure_future(self._send(self._client))
+        return Signs(signs, pings)
 
     def _polled_since(self, then: float) -> bool:
         """Whether a poll completed after `then` and after this watchdog began, not long ago."""
@@ -127,11 +136,11 @@ async def watchdog(service: Service, environ: Mapping[str, str] | None = None) -
     """Say that the process is ready, send signs of life inside, and say that it stops afterwards."""
     environ = os.environ if environ is None else environ
     notify_systemd("READY=1", environ)
-    task = asyncio.create_task(Watchdog(service, environ).run(), name="noonbell-watchdog")
+    supervisor = Supervisor(service.clock, {"watchdog": Watchdog(service, environ)})
+    supervisor.start()
     try:
         yield
     finally:
         notify_systemd("STOPPING=1", environ)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        supervisor.cancel()
+        await supervisor.stop()

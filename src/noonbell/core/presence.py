@@ -1,7 +1,8 @@
-"""The engines of a lane, and when the lane was polled. Pure.
+"""Which engines are alive, and when their lane was polled: the one place where that is decided. Pure.
 
 An engine is one life of one process on one lane, under a name that is never used again. It is alive for as long as that
-name is held in the store.
+name is held in the store, and only the store knows that: what it returns are engines that are alive. A lane is up
+(`lanes_up`) when one of them has started. It is stalled (`is_stalled`) when none completed a poll within the grace.
 
 An occurrence is missed if no poll of its lane completed between its start time, jitter included, and the grace after
 it: the process was dead, frozen or suspended, its event loop blocked, or the database unreachable. So engines record
@@ -25,10 +26,13 @@ ENGINE: Final = "engine:"
 
 # An occurrence that starts later than this after its time, without a poll between, is missed.
 GRACE_US: Final = 60_000_000
+GRACE_SECONDS: Final = GRACE_US / 1_000_000
 # So many gaps of a lane are kept, the latest. What came before them is late, not missed.
 MOST_GAPS: Final = 64
 
 EngineState = Literal["starting", "up", "stopping"]
+# Of the engine of a process: none runs, none completes a poll, or all is well.
+EngineHealth = Literal["stopped", "stalled", "running"]
 
 
 def lane_name(lane: str) -> str:
@@ -58,13 +62,13 @@ class EngineRecord(msgspec.Struct, frozen=True):
     joined_at: int
     up_since: int  # since when the lane is up, as far as this engine knows
     state: EngineState = "starting"
-    load: dict[str, Any] = {}  # what it has in hand, for people to see
+    load: dict[str, Any] = {}  # how busy it is, for people to see
     last_poll_at: int | None = None  # when it last completed a poll, by its own clock; written every few seconds
     seen_ago_us: int = 0  # how long ago it gave a sign of life, when it is read
 
     def poll_seconds_ago(self, now: int) -> float | None:
         """How long ago it completed a poll, as far as is recorded; None before the first one."""
-        return None if self.last_poll_at is None else max(now - self.last_poll_at, 0) / 1_000_000
+        return None if self.last_poll_at is None else seconds_since(self.last_poll_at, now)
 
 
 class EngineSign(msgspec.Struct, frozen=True):
@@ -145,6 +149,28 @@ def read_gaps(text: str) -> tuple[Gap, ...]:
         return _decode_gaps(text)
     except msgspec.MsgspecError:
         return ()
+
+
+def seconds_since(poll_at: int, now: int) -> float:
+    """Seconds since a poll; 0 where the clock was set back, or another engine's is ahead."""
+    return max(now - poll_at, 0) / 1_000_000
+
+
+def is_stalled(poll_age: float, grace_seconds: float = GRACE_SECONDS) -> bool:
+    """Whether no poll completed within the grace: what is due does not run."""
+    return poll_age > grace_seconds
+
+
+def health(poll_age: float | None, grace_seconds: float = GRACE_SECONDS) -> EngineHealth:
+    """How an engine is doing whose last poll was so many seconds ago; None: there is no engine."""
+    if poll_age is None:
+        return "stopped"
+    return "stalled" if is_stalled(poll_age, grace_seconds) else "running"
+
+
+def others_up(engines: Iterable[EngineRecord], lane: str, instance: str) -> bool:
+    """Whether another engine of the lane is up, and can take what `instance` leaves."""
+    return any(one.lane == lane and one.state == "up" and one.instance != instance for one in engines)
 
 
 def lanes_up(engines: Iterable[EngineRecord]) -> dict[str, int]:

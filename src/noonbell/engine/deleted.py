@@ -2,35 +2,43 @@
 
 A deletion ends the runs of the schedule in the ledger. A coroutine that executes such a run is cancelled; a plain
 function cannot be, and is left to end. Nothing of either is recorded any more. Another process may delete a schedule:
-the engine asks from time to time, and when the ledger refuses an end.
+the service asks about runs that last, by the sids of their schedules, and the engine asks when the ledger refuses an
+end.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from noonbell.background import PeriodicService
 from noonbell.core.records import Settlement, Start
 from noonbell.engine.in_flight import InFlight
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES, Clock, Store
+from noonbell.ports import Clock, Store
 
 logger = logging.getLogger("noonbell.engine")
 
+_INTERVAL: Final = 5_000_000
 _LONG_ENOUGH: Final = 4_000_000  # a run that is shorter ends before it is worth a question
 _MOST_NAMED: Final = 10
-_MOST_ASKED: Final = 100
 
 
-class DeletedRuns:
+class DeletedCheck(NamedTuple):
+    """What a check has found: the schedules that were asked about, and those of them whose runs were cancelled."""
+
+    asked: int = 0
+    cancelled: int = 0
+
+
+class DeletedRuns(PeriodicService[DeletedCheck]):
     """Finds and cancels runs of deleted schedules."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, owner: str) -> None:
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+        super().__init__(clock, _INTERVAL, at_once=False)
         self._store = store
-        self._clock = clock
         self._in_flight = in_flight
-        self._owner = owner
 
     def cancel(self, sid: int) -> None:
         """Cancel what runs for a schedule that was deleted."""
@@ -43,17 +51,16 @@ class DeletedRuns:
             if job.task is not None:
                 job.task.cancel()
 
-    async def poll(self) -> None:
+    async def run_once(self) -> DeletedCheck:
         """Cancel the runs in flight whose schedules another process has deleted."""
         since = self._clock.now() - _LONG_ENOUGH
-        started = [job.start for job in self._in_flight if job.start.started_at <= since]
-        if not started:
-            return
-        owned = {(live.sid, live.kind, live.run_for) for live in await self._store.owned(self._owner)}
-        gone = [start for start in started if (start.sid, start.kind, start.run_for) not in owned]
-        for start in gone[:_MOST_ASKED]:  # most of them are about to be recorded; the next poll asks about the rest
-            if await self._is_deleted(start.sid):
-                self.cancel(start.sid)
+        lasting = {job.start.sid for job in self._in_flight if job.start.started_at <= since and not job.deleted}
+        if not lasting:
+            return DeletedCheck()
+        deleted = await self._store.deleted_among(sorted(lasting))
+        for sid in deleted:
+            self.cancel(sid)
+        return DeletedCheck(len(lasting), len(deleted))
 
     def report_stale(self, stale: Sequence[Settlement]) -> Coroutine[Any, Any, None]:
         """Log ends that the ledger has refused: the schedule was deleted, or another engine has the run.
@@ -67,12 +74,12 @@ class DeletedRuns:
         return self._report(named, len(stale) - len(named))
 
     async def _report(self, named: Sequence[tuple[Start, str]], more: int) -> None:
+        try:
+            deleted = await self._store.deleted_among(sorted({start.sid for start, _ in named}))
+        except StoreError:
+            deleted = set()
         for start, name in named:
-            try:
-                deleted = await self._is_deleted(start.sid)
-            except StoreError:
-                deleted = False
-            if deleted:
+            if start.sid in deleted:
                 logger.info("The schedule %s was deleted; how its run ended is not recorded", name)
             else:
                 logger.error(
@@ -81,8 +88,3 @@ class DeletedRuns:
                 )  # fmt: skip
         if more:
             logger.error("%d more ends were not recorded for the same reasons", more)
-
-    async def _is_deleted(self, sid: int) -> bool:
-        place = LEDGER_TABLES["schedules"].columns.index("removed_at")
-        rows = await self._store.read_ledger("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)
-        return any(row[place] is not None for row in rows)

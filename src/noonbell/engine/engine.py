@@ -83,7 +83,7 @@ class Engine(Generic[W]):
         self._life = Life()
         self._in_flight = InFlight()
         self._unstarted = UnstartedRuns(store, self._in_flight, work.owner)
-        self._deleted = DeletedRuns(store, clock, self._in_flight, work.owner)
+        self.deleted_runs = DeletedRuns(store, clock, self._in_flight)
         self._settler = Settler(
             store, clock, work.metrics, written=self._on_written, stale=self._on_stale, lost=self.lose
         )
@@ -229,11 +229,7 @@ class Engine(Generic[W]):
 
     def deleted(self, sid: int) -> None:
         """Cancel what runs for a schedule that was deleted."""
-        self._deleted.cancel(sid)
-
-    async def look_for_deleted(self) -> None:
-        """Cancel the runs of schedules that another process has deleted."""
-        await self._deleted.poll()
+        self.deleted_runs.cancel(sid)
 
     # --- polls ----------------------------------------------------------------------------------------------------
 
@@ -300,7 +296,7 @@ class Engine(Generic[W]):
     # --- recorded ends --------------------------------------------------------------------------------------------
 
     def _on_stale(self, stale: Sequence[Settlement]) -> None:
-        self._executor.in_background(self._deleted.report_stale(stale), "noonbell-stale")
+        self._executor.in_background(self.deleted_runs.report_stale(stale), "noonbell-stale")
 
     def _on_written(self, settlements: Sequence[Settlement], settled: Settled) -> None:
         self._ends.recorded(settlements)

@@ -1,4 +1,4 @@
-"""What an engine has in hand, for people who look at several of them: how full it is, and how late things begin."""
+"""The load of an engine, for people who compare several of them: its starts of a minute, and how late they were."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The watch: looks at monitors whose time has come, turns them late or down, and has others told.
+"""The watch over monitors: turns those that are due late or down, and sends the alerts of that.
 
-A look at one monitor:
+For each monitor that is due:
 
-1. read it, and let `state.passed` say what time has made of it;
-2. write that by its version, with the flips, the audit, and the claim to tell what nobody was told yet. Whoever writes
-   second finds another version and looks again: the flip is done by then, and the claim is somebody else's;
-3. give each flip that is to be told to `Alerts`, oldest first;
+1. read it, and let `state.passed` decide what the passing of time has made of it;
+2. write that by its version, with the flips, the audit, and a claim on the alerts that were not sent yet. A watch that
+   writes second finds another version and reads again: the flip is done by then, and the claim is another's;
+3. give each flip that has an alert to `Alerts`, oldest first;
 4. take those off the monitor.
 
-A crash or a failure after 2 leaves the claim; when it has run out, any watch tells what is left. Any number of watches
-may run, in any number of processes. A monitor that cannot be read is told of in the log and put off for an hour, so it
-holds up nobody else.
+A crash or a failure after 2 leaves the claim; when it has expired, any watch sends what is left. Any number of watches
+may run, in any number of processes. A monitor that cannot be read is logged and put off for an hour, so it delays no
+other.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from noonbell.background import PeriodicService
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
@@ -40,61 +41,48 @@ _CLAIM: Final = 60 * SECOND
 _PUT_OFF: Final = 3600 * SECOND
 
 
-class Watch:
-    """Looks after the monitors of one store; `run` is a duty of an engine."""
+class WatchResult(NamedTuple):
+    """What a pass has done: the monitors that were judged, and when the next one is due, if any is."""
+
+    judged: int
+    next_at: int | None
+
+
+class Watch(PeriodicService[WatchResult]):
+    """Watches the monitors of one store: works when one is due, and at least at each interval."""
 
     def __init__(self, store: DocumentStore, clock: Clock, alerts: Alerts | None = None) -> None:
+        super().__init__(clock, LONGEST_WAIT)
         self._store = store
-        self._clock = clock
         self._alerts: Alerts = LoggedAlerts() if alerts is None else alerts
         self._editor = Editor(store)
-        self._wakeup = asyncio.Event()
-        self._stopping = False
         self._hearing = hearing_of(store, clock.now())
         self._began = False
 
-    def wake(self) -> None:
-        """Something is due soon, or somebody has to be told: look now."""
-        self._wakeup.set()
+    def next_at(self, result: WatchResult) -> int:
+        latest = super().next_at(result)
+        return latest if result.next_at is None else min(result.next_at, latest)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Look whenever something is due, until `stop` is set."""
-        self._stopping = False
-        stopping = asyncio.ensure_future(self._pass_on(stop))
-        try:
-            while not stop.is_set():
-                self._wakeup.clear()
-                next_at = await self.look()
-                now = self._clock.now()
-                if not stop.is_set():
-                    latest = now + LONGEST_WAIT
-                    await self._clock.wait(latest if next_at is None else min(next_at, latest), self._wakeup)
-        finally:
-            stopping.cancel()
-
-    async def _pass_on(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._stopping = True
-        self._wakeup.set()
-
-    async def look(self) -> int | None:
-        """Settle everything that is due by now; returns when the next thing will be."""
+    async def run_once(self) -> WatchResult:
+        """Settle everything that is due by now."""
         if not self._began:
             self._hearing.interrupt()
             self._began = True
         with self._hearing.asking():
             return await self._settle_due()
 
-    async def _settle_due(self) -> int | None:
+    async def _settle_due(self) -> WatchResult:
+        judged = 0
         while True:
             now = self._clock.now()
             due, next_at = await self._store.due_documents(MONITOR, now, _AT_ONCE)
             self._hearing.looked(self._clock.now())
             for document in due:
-                if not self._stopping:
+                if not self.stopping:
                     await self._attend(document, now)
-            if not due or self._stopping:
-                return next_at
+                    judged += 1
+            if not due or self.stopping:
+                return WatchResult(judged, next_at)
             # what was late is down after its grace, and there may be more: ask again
             await asyncio.sleep(0)  # others share this event loop
 
@@ -104,10 +92,10 @@ class Watch:
         except MonitorNotFoundError:
             return  # deleted meanwhile
         except StoreCorruptError as error:
-            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - the message tells all there is
+            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - a trace adds nothing
             await self._put_off(document, now)
         except (StoreError, DocumentConflictError):
-            raise  # the duty begins again after a pause
+            raise  # the supervisor restarts the watch after a pause
         except Exception:
             logger.exception('The monitor "%s" cannot be judged, and is put off for an hour', document.id)
             await self._put_off(document, now)
@@ -122,15 +110,15 @@ class Watch:
             logger.debug('The monitor "%s" was changed meanwhile', document.id)
 
     async def _judge(self, monitor_id: str, now: int) -> None:
-        telling: tuple[Unsent, ...] = ()
+        alerts: tuple[Unsent, ...] = ()
 
         def step(before: Stored) -> Edit | None:
-            nonlocal telling
+            nonlocal alerts
             change = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
             edit = with_change(before, change, noticed_at=now, actor=WATCH_ACTOR)
             claimed = edit.body.claimed_until
-            telling = edit.body.unsent if claimed is None or claimed <= now else ()
-            if telling:
+            alerts = edit.body.unsent if claimed is None or claimed <= now else ()
+            if alerts:
                 body = msgspec.structs.replace(edit.body, claimed_until=now + _CLAIM)
                 return Edit(body, edit.beside, edit.audits)
             # one that was put off, or was due by older zone rules, is written for its wake-up alone
@@ -138,28 +126,28 @@ class Watch:
             return None if same else edit
 
         _, after = await self._editor.edit(monitor_id, now, step)
-        if telling:
-            await self._tell(after, telling)
+        if alerts:
+            await self._send(after, alerts)
 
-    async def _tell(self, one: Stored, telling: Sequence[Unsent]) -> None:
-        told: set[int] = set()
-        for unsent in telling:
+    async def _send(self, one: Stored, alerts: Sequence[Unsent]) -> None:
+        sent: set[int] = set()
+        for unsent in alerts:
             try:
                 await self._alerts.monitor_flipped(_flipped(one, unsent))
             except Exception as error:
                 expected = isinstance(error, StoreError)
-                logger.error(  # noqa: TRY400 - a trace only where it tells more
+                logger.error(  # noqa: TRY400 - a trace only where it helps
                     'Nobody could be told that the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
                     unsent.flip.status, _CLAIM / SECOND, describe_error(error), exc_info=not expected,
                 )  # fmt: skip
                 break  # what comes after it waits, so that they arrive in order
-            told.add(unsent.number)
-        if told:
-            await self._take_off(one.document.id, told, failed=len(told) < len(telling))
+            sent.add(unsent.number)
+        if sent:
+            await self._take_off(one.document.id, sent, failed=len(sent) < len(alerts))
 
-    async def _take_off(self, monitor_id: str, told: set[int], *, failed: bool) -> None:
+    async def _take_off(self, monitor_id: str, sent: set[int], *, failed: bool) -> None:
         def step(before: Stored) -> Edit:
-            left = tuple(unsent for unsent in before.body.unsent if unsent.number not in told)
+            left = tuple(unsent for unsent in before.body.unsent if unsent.number not in sent)
             claimed = before.body.claimed_until if failed else None
             return Edit(msgspec.structs.replace(before.body, unsent=left, claimed_until=claimed))
 

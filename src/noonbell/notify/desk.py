@@ -18,16 +18,16 @@ A channel's limits are those of one lane: two engines on two lanes have two buck
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.background import PeriodicService
 from noonbell.core.ids import schedule_of
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
@@ -177,8 +177,15 @@ class ChannelTarget:
         """What is open belongs to the desk."""
 
 
-class Desk:
-    """The notifications of one lane. Its `run` is a duty of the engine."""
+class DeskResult(NamedTuple):
+    """What a pass has done: the rules that apply now, and when the next summary is due, if any is."""
+
+    rules: int
+    next_at: int | None
+
+
+class Desk(PeriodicService[DeskResult]):
+    """The notifications of one lane. As a service it reads the rules again and again, and asks for due summaries."""
 
     def __init__(
         self,
@@ -191,20 +198,16 @@ class Desk:
         public_url: str | None = None,
         apprise: bool = False,
     ) -> None:
+        super().__init__(clock, _REFRESH)
         self.store = store
         self.clock = clock
         self.lane = lane
         self.notifier = Notifier(lane, public_url=public_url)
         self.postman = Postman(clock, egress=egress, secrets=secrets, apprise=apprise)
         self._targets: dict[str, ChannelTarget] = {}
-        self._wakeup = asyncio.Event()
         self._asked: dict[str, int] = {}  # when a summary was asked for, by state
         self._planned = 0
         self._on_messages: Callable[[], None] = _nobody
-
-    def wake(self) -> None:
-        """Rules or channels have changed: look now."""
-        self._wakeup.set()
 
     def look_at(self, at: int | None) -> None:
         """See to it that there is a look at `at`, or sooner."""
@@ -217,24 +220,16 @@ class Desk:
         """Read all rules and channels."""
         self.notifier.book = await read_book(self.store)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep the rules at hand, and ask for the summaries that are due, until `stop` is set."""
-        stopping = asyncio.ensure_future(self._pass_on(stop))
-        try:
-            while not stop.is_set():
-                self._wakeup.clear()
-                await self.refresh()
-                next_at = await self._ask_for_summaries()
-                latest = self.clock.now() + _REFRESH
-                self._planned = latest if next_at is None else min(next_at, latest)
-                if not stop.is_set():
-                    await self.clock.wait(self._planned, self._wakeup)
-        finally:
-            stopping.cancel()
+    async def run_once(self) -> DeskResult:
+        """Read the rules, and ask for the summaries that are due."""
+        await self.refresh()
+        next_at = await self._ask_for_summaries()
+        return DeskResult(sum(map(len, self.notifier.book.of_team.values())), next_at)
 
-    async def _pass_on(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._wakeup.set()
+    def next_at(self, result: DeskResult) -> int:
+        latest = super().next_at(result)
+        self._planned = latest if result.next_at is None else min(result.next_at, latest)
+        return self._planned
 
     async def _ask_for_summaries(self) -> int | None:
         now = self.clock.now()

@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from noonbell.core.presence import GRACE_US
+from noonbell.background import PeriodicService
+from noonbell.core.presence import GRACE_SECONDS, EngineHealth, health, seconds_since
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, describe_error
 from noonbell.notify.channels import OpenChannel, Postman
@@ -33,7 +34,6 @@ logger = logging.getLogger("noonbell.notify")
 T = TypeVar("T")
 
 LOOK: Final = 5_000_000
-GRACE_SECONDS: Final = GRACE_US / 1_000_000
 _PATIENCE: Final = 10_000_000  # a store that has not answered by then is away
 _TRIED_FOR: Final = 3_600_000_000
 _CLAIM: Final = 60_000_000  # a process that has recorded a report has so long to send it
@@ -47,14 +47,21 @@ class _Pending(NamedTuple):
     letter: Letter
 
 
-class EngineWatch:
-    """Looks for the engines of one lane. `run` is a duty of a service without an engine."""
+class LaneSeen(NamedTuple):
+    """What a pass has found: whether the lane is stalled, and the notices that have not arrived yet."""
+
+    stalled: bool
+    pending: int
+
+
+class EngineWatch(PeriodicService[LaneSeen]):
+    """Watches the engines of one lane, for a service without an engine."""
 
     def __init__(
         self, store: NotifyStore, clock: Clock, postman: Postman, *, lane: str, public_url: str | None = None
     ) -> None:
+        super().__init__(clock, LOOK)
         self._store = store
-        self._clock = clock
         self._postman = postman
         self._lane = lane
         self._link = None if public_url is None else f"{public_url.rstrip('/')}/instances"
@@ -74,20 +81,27 @@ class EngineWatch:
     @property
     def stalled(self) -> bool:
         """Whether no poll completed within the grace."""
-        return self.poll_age > self._grace_seconds
+        return self.health == "stalled"
+
+    @property
+    def health(self) -> EngineHealth:
+        """How the engines of the lane are doing, as far as is known here."""
+        return health(self.poll_age, self._grace_seconds)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look again and again, until `stop` is set."""
+        """Watch until `stop` is set, beginning with the whole grace."""
         self._polled = self._clock.elapsed()
         try:
-            while not stop.is_set():
-                await self.look()
-                await self._clock.wait(self._clock.now() + LOOK, stop)
+            await super().run(stop)
         finally:
             await self._postman.close()
 
-    async def look(self) -> None:
+    async def run_once(self) -> LaneSeen:
         """Read the newest poll, and notify where that changes how the lane is doing."""
+        await self._watch()
+        return LaneSeen(self.stalled, len(self._pending))
+
+    async def _watch(self) -> None:
         await self._send_pending()
         try:
             report = await self._within(self._read())
@@ -118,7 +132,7 @@ class EngineWatch:
         polls = (await self._store.polls()).get(self._lane)
         if polls is not None:
             self._grace_seconds = polls.grace_us / 1_000_000
-            polled = self._clock.elapsed() - max(now - polls.last_poll_at, 0) / 1_000_000
+            polled = self._clock.elapsed() - seconds_since(polls.last_poll_at, now)
             self._seen = self._seen or polled > self._polled
             self._polled = max(self._polled, polled)
         found = await self._store.get_documents(ENGINE_REPORT, [self._lane])

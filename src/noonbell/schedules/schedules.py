@@ -47,7 +47,7 @@ from noonbell.notify import Channels, Desk, NotifyStore, Rules
 from noonbell.ports import Clock, MakeEdit, ScheduleStore, Store
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.fields import Changes, Fields, check_team
-from noonbell.schedules.lane import Lane
+from noonbell.schedules.lane import LaneRunner
 from noonbell.schedules.letters import DeadLetters
 from noonbell.schedules.pace import batches
 from noonbell.schedules.quiet_hours import QuietHoursEdits, no_quiet_hours
@@ -121,7 +121,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             self._clock, callbacks=callbacks, targets=targets, commands=commands, secrets=self._secrets, egress=egress,
             http_limits=http_limits,
         )  # fmt: skip
-        self._lane = Lane(
+        self._lane = LaneRunner(
             self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
             retention_us=None if retention is None else retention // _MICROSECOND, threads=threads,
             desk=self._opened_desk(opened, lane, egress, public_url, apprise=apprise),

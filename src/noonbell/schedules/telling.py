@@ -14,13 +14,13 @@ from noonbell.notify.notifier import Notifier
 from noonbell.ports import Clock
 from noonbell.schedules.changes import Change
 from noonbell.schedules.history import RunHistory
-from noonbell.schedules.lane import Lane
+from noonbell.schedules.lane import LaneRunner
 
 
 class EngineTold(RunHistory):
     """The part of `Schedules` that stands between edits and the engine."""
 
-    _lane: Lane
+    _lane: LaneRunner
     _actions: Actions
     _clock: Clock
 

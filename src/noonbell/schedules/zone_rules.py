@@ -1,22 +1,12 @@
-"""New rules for a time zone: which schedules they concern, and what is told of it.
+"""The rules of time zones: those of this host, those that schedules were computed with, and the move to new ones.
 
-For each zone that durable schedules use, the store remembers the rules that they were computed with: a hash, the
-version of the zone data, and the compiled rules themselves, so that old and new can be compared after the old ones are
-gone from the disk. `check` compares them with the zone data of this host, as it stands on the disk now:
-
-- the same rules, or other bytes for the same rules: nothing happens;
-- newer rules: each schedule of the zone goes on in a new epoch, which begins at its cursor, with an audit event
-  `schedule.zone_rules_changed` that shows what moves in the coming year. When all have, the new rules are remembered:
-  a crash before that does the rest at the next start. One that cannot be read by them stays as it is, which is logged;
-- older rules than those remembered: this host must not undo what another has done. The zone is `outdated` here, and
-  the engine leaves its schedules alone until the host has newer zone data.
-
-Intervals have no civil time, and are left as they are. The zones of quiet hours are watched as well: see `quiet_move`.
+`zone_watch` finds out that the rules of a zone have changed. `Move` makes the edit of each schedule of that zone: it
+goes on in a new epoch, which begins at its cursor, with an audit event that shows what moves in the coming year.
+Intervals have no civil time, and are left as they are. For quiet hours see `quiet_move`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import importlib.resources
@@ -32,15 +22,13 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec.structs import replace
 
 from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, StoredSchedule, Turn
-from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, quiet_zones, timing_of
-from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
+from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, timing_of
+from noonbell.errors import ScheduleChangedError
 from noonbell.schedules.changes import had_its_time
 from noonbell.schedules.occurrences import written_terms
-from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
+from noonbell.schedules.quiet_move import NewRules
 from noonbell.timing import Bounded, OneShotTiming, Timing, cron_timing, jitter_us, parse_one_shot, rules_hash
 from noonbell.timing.moved import YEAR, Moved, differing, moved_fires
 
@@ -105,14 +93,14 @@ def _zone(timezone: str, data: bytes) -> ZoneInfo:
 
 
 @lru_cache(maxsize=1024)
-def _hash_of(timezone: str, data: bytes) -> str:
+def hash_of(timezone: str, data: bytes) -> str:
     return rules_hash(_zone(timezone, data))
 
 
 _read: Final[dict[str, bytes]] = {}  # the rules that this process goes by, as far as they have been looked at
 
 
-def _refresh(timezone: str, data: bytes) -> None:
+def refresh(timezone: str, data: bytes) -> None:
     """Let this process go by these rules, whatever it has read of the zone before."""
     if _read.get(timezone) != data:
         ZoneInfo.clear_cache(only_keys=[timezone])
@@ -120,125 +108,9 @@ def _refresh(timezone: str, data: bytes) -> None:
         _read[timezone] = data
 
 
-def _is_older(version: str, than: str) -> bool:
+def is_older(version: str, than: str) -> bool:
     """Versions are a year and a letter, such as 2026a; one that is not known is neither older nor newer."""
     return version[:1].isdigit() and than[:1].isdigit() and version < than
-
-
-# --- the watch --------------------------------------------------------------------------------------------------------
-
-
-class ZoneWatch:
-    """Compares the rules that schedules were computed with to those of this host."""
-
-    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
-        self.outdated: frozenset[str] = frozenset()
-        self._store = store
-        self._clock = clock
-
-    async def check(self, holding: asyncio.Lock | None = None) -> list[str]:
-        """Bring schedules up to the rules of now; returns the zones that had changed.
-
-        `holding` is taken while a zone changes: nothing must be decided by new rules in an old epoch.
-        """
-        changed, outdated = [], set()
-        await self._learn()
-        for timezone, text in sorted((await self._store.zone_rules()).items()):
-            before = Rules.read(text)
-            found = zone_data(timezone)
-            if found is None:
-                logger.error(
-                    "There are no rules for %s on this host any more; its schedules cannot be decided", timezone
-                )
-                continue
-            if found[0] == before.data:
-                _refresh(timezone, found[0])
-                continue
-            after = Rules(_hash_of(timezone, found[0]), found[1], found[0])
-            await asyncio.sleep(0)
-            if after.zone_hash == before.zone_hash:
-                _refresh(timezone, found[0])
-                if not _is_older(after.version, before.version):
-                    await self._store.put_zone_rules({timezone: after.written()})
-            elif _is_older(after.version, before.version):
-                outdated.add(timezone)
-            else:
-                async with holding or asyncio.Lock():
-                    await self._change(timezone, before, after)
-                changed.append(timezone)
-        if new := outdated - self.outdated:
-            logger.error(
-                "The zone data of this host is older than what schedules were computed with; those in %s are left "
-                "alone until it is brought up to date",
-                ", ".join(sorted(new)),
-            )
-        self.outdated = frozenset(outdated)
-        return changed
-
-    async def _learn(self) -> None:
-        """Remember the rules of zones that quiet hours were written in before their zones were watched."""
-        used = {zone for policy in await self._store.quiet_hours() for zone in quiet_zones(policy.document)}
-        for timezone in used - (await self._store.zone_rules()).keys():
-            if (found := zone_data(timezone)) is not None:
-                rules = Rules(_hash_of(timezone, found[0]), found[1], found[0])
-                await self._store.put_zone_rules({timezone: rules.written()})
-
-    async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
-        _refresh(timezone, after.data)
-        move = Move(timezone, before, after, self._clock.now())
-        after_sid = 0
-        while page := await self._store.schedules_in_zone(timezone, after_sid, _PAGE):
-            waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
-            moving: list[str] = []
-            for stored in waiting:
-                try:
-                    move.expect(stored)
-                except Exception:  # one bad row must not stop its neighbours
-                    logger.exception("%r cannot be read by the new rules of %s", stored.columns.name, timezone)
-                else:
-                    moving.append(stored.schedule_id)
-                await asyncio.sleep(0)
-            try:
-                await self._store.edit_schedules(moving, move)
-            except (ScheduleNotFoundError, ScheduleChangedError):
-                continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
-            after_sid = page[-1].sid
-        silenced = 0
-        for policy in await self._store.quiet_hours():
-            if timezone in quiet_zones(policy.document):
-                silenced += await self._change_quiet(policy.policy_id, move.rules)
-        await self._store.put_zone_rules({timezone: after.written()})
-        logger.warning(
-            "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
-            "in the coming year; so do the quiet hours of %d others",
-            timezone, before.version or "unknown", after.version, move.concerned, move.moving, silenced,
-        )  # fmt: skip
-
-    async def _change_quiet(self, policy_id: str, rules: NewRules) -> int:
-        """Take quiet hours and their schedules over to new rules; returns how many schedules that were."""
-        while policies := await self._store.quiet_hours(policy_id):
-            (policy,) = policies
-            if not await self._store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
-                return 0
-            told = await self._store.audit(AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE)
-            if any(msgspec.json.decode(event.detail)["zone_hash"] == rules.zone_hash for _, event in told):
-                return 0  # by an attempt that was cut off afterwards
-            now = max(self._clock.now(), policy.updated_at + 1)  # so that another engine sees that it has changed
-            move = QuietMove(policy, rules, now)
-            anew = replace(policy, updated_at=now)
-            try:
-                await self._store.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
-            except (QuietHoursHaveChangedError, ScheduleChangedError):
-                continue
-            return move.concerned
-        return 0
-
-    async def _is_waiting(self, stored: StoredSchedule, zone_hash: str) -> bool:
-        """Whether it has not been brought up to these rules yet, by an attempt that was cut off."""
-        if stored.columns.type == "interval":
-            return False
-        epochs = await self._store.epochs(stored.sid)
-        return not epochs or epochs[-1].zone_hash != zone_hash
 
 
 class Move:

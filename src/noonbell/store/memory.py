@@ -247,6 +247,10 @@ class MemoryStore(
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))
         return [live for live in lives if live.state == "running" and live.owner == owner]
 
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        rows = self._tables().schedules
+        return {sid for sid in sids if sid in rows and rows[sid]["removed_at"] is not None}
+
     # --- settling -------------------------------------------------------------------------------------------------
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -163,6 +163,9 @@ class FaultyStore:
     async def owned(self, owner: str) -> list[LiveRun]:
         return await self._read(lambda: self.inner.owned(owner))
 
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        return await self._read(lambda: self.inner.deleted_among(sids))
+
     async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
         return await self._read(lambda: self.inner.schedules(managed_by))
 

@@ -13,7 +13,7 @@ overdue by two seconds, whatever the set says (the repair). While Redis is healt
 rows that the database is asked; while it is not, or the set is being filled, claims go to the database as if there were
 no timeline. Errors of Redis never fail a verb: they are told once, once a minute, and when they are over.
 
-The set is filled, watched and rebuilt by the duties of `keeping`, which an engine runs beside its loop.
+The set is filled, watched and rebuilt by the services of `keeping`, which an engine runs beside its loop.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from noonbell.background import BackgroundService
 from noonbell.core.records import (
     AT_ONCE,
     DECLARED_OWNERS,
@@ -126,12 +127,14 @@ class FrontedStore:
         """As `usable`, for the one who looks after the connection."""
         return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
 
-    def timeline_duties(self, lane: str, wake: Callable[[int], None]) -> dict[str, Callable[[asyncio.Event], Any]]:
-        """What an engine of the lane has to do beside its loop; `wake` is called with the instants of hints."""
-        from noonbell.timeline.keeping import Keeper  # noqa: PLC0415 - it is made of this
+    def timeline_services(self, lane: str, wake: Callable[[int], None]) -> dict[str, BackgroundService]:
+        """The services of an engine of the lane; `wake` is called with the instants of hints."""
+        from noonbell.timeline.keeping import HintListener, Keeper  # noqa: PLC0415 - they are made of this
 
-        keeper = Keeper(self, self._store, self._clock, lane, wake)
-        return {"timeline": keeper.run, "timeline-hints": keeper.listen}
+        return {
+            "timeline": Keeper(self, self._store, self._clock, lane, wake),
+            "timeline-hints": HintListener(self, self._clock, lane, wake),
+        }
 
     def lane(self, lane: str) -> LaneState:
         return self._lanes.setdefault(lane, LaneState(self._clock.now()))

@@ -1,11 +1,11 @@
-"""Duties beside the loop of an engine: the set is filled and watched, and hints of others are heard.
+"""Services beside the loop of an engine: the set is filled and watched, and hints of others are heard.
 
-`Keeper.run` looks once a second at what is known of the set. One that is not whole (at the start, after Redis was away,
+`Keeper` looks once a second at what is known of the set. One that is not whole (at the start, after Redis was away,
 emptied or damaged) is built anew from the database, by one engine at a time; until then claims go to the database. A
 whole one is filled further every minute: only with what has come within the horizon since, page by page.
 
-`Keeper.listen` subscribes to hints: whoever puts something that wakes before all the rest publishes when, and an engine
-that sleeps longer looks then. A hint that is lost costs at most the engine's longest wait.
+`HintListener` subscribes to hints: a process that writes something that wakes before all the rest publishes when, and
+an engine that sleeps longer polls then. A hint that is lost costs at most the engine's longest wait.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 from typing import Any, Final
 
+from noonbell.background import PeriodicService
 from noonbell.errors import TimelineAwayError, TimelineError, describe_error
 from noonbell.ports import Clock
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, may_be_whole
@@ -32,15 +33,15 @@ _DOUBT_SECONDS: Final = 10.0
 _BEFORE_ALL: Final = (-1, -1)
 
 
-class Keeper:
+class Keeper(PeriodicService[bool]):
     """Keeps the set of one lane whole."""
 
     def __init__(self, fronted: FrontedStore, store: Any, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
+        super().__init__(clock, _LOOK_US)
         self._fronted = fronted
         self._store = store
-        self._clock = clock
         self._lane = lane
-        self._wake = wake
+        self._wake_engine = wake
         self._timeline = fronted.timeline
         self._name = uuid.uuid4().hex
         self._fills = 0
@@ -48,14 +49,16 @@ class Keeper:
     async def run(self, stop: asyncio.Event) -> None:
         self._fronted.keepers += 1
         try:
-            while not stop.is_set():
-                await self.look()
-                await self._clock.wait(self._clock.now() + _LOOK_US, stop)
+            await super().run(stop)
         finally:
             self._fronted.keepers -= 1
 
-    async def look(self) -> None:
-        """See to it that the set is whole, and for long enough."""
+    async def run_once(self) -> bool:
+        """Make the set whole, for long enough, if it is not; returns whether it is whole."""
+        await self._make_whole()
+        return self._fronted.lane(self._lane).whole
+
+    async def _make_whole(self) -> None:
         state, now = self._fronted.lane(self._lane), self._clock.now()
         if state.whole and may_be_whole(state.until, now) and state.until - now > HORIZON_US - _FEED_US:
             return
@@ -98,7 +101,7 @@ class Keeper:
             logger.info('The timeline of the lane "%s" is built', lane)
         if state.lost_at == lost_at:  # else something was lost while we were at it
             state.whole, state.until = True, until
-            self._wake(self._clock.now())
+            self._wake_engine(self._clock.now())
 
     async def _fill_with(self, token: str, after: tuple[int, int], until: int, *, live: bool) -> bool:
         lane, timeline = self._lane, self._timeline
@@ -112,9 +115,18 @@ class Keeper:
                 return True
             place = page[-1]
 
-    # --- hints ----------------------------------------------------------------------------------------------------
 
-    async def listen(self, stop: asyncio.Event) -> None:
+class HintListener:
+    """Hears the hints of other engines of a lane, over one connection that lasts."""
+
+    def __init__(self, fronted: FrontedStore, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
+        self._fronted = fronted
+        self._clock = clock
+        self._lane = lane
+        self._timeline = fronted.timeline
+        self._wake_engine = wake
+
+    async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             if self._fronted.counters.up:
                 try:
@@ -145,4 +157,4 @@ class Keeper:
 
     def _hear(self, told: bytes | None) -> None:
         if told is not None and told.isdigit() and len(told) < 20:
-            self._wake(int(told))
+            self._wake_engine(int(told))

@@ -54,7 +54,7 @@ async def readyz(service: Serving, response: Response) -> Readiness:
     return Readiness(
         ready=ready,
         store="ok" if answers else "failing",
-        engine="stopped" if age is None else "stalled" if service.stalled else "running",
+        engine=service.engine_health,
         last_poll_seconds=None if age is None else round(age, 3),
         stopping=service.stopping.is_set(),
     )

@@ -268,6 +268,11 @@ class PostgresStore(
         async with self._accounting(owner) as db:
             return await slots.owned(db, owner)
 
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        sql = "SELECT sid FROM schedule_definitions WHERE sid = ANY($1::int8[]) AND removed_at IS NOT NULL"
+        async with self._connections.reading() as db:
+            return {row[0] for row in await db.fetch(sql, list(sids))}
+
     def _claiming(self, owner: str) -> contextlib.AbstractAsyncContextManager[Connection]:
         return self._connections.writing(f"SELECT pg_advisory_xact_lock_shared({claiming.accounting_lock(owner)})")
 

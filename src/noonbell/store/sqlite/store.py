@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from noonbell.core.records import (
     Attempt,
     Declaration,
@@ -93,6 +95,13 @@ class SqliteStore(
     async def owned(self, owner: str) -> list[LiveRun]:
         sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.state = 'running' AND l.owner = ? ORDER BY l.sid"
         return [LiveRun(*row) for row in await self._read(sql, (owner,))]
+
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        sql = """
+            SELECT d.sid FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.sid = b.value
+            WHERE d.removed_at IS NOT NULL
+        """
+        return {sid for (sid,) in await self._read(sql, (msgspec.json.encode(list(sids)).decode(),))}
 
     # --- settling -------------------------------------------------------------------------------------------------
 

@@ -130,6 +130,14 @@ class DeclaringCases(StorageCases):
             assert [row["sid"] for row in await store.declared_tasks()] == [2]
             assert (await claim(store, T0 + MINUTE)).looked == 1
 
+    async def test_deleted_schedules_are_found_by_their_sids(self) -> None:
+        async with self.opened("a", "b", "c") as store:
+            removed = [RemovedSchedule(1, T0 + 7), RemovedSchedule(3, T0 + 7)]
+            await store.declare(declaration(at=T0 + 9, removed=removed))
+            assert await store.deleted_among([1, 2, 99]) == {1}
+            assert await store.deleted_among([3, 1, 3]) == {1, 3}
+            assert await store.deleted_among([]) == set()
+
     async def test_removal_ends_live_runs(self) -> None:
         async with self.opened("a", "b", "c") as store:
             a, b, c = (await claim(store, T0 + MINUTE)).starts

@@ -34,6 +34,7 @@ _VERBS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "hand_back": lambda store: store.hand_back([], ME, T0),
     "trigger": lambda store: store.trigger(1, ME, T0),
     "owned": lambda store: store.owned(ME),
+    "deleted_among": lambda store: store.deleted_among([1]),
     "record": lambda store: store.record(event("stop-end")),
     "schedules": lambda store: store.schedules(),
     "epochs": lambda store: store.epochs(1),

@@ -1,0 +1,66 @@
+"""The last try of a message that was under way, or claimed, at so many deaths of a process that it may be their cause.
+
+Nothing records which of the claimed messages was being delivered when a process died, so each death counts as an
+attempt for the first message of every stream that was claimed. After `max_attempts` it is tried once more, while no
+other stream is in hand: if the process dies of it, only its own stream counts another death, and the message is a dead
+letter without a further try. The messages that were claimed beside it are delivered.
+
+Streams that have come so far are put back while others are in hand. Where that goes on for a while no stream is claimed
+until the others have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from noonbell.actions.served import Served
+
+_SECOND: Final = 1_000_000
+_PUT_BACK: Final = _SECOND
+_PATIENCE: Final = 10 * _SECOND
+
+
+class Chosen(NamedTuple):
+    """What becomes of claimed streams: some start now, the others are put back until `free_at`."""
+
+    start: Sequence[Served]
+    put_back: Sequence[Served] = ()
+    free_at: int = 0
+
+
+class LastTries:
+    """Decides which claimed streams may start."""
+
+    def __init__(self, max_attempts: int) -> None:
+        self._max_attempts = max_attempts
+        self._put_back_since: int | None = None
+        self._alone: int | None = None  # the stream that has its last try, until that is recorded
+        self._waiting: Served | None = None  # the same, while others are in hand
+
+    def may_claim(self, in_hand: Mapping[int, Served], now: int) -> bool:
+        """Whether to claim further streams beside those in hand."""
+        if self._alone in in_hand:
+            return False
+        return not in_hand or self._put_back_since is None or now - self._put_back_since < _PATIENCE
+
+    def choose(self, claimed: Sequence[Served], in_hand: Mapping[int, Served], now: int) -> Chosen:
+        """Choose among the streams of one claim; `in_hand` are those of earlier ones."""
+        last = [served for served in claimed if served.stream.attempt == self._max_attempts]
+        if not last:
+            return Chosen(claimed)
+        if in_hand:
+            if self._put_back_since is None:
+                self._put_back_since = now
+            return Chosen([served for served in claimed if served not in last], last, now + _PUT_BACK)
+        self._put_back_since, self._waiting, self._alone = None, last[0], last[0].stream.sid
+        return Chosen([], [served for served in claimed if served is not last[0]], now)
+
+    def take(self, in_hand: Mapping[int, Served]) -> Served | None:
+        """Return the stream that waits to be alone, once it is."""
+        return self.withdraw() if len(in_hand) == 1 else None
+
+    def withdraw(self) -> Served | None:
+        """Return the stream that waits, whether it is alone or not; it waits no more."""
+        waiting, self._waiting = self._waiting, None
+        return waiting

@@ -1,0 +1,48 @@
+"""Which claimed streams may start, where one of them may be what kills the process."""
+
+from __future__ import annotations
+
+from noonbell.actions.last_tries import Chosen, LastTries
+from noonbell.actions.served import Served
+from noonbell.core.records import Stream
+from noonbell.testing.storage_cases.base import SECOND, T0
+
+
+def served(sid: int, attempt: int) -> Served:
+    return Served(Stream(sid, attempt, []), "me", T0)
+
+
+def hand(*sids: int) -> dict[int, Served]:
+    return {sid: served(sid, 0) for sid in sids}
+
+
+def test_streams_that_have_tries_left_start_together() -> None:
+    tries, claimed = LastTries(3), [served(1, 0), served(2, 2), served(3, 4)]
+    assert tries.choose(claimed, {}, T0) == Chosen(claimed)
+    assert tries.choose(claimed, hand(9), T0) == Chosen(claimed)
+    assert tries.may_claim(hand(1, 2, 3), T0)
+
+
+def test_one_starts_when_those_beside_it_are_put_back_and_nothing_is_claimed_until_it_has_ended() -> None:
+    tries = LastTries(3)
+    first, last, other = served(1, 0), served(2, 3), served(3, 3)
+    assert tries.choose([first, last, other], {}, T0) == Chosen([], [first, other], T0)
+    assert tries.take(hand(1, 2, 3)) is None
+    assert not tries.may_claim(hand(2), T0)
+    assert tries.take(hand(2)) is last
+    assert tries.take(hand(2)) is None, "it is started once"
+    assert not tries.may_claim(hand(2), T0)
+    assert tries.may_claim({}, T0)
+
+
+def test_beside_others_it_is_put_back_and_after_a_while_nothing_else_is_claimed() -> None:
+    tries = LastTries(3)
+    first, last = served(1, 0), served(2, 3)
+    assert tries.choose([first, last], hand(9), T0) == Chosen([first], [last], T0 + SECOND)
+    assert tries.may_claim(hand(9), T0 + 9 * SECOND)
+    assert tries.choose([last], hand(9), T0 + 9 * SECOND) == Chosen([], [last], T0 + 10 * SECOND)
+    assert not tries.may_claim(hand(9), T0 + 10 * SECOND)
+    assert tries.may_claim({}, T0 + 10 * SECOND)
+    assert tries.choose([last], {}, T0 + 10 * SECOND) == Chosen([], [], T0 + 10 * SECOND)
+    assert tries.withdraw() is last
+    assert tries.withdraw() is None

@@ -1,0 +1,61 @@
+"""Runs of schedules that another process has deleted: found by the sids of runs that last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from noonbell.core.records import Start
+from noonbell.engine.deleted import DeletedCheck, DeletedRuns
+from noonbell.engine.in_flight import InFlight
+from noonbell.engine.work import Job
+from noonbell.ports import Store
+from noonbell.testing import ManualClock
+
+START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
+
+
+class Deletions:
+    """A store that knows which schedules were deleted, and nothing else."""
+
+    def __init__(self) -> None:
+        self.deleted: set[int] = set()
+        self.asked: list[list[int]] = []
+
+    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+        self.asked.append(list(sids))
+        return self.deleted & set(sids)
+
+
+def job(sid: int, clock: ManualClock) -> Job[Any]:
+    now = clock.now()
+    start = Start(sid, "scheduled", now, 1, 1, "cron", 1, now, now, None)
+
+    async def last() -> None:
+        await asyncio.Event().wait()
+
+    made = Job(start, None, f"schedule {sid}", last, is_async=True)
+    made.task = asyncio.create_task(last())
+    return made
+
+
+async def test_only_runs_that_last_are_asked_about_and_those_of_deleted_schedules_are_cancelled() -> None:
+    clock, store, in_flight = ManualClock(START), Deletions(), InFlight()
+    service = DeletedRuns(cast("Store", store), clock, in_flight)
+    assert await service.run_once() == DeletedCheck(asked=0, cancelled=0)
+    old = [job(sid, clock) for sid in (3, 1)]
+    for one in old:
+        in_flight.add(one)
+    await clock.advance(timedelta(seconds=5))
+    in_flight.add(job(2, clock))
+    store.deleted = {1, 2}
+    assert await service.run_once() == DeletedCheck(asked=2, cancelled=1)
+    assert store.asked == [[1, 3]]
+    await clock.settle()
+    assert [one.task is not None and one.task.cancelled() for one in old] == [False, True]
+    assert await service.run_once() == DeletedCheck(asked=1, cancelled=0), "each is cancelled once"
+    for one in in_flight:
+        if one.task is not None:
+            one.task.cancel()
