@@ -155,11 +155,27 @@ def look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = (), terms: Term
     `terms` are those of a declared task; without them they follow from the stored definition.
     """
     if terms is not None:
-        return _declared_look(stored, now, terms)
+        return ordinary_declared_look(stored, now, terms) or declared_look(stored, now, terms)
     return ordinary_look(stored, now, gaps) or whole_look(stored, now, gaps)
 
 
-def _declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+def ordinary_declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn | None:
+    """The same as `declared_look` for the many: one occurrence is due, and no run is live; else None."""
+    cursor = stored.cursor_at
+    if stored.lives or now <= cursor:
+        return None
+    due, before, following = terms.timing.look(now)
+    if due is None or due <= cursor or (before is not None and before > cursor):
+        return None
+    start = Start(stored.sid, "scheduled", due, 1, 1, terms.cause, stored.epoch, now, due, following)
+    return Turn(
+        stored.sid, now, following, stored.enabled, stored.anchor_at, due, stored.backlog_left, stored.backlog_until,
+        [start], _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
+    )  # fmt: skip
+
+
+def declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
+    """Decide about a declared task, whatever has become of it; it is not audited."""
     turn = _unchanged(stored)
     live = stored.lives[0] if stored.lives else None
     if live is not None and live.kind == "manual":  # the order of live runs: it comes first, and its end wakes the rest

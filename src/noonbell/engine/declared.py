@@ -125,12 +125,12 @@ class DeclaredWork:
     def ended(self, job: Job[Task], at: int, error: BaseException | None, retry_at: int | None) -> None:
         job.subject.ended_at = at
         self._observer.ended(job.subject, job.start, at, error, retry_at)
-        waiting = self._waiting.pop(job.start.sid, None)
+        waiting = self._waiting.pop(job.start.sid, None) if self._waiting else None
         if waiting is not None and error is None:
             self._observer.cleared(job.subject, waiting, at)
 
     def tell(self, job: Job[Task], settlement: Settlement, error: BaseException | None) -> None:
-        if error is None:
+        if self._waiting and error is None:
             settlement.cleared = self._waiting.get(job.start.sid)
 
 

@@ -43,8 +43,7 @@ class RunEnds:
     def record(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         """Record the end of a run."""
         now, start, work = self._clock.now(), job.start, self._work
-        phase = self._life.phase
-        if phase is Phase.ABANDONED or (phase is Phase.CANCELLING and error is not None):
+        if self._life.stopping and self._is_abandoned(error):
             self.abandoned += 1
             work.ended(job, now, error, None)
             self._in_flight.discard(start)
@@ -71,6 +70,10 @@ class RunEnds:
             work.ended(job, now, error, settlement.wake_at)
         finally:  # a listener or log handler that raises must not keep the end from being recorded
             self._settler.add(settlement)
+
+    def _is_abandoned(self, error: BaseException | None) -> bool:
+        phase = self._life.phase
+        return phase is Phase.ABANDONED or (phase is Phase.CANCELLING and error is not None)
 
     def recorded(self, settlements: Sequence[Settlement]) -> None:
         """Remove runs whose ends are recorded, and announce the messages among them."""

@@ -105,7 +105,7 @@ class Executor:
         for job in jobs:
             add(job)
             if job.is_async:
-                job.task = create_task(self._execute(job))
+                job.task = create_task(self._execute(job), name=job.name)
                 coroutines.add(job.task)
             else:
                 job.waited = self._threads.free <= 0
@@ -119,9 +119,9 @@ class Executor:
             metrics.slot_wait.observe(start.waited_us / 1_000_000, job.name)
         start.started_at = now
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
-        due = max(self._work.due_at(job), self.up_since)
+        late_us = now - max(self._work.due_at(job), self.up_since)
         lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
-        lateness.observe(max(now - due, 0) / 1_000_000, job.name)
+        lateness.observe(late_us / 1_000_000 if late_us > 0 else 0.0, job.name)
         self._work.started(job, now)
 
     def _on_slot(self, job: Job[Any], *, waited: bool) -> None:

@@ -20,12 +20,10 @@ class Life:
     """The phase of an engine, and whether another engine has taken its name."""
 
     phase: Phase = Phase.POLLING
+    stopping: bool = False  # in any phase but the first; read for every run
     lost: bool = False
-
-    @property
-    def stopping(self) -> bool:
-        return self.phase is not Phase.POLLING
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase, unless a later one has begun."""
         self.phase = max(self.phase, phase)
+        self.stopping = self.phase is not Phase.POLLING

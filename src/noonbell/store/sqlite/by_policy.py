@@ -12,6 +12,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.presence import lane_key
 from noonbell.core.records import OutboxMessage, Outcome, Turn
 from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
+from noonbell.store.definitions import DefinitionCache
 from noonbell.store.sqlite import auditing, ending, outbox, slots, stored, turns
 from noonbell.store.sqlite.tables import LANE_NO
 from noonbell.store.waking import Wanted
@@ -100,7 +101,14 @@ def peek(db: apsw.Connection, wanted: Wanted) -> LaneClaim | None:
 
 
 def claim(
-    db: apsw.Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, singly: bool = False
+    db: apsw.Connection,
+    cache: DefinitionCache,
+    decide: Decide,
+    wanted: Wanted,
+    *,
+    owner: str,
+    now: int,
+    singly: bool = False,
 ) -> LaneClaim:
     """Look, decide and write; if the ledger contradicts a turn, all of it again, and turn by turn.
 
@@ -110,7 +118,7 @@ def claim(
     lane, due_by, limit, among = lane_key(wanted.lane), *wanted[1:]
     woken: list[int] = []
     if among is None:
-        looked = stored.due(db, lane, due_by, limit)
+        looked = stored.due(db, cache, lane, due_by, limit)
         if slots.has_others(db):
             woken = [row[0] for row in db.execute(_WOKEN, (lane, due_by, limit))]
     else:
@@ -136,7 +144,7 @@ def claim(
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
             db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
-            return claim(db, decide, wanted, owner=owner, now=now, singly=True)
+            return claim(db, cache, decide, wanted, owner=owner, now=now, singly=True)
         written = taken
     if set_aside:
         _quarantine(db, [sid for sid, _ in set_aside], now)

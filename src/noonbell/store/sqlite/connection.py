@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import apsw
 
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.store.definitions import DefinitionCache
 from noonbell.store.snapshot import refuse_writing
 from noonbell.store.sqlite.schema import IS_OF_DEVELOPMENT, MIGRATIONS, SETTLE_TABLE
 
@@ -38,6 +39,7 @@ class Connection:
         self._threaded = threaded
         self._busy_timeout_ms = busy_timeout_ms
         self._db: apsw.Connection | None = None
+        self.definitions = DefinitionCache()  # used in the thread alone
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._dead = False
@@ -88,6 +90,7 @@ class Connection:
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
+        self.definitions.clear()
         if db is not None:
             with contextlib.suppress(apsw.Error):  # a damaged file may fail its last checkpoint
                 db.close()

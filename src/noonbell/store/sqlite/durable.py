@@ -64,7 +64,7 @@ class DurableOnSqlite:
     ) -> LaneClaim:
         wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
         return await self._connection.run(
-            lambda db: by_policy.claim(db, decide, wanted, owner=owner, now=now),
+            lambda db: by_policy.claim(db, self._connection.definitions, decide, wanted, owner=owner, now=now),
             peek=lambda db: by_policy.peek(db, wanted),
         )
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.records import DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
+from noonbell.core.records import DECLARED_OWNERS, DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
+from noonbell.store.definitions import DefinitionCache, Known
 from noonbell.store.sqlite import slots
 from noonbell.store.sqlite.claiming import LIVE
 from noonbell.store.sqlite.tables import LANE_NO
@@ -23,23 +24,31 @@ _NEAR: Final = 10_000
 _LONGEST_LIKE: Final = 1_000
 _SKIPS: Final = '"overlap":"skip"'
 
-_COLUMNS: Final = """
-    s.sid, d.schedule_id, s.enabled, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at,
-    s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch, s.cursor_at,
-    s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, d.team, d.name, d.type, d.spec, d.timezone,
-    d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition, s.slot_for
+_STATE: Final = """
+    s.sid, s.enabled, s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch,
+    s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, s.slot_for
 """
-# CROSS JOIN: the state drives, so that definitions are read only of what was chosen by it
+_DEFINITION: Final = """
+    d.sid, d.schedule_id, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at, d.team,
+    d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
+"""
+_EPOCH: Final = 7
+_LAST_RUN_FOR: Final = 12
+_SLOT: Final = 13
 _DUE: Final = f"""
-    SELECT {_COLUMNS} FROM schedule_state s CROSS JOIN schedule_definitions d ON d.sid = s.sid
+    SELECT {_STATE} FROM schedule_state s
     WHERE s.enabled = 1 AND s.lane_no = {LANE_NO.format(lane="?1")} AND s.next_run_at <= ?2
     ORDER BY s.next_run_at, s.sid LIMIT ?3
 """
 # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
-_BY_SIDS: Final = f"""
-    SELECT {_COLUMNS} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value
-    CROSS JOIN schedule_definitions d ON d.sid = s.sid ORDER BY b.key
+_DEFINITIONS: Final = f"""
+    SELECT {_DEFINITION} FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.sid = b.value
 """
+_BY_SIDS: Final = f"""
+    SELECT {_STATE} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value ORDER BY b.key
+"""
+# Of a declared task a claim reads the state alone: its engine knows the rest.
+_DECLARED: Final = ScheduleColumns("", "cron", "", "", None, "run_once", None, "")
 _LIVES: Final = f"""
     SELECT {LIVE} FROM json_each(?) b CROSS JOIN live_runs l ON l.sid = b.value ORDER BY l.sid, l.kind, l.run_for
 """
@@ -52,16 +61,37 @@ _RAN: Final = f"""
 """
 
 
-def due(db: apsw.Connection, lane: str, now: int, limit: int) -> list[StoredSchedule]:
+def due(db: apsw.Connection, cache: DefinitionCache, lane: str, now: int, limit: int) -> list[StoredSchedule]:
     """The schedules of a lane that wake by `now`, the earliest first."""
-    return _made(db, db.execute(_DUE, (lane, now, limit)).fetchall())
+    rows: list[Any] = db.execute(_DUE, (lane, now, limit)).fetchall()
+    if lane.startswith(DECLARED_OWNERS):
+        of_lane = Known(0, "", lane, lane, 0, 0, DEFAULT_TEAM, _DECLARED)
+        return _made(db, rows, dict.fromkeys((row[0] for row in rows), of_lane))
+    return _made(db, rows, _definitions(db, rows, cache))
 
 
 def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """The schedules of these sids, in their order."""
     if not sids:
         return []
-    return _made(db, db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall())
+    rows = db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall()
+    return _made(db, rows, _definitions(db, rows, DefinitionCache()))
+
+
+def _definitions(db: apsw.Connection, rows: list[Any], cache: DefinitionCache) -> dict[int, Known]:
+    """The definitions of schedules by sid, from the cache or else from their rows."""
+    found: dict[int, Known] = {}
+    missing: dict[int, int] = {}
+    for row in rows:
+        sid, epoch = row[0], row[_EPOCH]
+        known = cache.get(sid, epoch)
+        if known is None:
+            missing[sid] = epoch
+        else:
+            found[sid] = known
+    if missing:
+        found |= cache.add(missing, db.execute(_DEFINITIONS, (_encode(list(missing)).decode(),)))
+    return found
 
 
 def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
@@ -163,45 +193,58 @@ def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
     return [row[0] for row in db.execute(sql, (policy_id,))]
 
 
-def _made(db: apsw.Connection, rows: list[Any]) -> list[StoredSchedule]:
+def _made(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -> list[StoredSchedule]:
     """Schedules from their rows. The rest is looked up for those that have it: in a burst, almost none."""
-    lives, quiet, ran = _lives(db, rows), _quiet(db, rows), _ran(db, rows)
-    return [
-        StoredSchedule(
-            sid, schedule_id,
-            ScheduleColumns(name, kind, spec, timezone, policy, catch_up, payload, definition),
-            bool(enabled), managed_by, lane, created_at, updated_at, next_run_at, last_run_at, last_attempt_at,
-            last_success_at, last_failure_at, epoch, cursor_at, anchor_at, backlog_left, backlog_until, last_run_for,
-            None if policy is None else quiet.get(policy), ran.get(sid), lives.get(sid) or [], team,
-        )
-        for (
-            sid, schedule_id, enabled, managed_by, lane, created_at, updated_at, next_run_at, last_run_at,
-            last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at, anchor_at, backlog_left, backlog_until,
-            last_run_for, team, name, kind, spec, timezone, policy, catch_up, payload, definition, _,
-        ) in rows
-    ]  # fmt: skip
+    lives, quiet, ran = _lives(db, rows), _quiet(db, definitions), _ran(db, rows, definitions)
+    made = []
+    for row in rows:
+        sid = row[0]
+        known = definitions.get(sid)
+        if known is None:
+            continue  # a state without its definition, which `verify` reports
+        _, schedule_id, managed_by, lane, created_at, updated_at, team, columns = known
+        (
+            _, enabled, next_run_at, last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at,
+            anchor_at, backlog_left, backlog_until, last_run_for, _,
+        ) = row  # fmt: skip
+        policy = columns.quiet_hours_policy_id
+        made.append(
+            StoredSchedule(
+                sid, schedule_id, columns, bool(enabled), managed_by, lane, created_at, updated_at, next_run_at,
+                last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at, anchor_at,
+                backlog_left, backlog_until, last_run_for, None if policy is None else quiet.get(policy), ran.get(sid),
+                lives.get(sid) or [], team,
+            )
+        )  # fmt: skip
+    return made
 
 
-def _lives(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, list[LiveRun]]:
+def _lives(db: apsw.Connection, rows: list[Any]) -> dict[int, list[LiveRun]]:
     found: dict[int, list[LiveRun]] = {}
-    if rows and (any(row[27] is not None for row in rows) or slots.has_others(db)):
+    if rows and (any(row[_SLOT] is not None for row in rows) or slots.has_others(db)):
         for live in db.execute(_LIVES, (_encode([row[0] for row in rows]).decode(),)):
             found.setdefault(live[0], []).append(LiveRun(*live))
     return found
 
 
-def _quiet(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[str, str]:
+def _quiet(db: apsw.Connection, definitions: dict[int, Known]) -> dict[str, str]:
     """The documents of quiet hours, by their ids."""
-    policies = {str(row[23]) for row in rows if row[23] is not None}
+    named = (known.columns.quiet_hours_policy_id for known in definitions.values())
+    policies = {str(policy) for policy in named if policy is not None}
     if not policies:
         return {}
     found: Any = db.execute(_QUIET, (_encode(sorted(policies)).decode(),)).fetchall()
     return dict(found)
 
 
-def _ran(db: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, tuple[int, int]]:
+def _ran(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -> dict[int, tuple[int, int]]:
     """When the last runs began and ended, of those schedules whose overlap policy asks for it."""
-    asked = [(row[0], row[17]) for row in rows if isinstance(row[26], str) and _SKIPS in row[26]]
-    if not asked:
+    skipping = {
+        sid
+        for sid, known in definitions.items()
+        if known.columns.definition and _SKIPS in str(known.columns.definition)
+    }
+    if not skipping:
         return {}
+    asked = [(row[0], row[_LAST_RUN_FOR]) for row in rows if row[0] in skipping]
     return {sid: (began, ended) for sid, began, ended in db.execute(_RAN, (_encode(asked).decode(),))}

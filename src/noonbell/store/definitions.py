@@ -1,0 +1,80 @@
+"""Definitions that claims have read before, so that a fire reads the state of its schedule and nothing else.
+
+Every change of a definition opens a new epoch of its schedule, and the state row has the number of that epoch. A
+definition is used again only under the epoch that it was read with. The cache belongs to one connection to one database
+and is emptied with it. Its size is bounded: when it is full, it is emptied.
+
+Texts that many schedules share, such as specs and policies, are kept once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from noonbell.core.records import ScheduleColumns
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+_ENTRY_BYTES: Final = 600  # beside its texts
+
+
+class Known(NamedTuple):
+    """A definition, and the epoch that it was read with."""
+
+    epoch: int
+    schedule_id: str
+    managed_by: str
+    lane: str
+    created_at: int
+    updated_at: int
+    team: str
+    columns: ScheduleColumns
+
+
+class DefinitionCache:
+    """Definitions by sid."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: dict[int, Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._bytes = 0
+
+    def get(self, sid: int, epoch: int) -> Known | None:
+        """Return the definition of a schedule, if it was read in this epoch."""
+        known = self._known.get(sid)
+        return known if known is not None and known.epoch == epoch else None
+
+    def add(self, epochs: dict[int, int], rows: Iterable[Any]) -> dict[int, Known]:
+        """Take rows of sid, schedule_id, managed_by, lane, created_at, updated_at, team and the columns; return them.
+
+        `epochs` has the epoch of each, as read in the same transaction.
+        """
+        added: dict[int, Known] = {}
+        for sid, schedule_id, managed_by, lane, created_at, updated_at, team, *columns in rows:
+            name, kind, spec, timezone, policy, catch_up, payload, definition = columns
+            written = ScheduleColumns(
+                name, _shared(kind), _shared(spec), _shared(timezone), policy, _shared(catch_up), payload,
+                _shared(definition),
+            )  # fmt: skip
+            added[sid] = Known(
+                epochs[sid], schedule_id, _shared(managed_by), _shared(lane), created_at, updated_at, _shared(team),
+                written,
+            )  # fmt: skip
+            self._bytes += _ENTRY_BYTES + len(str(name)) + len(str(payload or ""))
+        if self._bytes > self._most_bytes:
+            self.clear()
+        self._known.update(added)
+        return added
+
+
+def _shared(text: Any) -> Any:
+    """The same text as one object; damage is passed on."""
+    return sys.intern(text) if type(text) is str else text
