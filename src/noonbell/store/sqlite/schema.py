@@ -351,7 +351,11 @@ MIGRATIONS: Final = (
 )
 
 # Files of development versions had one table `schedules`; now that is a view.
-IS_OF_DEVELOPMENT: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schedules'"
+IS_OF_DEVELOPMENT: Final = """
+    SELECT 1 FROM sqlite_schema WHERE type = 'table' AND (
+        name = 'schedules' OR (name = 'schedule_state' AND sql NOT LIKE '%slot_for%')
+    )
+"""
 
 # Filled from one JSON text for each batch, then joined: no statement is run row by row.
 SETTLE_TABLE: Final = """

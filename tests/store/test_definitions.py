@@ -1,0 +1,57 @@
+"""Definitions that claims keep: used under the epoch that they were read with, and bounded."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from noonbell import Schedules
+from noonbell.core.records import ScheduleColumns
+from noonbell.store.definitions import DefinitionCache
+from noonbell.store.sqlite import SqliteStore
+from noonbell.testing import ManualClock
+
+NOON = 1_717_243_200_000_000  # 2024-06-01 12:00 UTC
+
+
+def row(sid: int, payload: str | None = None) -> tuple[Any, ...]:
+    columns = (f"task {sid}", "cron", "* * * * *", "UTC", None, "skip", payload, "{}")
+    return (sid, f"id-{sid}", "api", "default", 1, 1, "default", *columns)
+
+
+def test_a_definition_belongs_to_its_epoch() -> None:
+    cache = DefinitionCache()
+    (added,) = cache.add({1: 4}, [row(1)]).values()
+    assert added.columns == ScheduleColumns("task 1", "cron", "* * * * *", "UTC", None, "skip", None, "{}")
+    assert cache.get(1, 4) is added
+    assert cache.get(1, 5) is None
+    assert cache.get(2, 4) is None
+
+
+def test_it_is_emptied_when_it_is_full_and_answers_all_the_same() -> None:
+    cache = DefinitionCache(most_bytes=100_000)
+    for sid in range(1, 1_000):
+        assert set(cache.add({sid: 1}, [row(sid, "x" * 1_000)])) == {sid}
+        assert len(cache) <= 100_000 // 1_600 + 1
+    assert cache.get(999, 1) is not None
+
+
+async def test_an_edit_by_another_process_is_seen_at_the_next_claim(tmp_path: Path) -> None:
+    clock, seen = ManualClock(NOON), list[Any]()
+
+    async def note(run: Any) -> None:
+        seen.append(run.payload)
+
+    ours = SqliteStore(tmp_path / "ledger.db", threaded=False)
+    async with Schedules(ours, callbacks={"note": note}, clock=clock) as schedules:
+        action = {"kind": "callback", "name": "note"}
+        key = await schedules.create(name="a", type="cron", spec="* * * * *", action=action, payload={"n": 1})
+        await schedules.start()
+        await clock.advance(timedelta(minutes=2))
+        other = SqliteStore(tmp_path / "ledger.db", threaded=False)
+        async with Schedules(other, clock=clock) as elsewhere:
+            await elsewhere.update(key.schedule_id, payload={"n": 2})
+        await clock.advance(timedelta(minutes=2))
+        await schedules.stop()
+    assert [payload["n"] for payload in seen] == [1, 1, 2, 2]
