@@ -36,7 +36,7 @@ class Counted:
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self.ended = self.settled = self.last_batch = 0
+        self.ended = 0
         self.looked = asyncio.Event()
         self.enough = asyncio.Event()
         self.expected = 0
@@ -53,8 +53,6 @@ class Counted:
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         settled: Settled = await super().settle(settlements)  # type: ignore[misc]  # of the store that it is mixed with
         assert not settled.stale
-        self.settled += len(settlements)
-        self.last_batch = len(settlements)
         self._count(len(settlements))
         return settled
 
@@ -80,10 +78,7 @@ class CountedSqlite(Counted, SqliteStore):
 
     async def written(self, *, rows: bool) -> Written:
         found = await self._connection.run(written_by, write=False)
-        if found.rows is None or not rows:
-            return found
-        # a settled run goes through a temporary table in memory: once in, and once out when the next batch comes
-        return found._replace(rows=found.rows - 2 * self.settled + self.last_batch)
+        return found if rows else found._replace(rows=None)
 
 
 def written_by(db: apsw.Connection) -> Written:
