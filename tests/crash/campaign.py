@@ -166,7 +166,7 @@ class Campaign:
                 "SELECT sid, run_for, outcome, attempts FROM run_records"
             ):
                 ledger.ended[f"{ledger.ids[sid][0]}.{run_for}"] = (outcome, attempts)
-            for sid, run_for, state, attempt in db.execute("SELECT sid, run_for, state, attempt FROM runs_live"):
+            for sid, run_for, state, attempt in db.execute("SELECT sid, run_for, state, attempt FROM live_runs"):
                 ledger.live[f"{ledger.ids[sid][0]}.{run_for}"] = (state, attempt)
                 if state == "running":
                     self._outcome.wrong.append(f"{ledger.ids[sid][1]} is recorded as running after all has stopped")
@@ -181,7 +181,7 @@ class Campaign:
                     began = db.execute("SELECT min(from_at) FROM epochs WHERE sid = ?", (sid,)).get
                     fired = db.execute(
                         "SELECT (SELECT count(*) FROM runs WHERE sid = ?1) + "
-                        "(SELECT count(*) FROM runs_live WHERE sid = ?1)",
+                        "(SELECT count(*) FROM live_runs WHERE sid = ?1)",
                         (sid,),
                     ).get
                     ledger.minutes[name] = (cursor_at // MINUTE - began // MINUTE, fired + spans)

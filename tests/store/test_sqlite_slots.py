@@ -101,6 +101,7 @@ def _end(of: dict[str, Any] | None = None, **parts: Any) -> Verb:
 async def _edit_then_end(store: SqliteStore, start: Start) -> Any:
     def edit(stored: StoredSchedule) -> Edit:
         turn = close(stored, NOW + 5)
+        turn.next_run_at = NOW + MINUTE
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
@@ -159,27 +160,27 @@ async def _clear(store: SqliteStore, start: Start) -> Any:
 
 
 async def _contradict(store: SqliteStore, start: Start) -> Any:
-    """The run is on record already."""
+    """The run is on record already; while it is live, the record stays."""
     inside(store).execute(
         "INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch) "
         "VALUES (?, 1, 1, 0, 1, ?, ?, 1, 1)",
         (start.run_for, NOW, NOW + 1),
     )
-    return await _end()(store, start)
+    inside(store).execute("UPDATE schedule_state SET cursor_at = cursor_at + 1 WHERE sid = 1")
+    pruned = await store.prune_day(T0 + 9000 * MINUTE)
+    return pruned, await _end()(store, start), await store.prune_day(T0 + 9000 * MINUTE)
 
 
-async def _park(store: SqliteStore, _: Start) -> Any:
+async def _revive(store: SqliteStore, _: Start) -> Any:
     (live,) = await store.live(1)
     revived = replace(live, state="queued", owner=None, wake_at=0, fence=2, cause="orphan")
     await store.declare(declaration(at=NOW + 4, revived=[revived]))
-    (queued,) = await store.live(1)
-    await store.declare(declaration(at=NOW + 5, interrupted=[queued]))
-    return await store.history_of("s1")
+    return await store.live(1), await claim(store, B, NOW + 5)
 
 
-async def _prune(store: SqliteStore, start: Start) -> Any:
-    await _contradict(store, start)
-    return await store.prune_day(T0 + 9000 * MINUTE)
+async def _interrupt(store: SqliteStore, start: Start) -> Any:
+    await store.declare(declaration(at=NOW + 4, interrupted=await store.live(1)))
+    return await store.history_of("s1"), await _end()(store, start)
 
 
 VERBS: dict[str, Verb] = {
@@ -204,8 +205,8 @@ VERBS: dict[str, Verb] = {
     "stop": _stop,
     "cleared": _clear,
     "on record": _contradict,
-    "declared": _park,
-    "pruned": _prune,
+    "revived": _revive,
+    "interrupted": _interrupt,
 }
 
 

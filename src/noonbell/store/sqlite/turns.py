@@ -135,10 +135,11 @@ def _write_fires(db: apsw.Connection, fires: list[_Fire], shared: tuple[Any, ...
     left: list[_Fire] = []
     for (run_for, next_run_at), sids in groups.items():
         if len(sids) >= LEAST_ALIKE:
-            db.execute(_FIRE_ALIKE, (_encode(sids), *shared, run_for, next_run_at))
+            db.execute(_FIRE_ALIKE, (_encode(sorted(sids)), *shared, run_for, next_run_at))
         else:
             left.extend((sid, run_for, next_run_at) for sid in sids)
     if left:
+        left.sort()  # rows of one page of the file are written together
         db.execute(_FIRE_EACH, (_encode(left), *shared))
 
 
