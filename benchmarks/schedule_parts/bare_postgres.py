@@ -19,24 +19,22 @@ _DUE = (
     "(SELECT no FROM lane_numbers WHERE name = 'lane:' || $2::text) "
     "ORDER BY next_run_at LIMIT $3 FOR UPDATE SKIP LOCKED) s"
 )
-_CLAIM = f"""
-    INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, started_at, attempt_at, epoch, cause)
-    SELECT sid, 'scheduled', next_run_at, 1, $2, 'running', 1, $1, $1, epoch, 'cron' {_DUE}
-"""
+_CLAIM = f"SELECT sid {_DUE}"
 _ADVANCE = """
-    UPDATE schedule_state s SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + $3,
-        last_run_at = $1, last_attempt_at = $1
-    FROM runs_live l WHERE l.sid = s.sid AND l.owner = $2
+    UPDATE schedule_state SET cursor_at = next_run_at, last_run_for = next_run_at, next_run_at = next_run_at + $3,
+        last_run_at = $1, last_attempt_at = $1, slot_for = next_run_at, slot_at = $1, slot_owner = 0,
+        slot_epoch = epoch, slot_cause = 0
+    WHERE sid = ANY($2::int8[])
 """
-_RUN = "run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch"
+_RUN = "run_for, sid, kind, outcome, started_at, ended_at, owner, epoch"
 _END = f"""
     INSERT INTO runs ({_RUN})
-    SELECT run_for, sid, 1, 0, attempt, started_at, $1, 0, epoch FROM runs_live
-    WHERE owner = $2
+    SELECT slot_for, sid, 1, '0', slot_at, $1, 0, slot_epoch FROM schedule_state WHERE sid = ANY($2::int8[])
 """  # noqa: S608 - constants of this module
 _SUCCEEDED = """
-    UPDATE schedule_state s SET last_success_at = $1 FROM runs_live l
-    WHERE l.sid = s.sid AND l.owner = $2
+    UPDATE schedule_state SET last_success_at = $1, last_ended_for = slot_for, slot_for = NULL, slot_at = NULL,
+        slot_owner = NULL, slot_epoch = NULL, slot_cause = NULL
+    WHERE sid = ANY($2::int8[])
 """
 # One statement that locks the batch and writes all four tables.
 _SEND = f"""
@@ -51,7 +49,7 @@ _SEND = f"""
     streams AS (INSERT INTO outbox_streams (sid, lane, wake_at) SELECT sid, lane, $1 FROM due),
     ended AS (
         INSERT INTO runs ({_RUN})
-        SELECT next_run_at, sid, 1, 0, 1, $1, $1, 0, epoch FROM due
+        SELECT next_run_at, sid, 1, '0', $1, $1, 0, epoch FROM due
     )
     UPDATE schedule_state s SET cursor_at = due.next_run_at, last_run_for = due.next_run_at, last_run_at = $1,
         last_attempt_at = $1, last_success_at = $1, next_run_at = due.next_run_at + $5
@@ -129,15 +127,14 @@ class BarePostgres:
         fired = 0
         while True:
             async with self._db.transaction():
-                count = _rows(await self._db.execute(_CLAIM, now, CALLBACKS, BATCH))
-                await self._db.execute(_ADVANCE, now, CALLBACKS, DAY)
-            if count == 0:
+                sids = [row[0] for row in await self._db.fetch(_CLAIM, now, CALLBACKS, BATCH)]
+                await self._db.execute(_ADVANCE, now, sids, DAY)
+            if not sids:
                 return fired
             async with self._db.transaction():
-                await self._db.execute(_END, now, CALLBACKS)
-                await self._db.execute(_SUCCEEDED, now, CALLBACKS)
-                await self._db.execute("DELETE FROM runs_live WHERE owner = $1", CALLBACKS)
-            fired += count
+                await self._db.execute(_END, now, sids)
+                await self._db.execute(_SUCCEEDED, now, sids)
+            fired += len(sids)
 
     async def send(self, now: int) -> int:
         """Put the messages of what is due into the outbox, batch by batch."""

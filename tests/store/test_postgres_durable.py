@@ -37,8 +37,8 @@ from tests.store.transaction_pooler import TransactionPooler
 LANE = "default"
 DAY = 24 * HOUR
 CONTRADICTION = """
-    INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
-    VALUES ($1, 2, 1, 0, 1, 0, 0, 0, 1)
+    INSERT INTO runs (run_for, sid, kind, outcome, started_at, ended_at, owner, epoch)
+    VALUES ($1, 2, 1, '0', 0, 0, 0, 1)
 """
 
 

@@ -22,7 +22,7 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox, slots
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import number, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number, number_sql, owner_number_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES, SCHEDULED, SUCCEEDED
 
 _Place = tuple[int, Settlement]
@@ -53,9 +53,9 @@ _SLOTS = f"""
             o.last_ended_for, o.last_ended_manual, s.next_run_at, s.enabled,
             o.next_run_at IS NULL OR o.epoch <> b.epoch AS changed
     ), recorded AS (
-        INSERT INTO runs ({ending.RUN}, waited_us)
-        SELECT run_for, sid, {SCHEDULED}, outcome, 1, slot_at, ended_at, owner, slot_epoch, last_ended_for,
-            last_ended_manual, waited_us
+        INSERT INTO runs ({ending.RUN})
+        SELECT run_for, sid, {SCHEDULED}, outcome::text, slot_at, ended_at, owner, slot_epoch, last_ended_for,
+            {extra_sql("1", "waited_us", "last_ended_manual")}
         FROM ended
     ), woken AS (
         SELECT i, CASE WHEN changed OR behind_at IS NOT NULL
@@ -141,14 +141,16 @@ _REST = f""", told AS (
     )
 """
 _ENDED = f""", ended AS (
-        INSERT INTO runs ({ending.RUN}, waited_us)
-        SELECT run_for, sid, {number_sql(KINDS, "kind")}, {number_sql(OUTCOMES, "outcome")}, attempt,
-            coalesce(started_at, attempt_at), ended_at, {owner_number_sql("owner")}, run_epoch, last_ended_for, manual,
-            CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
+        INSERT INTO runs ({ending.RUN})
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text, began_at, ended_at,
+            {owner_number_sql("owner")}, run_epoch, last_ended_for, {extra_sql("attempt", "first_waited_us", "manual")}
+        FROM fresh CROSS JOIN LATERAL (SELECT coalesce(started_at, attempt_at) AS began_at) AS c CROSS JOIN LATERAL (
+            SELECT CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
                 SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for
                     AND a.kind = {number_sql(KINDS, "fresh.kind")} AND a.attempt = 1
-            ) - coalesce(started_at, attempt_at), 0), 0) END
-        FROM fresh WHERE wake_at IS NULL
+            ) - began_at, 0), 0) END AS first_waited_us
+        ) AS w
+        WHERE wake_at IS NULL
     ), gone AS (
         DELETE FROM runs_live l WHERE {live_rows.among("SELECT tid FROM fresh WHERE wake_at IS NULL")}
     ), scheduled AS (

@@ -15,7 +15,7 @@ from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, live_rows, outbox, slots
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import number, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # From so many on, rows that are alike are worth a statement of their own.
@@ -136,11 +136,11 @@ _ENDED: Final = (
     ("run_for", "int8"), ("kind", "int8"), ("outcome", "int8"), ("attempts", "int8"), ("started_at", "int8"),
     ("ended_at", "int8"), ("owner", "text"), ("epoch", "int8"), ("prev_for", "int8"),
 )  # fmt: skip
+_BEHIND_MANUAL: Final = "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END"
 _END: Final = (
-    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}, {{attempts}}, "
-    f"{{started_at}}, {{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, "
-    "coalesce({prev_for}, s.last_ended_for), "
-    "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END FROM "
+    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, {{started_at}}, "
+    f"{{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
+    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL)} FROM "
 )
 _END_ALL: Final = (
     f"{_END.format(sid='b.sid', **{name: f'b.{name}' for name, _ in _ENDED})} "
