@@ -117,10 +117,10 @@ async def claim(
         await _quarantine(db, [sid for sid, _ in refused], now)
     await auditing.append(db, [event for turn in written for event in turn.audits])
     upcoming, locked = [turn.next_run_at for turn in written], False
-    if wanted.among is None:
+    if wanted.among is None and not full:  # after one that was full, the next claim comes at once
         (row,) = await db.fetch(_NEXT, wanted.due_by, wanted.lane)
         upcoming += row[:2]
-        locked = bool(row[2]) and not full
+        locked = bool(row[2])
         if locked:
             upcoming.append(now + LOCKED_PAUSE_US)
     claimed = Claimed(

@@ -47,8 +47,8 @@ _SLOTS = f"""
         FROM unnest(
             $1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], $9::int8[]
         ) AS b (i, sid, run_for, owner, ended_at, following, epoch, outcome, waited_us)
-        JOIN schedule_state o ON o.sid = b.sid
-        WHERE s.sid = b.sid AND s.xmin = o.xmin AND s.slot_for = b.run_for AND s.slot_owner = b.owner
+        CROSS JOIN schedule_state o
+        WHERE s.sid = b.sid AND o.ctid = s.ctid AND o.xmin = s.xmin AND s.slot_for = b.run_for AND s.slot_owner = b.owner
         RETURNING b.i, b.sid, b.run_for, b.owner, b.ended_at, b.outcome, b.waited_us, o.slot_at, o.slot_epoch,
             o.last_ended_for, o.last_ended_manual, s.next_run_at, s.enabled,
             o.next_run_at IS NULL OR o.epoch <> b.epoch AS changed
