@@ -300,6 +300,7 @@ async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
     await store.open()
     await store.create_schedules([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me")
     await store.create_schedules([schedule(f"s{i}") for i in range(5)], T0, "me")
+    await store.ask("s0", T0, "me")
     said = listening(store)
     await claim(store, T0 + MINUTE, limit=6)
     (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]

@@ -73,6 +73,10 @@ class Explained:
         await self._explain(sql, bindings)
         return list(await self._db.fetch(sql, *bindings))
 
+    async def fetchval(self, sql: str, *bindings: Any) -> Any:
+        ((value,),) = await self.fetch(sql, *bindings) or [(None,)]
+        return value
+
     async def _explain(self, sql: str, bindings: tuple[Any, ...]) -> None:
         if not bindings:
             return
