@@ -37,8 +37,8 @@ from tests.store.transaction_pooler import TransactionPooler
 LANE = "default"
 DAY = 24 * HOUR
 CONTRADICTION = """
-    INSERT INTO runs (run_for, sid, kind, outcome, attempts, started_at, ended_at, owner, epoch)
-    VALUES ($1, 2, 1, 0, 1, 0, 0, 0, 1)
+    INSERT INTO runs (run_for, sid, kind, outcome, started_at, ended_at, owner, epoch)
+    VALUES ($1, 2, 1, '0', 0, 0, 0, 1)
 """
 
 
@@ -300,8 +300,9 @@ async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
     await store.open()
     await store.create_schedules([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me")
     await store.create_schedules([schedule(f"s{i}") for i in range(5)], T0, "me")
+    await store.ask("s0", T0, "me")
     said = listening(store)
-    await claim(store, T0 + MINUTE, limit=5)
+    await claim(store, T0 + MINUTE, limit=6)
     (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
     (woken,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" in sql]
     (following,) = [sql for sql in said if "EXISTS" in sql and "SKIP LOCKED" not in sql and "next_run_at >" in sql]

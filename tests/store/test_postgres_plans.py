@@ -73,6 +73,10 @@ class Explained:
         await self._explain(sql, bindings)
         return list(await self._db.fetch(sql, *bindings))
 
+    async def fetchval(self, sql: str, *bindings: Any) -> Any:
+        ((value,),) = await self.fetch(sql, *bindings) or [(None,)]
+        return value
+
     async def _explain(self, sql: str, bindings: tuple[Any, ...]) -> None:
         if not bindings:
             return
@@ -130,8 +134,8 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     explained = await settled(store, starts, outcome, now + SECOND)
     assert explained.buffers <= MOST_BUFFERS_A_RUN[place] * BATCH, explained.buffers / BATCH
     assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
-    numbered = OUTCOMES.index(cast("Any", outcome))
-    assert await db.fetchval("SELECT count(*) FROM runs WHERE outcome = $1", numbered) == BATCH
+    numbered = str(OUTCOMES.index(cast("Any", outcome)))
+    assert await db.fetchval("SELECT count(*) FROM runs WHERE outcome::text = $1", numbered) == BATCH
     assert await db.fetchval("SELECT count(*) FROM live_runs") == 0
     await db.close()
     await store.close()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.presence import lane_key
-from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
+from noonbell.core.records import AT_ONCE, LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
 from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, slots, stored, turns
@@ -82,13 +82,18 @@ _NEXT: Final = f"""
 """
 
 
+# The earliest occurrence of a lane, and whether any run waits at all. That is all that an idle claim asks: with more in
+# it, the server would take longer for its plan than for all the rest.
 _FIRST: Final = f"""
     WITH held AS MATERIALIZED ({HELD.format(tokens="$1", longest="$3")})
     SELECT
         (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at IS NOT NULL AND lane_no = {OF_LANE}
             ORDER BY next_run_at LIMIT 1),
-        (SELECT l.wake_at FROM runs_live l WHERE l.wake_at IS NOT NULL AND {_WAKING} ORDER BY l.wake_at LIMIT 1),
+        EXISTS (SELECT 1 FROM runs_live WHERE state <> 'running'),
         (SELECT array_agg(token) FROM held)
+"""
+_FIRST_WOKEN: Final = f"""
+    SELECT l.wake_at FROM runs_live l WHERE l.wake_at >= $1 AND {_WAKING} ORDER BY l.wake_at LIMIT 1
 """
 
 
@@ -96,16 +101,18 @@ async def claim(
     db: Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, covered: Covered = UNCOVERED
 ) -> LaneClaim:
     """Start what is due, while the leases in `covered` last."""
+    waiting = True
     if wanted.among is None:
         # most looks find nothing due: those are one statement, which locks nothing but the leases
-        (row,) = await db.fetch(_FIRST, covered.tokens, lane_key(wanted.lane), covered.longest)
-        await covered.require(db, row[2])
-        first = [at for at in row[:2] if at is not None]
+        ((next_run_at, waiting, held),) = await db.fetch(_FIRST, covered.tokens, lane_key(wanted.lane), covered.longest)
+        await covered.require(db, held)
+        wake_at = await db.fetchval(_FIRST_WOKEN, AT_ONCE, lane_key(wanted.lane)) if waiting else None
+        first = [at for at in (next_run_at, wake_at) if at is not None]
         if not any(at <= wanted.due_by for at in first):
             return LaneClaim(Claimed([], 0, full=False, next_wake_at=min(first, default=None), quarantined=[]), {})
     else:
         await still_held(db, covered)
-    looked, full, in_slot = await _look(db, wanted)
+    looked, full, in_slot = await _look(db, wanted, waiting=waiting)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
@@ -118,10 +125,10 @@ async def claim(
         await _quarantine(db, [sid for sid, _ in refused], now)
     await auditing.append(db, [event for turn in written for event in turn.audits])
     upcoming, locked = [turn.next_run_at for turn in written], False
-    if wanted.among is None:
+    if wanted.among is None and not full:  # after one that was full, the next claim comes at once
         (row,) = await db.fetch(_NEXT, wanted.due_by, lane_key(wanted.lane))
         upcoming += row[:2]
-        locked = bool(row[2]) and not full
+        locked = bool(row[2])
         if locked:
             upcoming.append(now + LOCKED_PAUSE_US)
     claimed = Claimed(
@@ -136,19 +143,20 @@ async def claim(
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-async def _look(db: Connection, wanted: Wanted) -> tuple[list[StoredSchedule], bool, set[int]]:
-    """Lock what is due; oldest first, those that wake through a live run after the others.
+async def _look(db: Connection, wanted: Wanted, *, waiting: bool) -> tuple[list[StoredSchedule], bool, set[int]]:
+    """Lock what is due; oldest first, those that wake through a live run after the others, if any run is `waiting`.
 
     Returns the schedules, whether there may be more, and the sids of those whose slot is taken.
     """
     lane, now, limit, among = lane_key(wanted.lane), *wanted[1:]
     if among is None:
-        due, woken = await db.fetch(_DUE, now, lane, limit), await db.fetch(_WOKEN, now, lane, limit)
+        due = await db.fetch(_DUE, now, lane, limit)
+        woken = await db.fetch(_WOKEN, now, lane, limit) if waiting else []
     else:
         sids = list(among)
         due = await db.fetch(_DUE_AMONG, now, lane, limit, sids)
-        waiting = [row[0] for row in await db.fetch(_WAITING_AMONG, now, sids)]
-        woken = await db.fetch(_WOKEN_AMONG, now, lane, limit, waiting) if waiting else []
+        woken_sids = [row[0] for row in await db.fetch(_WAITING_AMONG, now, sids)]
+        woken = await db.fetch(_WOKEN_AMONG, now, lane, limit, woken_sids) if woken_sids else []
     rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[stored.NEXT_RUN_AT], row[0]))}
     earliest: dict[int, int] = {}
     for row in woken:

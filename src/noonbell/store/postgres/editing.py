@@ -16,6 +16,7 @@ from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, QuietChanges
 from noonbell.store.postgres import auditing, ending, lane_numbers, stored, turns
+from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
 
@@ -119,25 +120,22 @@ async def _insert(db: Connection, created: Sequence[DurableSchedule], sids: list
 
 
 async def _open_first(db: Connection, created: Sequence[DurableSchedule], first: int) -> None:
-    """The first epochs of rows that were just written; most schedules of a batch share what is not in their rows."""
-    alike: dict[tuple[str, str], list[int]] = {}
-    for sid, new in enumerate(created, first):
-        alike.setdefault((new.zone_hash, new.policies), []).append(sid)
-    kept = f"s.sid, 1, s.cursor_at, d.spec, d.timezone, {{}}, {{}}, s.enabled FROM {stored.JOINED}"
-    left: list[tuple[int, str, str]] = []
-    into = "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) SELECT"
-    for (zone_hash, policies), sids in alike.items():
-        if len(sids) >= turns.LEAST_ALIKE:
-            sql = f"{into} {kept.format('$2::text', '$3::text')} WHERE s.sid = ANY($1::int8[])"
-            await db.execute(sql, sids, zone_hash, policies)
-        else:
-            left.extend((sid, zone_hash, policies) for sid in sids)
-    if left:
-        batch = "unnest($1::int8[], $2::text[], $3::text[]) AS b (sid, zone_hash, policies)"
-        sql = f"{into} {kept.format('b.zone_hash', 'b.policies')} JOIN {batch} ON b.sid = s.sid"
-        await db.execute(
-            sql, [sid for sid, _, _ in left], [rules for _, rules, _ in left], [terms for _, _, terms in left]
-        )
+    """The first epochs of rows that were just written."""
+    part = batch(
+        {
+            "sid": list(range(first, first + len(created))),
+            "zone_hash": [new.zone_hash for new in created],
+            "policies": [new.policies for new in created],
+        },
+        texts=("zone_hash", "policies"),
+    )
+    named = part.columns
+    await db.execute(
+        "INSERT INTO epochs (sid, epoch, from_at, spec, timezone, zone_hash, policies, enabled) SELECT s.sid, 1, "
+        f"s.cursor_at, d.spec, d.timezone, {named['zone_hash']}, {named['policies']}, s.enabled "
+        f"FROM {stored.JOINED} JOIN {part.source} ON b.sid = s.sid",
+        *part.bindings,
+    )
 
 
 async def _tag(db: Connection, tagged: Sequence[tuple[str, str, int]]) -> None:

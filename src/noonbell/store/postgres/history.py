@@ -11,18 +11,19 @@ from noonbell.core.records import History, Outcome, Run
 from noonbell.ports import LedgerKey, PastRun
 from noonbell.store.ledger_pages import LedgerPages
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.numbers import RUN_WORDS, number, run_columns
+from noonbell.store.postgres.ending import RUN
+from noonbell.store.postgres.numbers import RUN_WORDS, extra_of, number, prev_kind_sql, run_columns
 from noonbell.store.postgres.stored import JOINED
 from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED, SUCCEEDED
 
 _FIELDS: Final = Run.__struct_fields__
 _RUN: Final = run_columns(_FIELDS)
-_BARE: Final = ", ".join(f"r.{name}" for name in _FIELDS)  # in numbers
+_BARE: Final = ", ".join(f"r.{name}" for name in RUN.split(", "))  # as they are kept
 # Each step is one look-up by primary key: LIMIT keeps the planner from joining with all days at once.
 _NAMED: Final = f"""
     LATERAL (
         SELECT * FROM runs WHERE run_for = {{c}}.prev_for AND sid = $1::int8
-        AND kind = CASE WHEN {{c}}.prev_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END LIMIT 1
+        AND kind = {prev_kind_sql("{c}")} LIMIT 1
     ) r
 """
 _WALK: Final = f"""
@@ -32,13 +33,14 @@ _WALK: Final = f"""
         SELECT c.place + 1, {_BARE} FROM chain c CROSS JOIN {_NAMED.format(c="c")} WHERE c.place < {{most}}
     )
 """
-_LAST_ENDED: Final = (
-    "SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedule_state WHERE sid = $1"
-)
+# as a run would name it that ended next
+_LAST_ENDED: Final = """
+    SELECT last_ended_for AS prev_for, ',,' || last_ended_manual AS extra FROM schedule_state WHERE sid = $1
+"""
 _CHAIN: Final = f"{_WALK} SELECT {_RUN} FROM chain r ORDER BY place"
 _FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED, most="$2")
 _GOING_ON: Final = _CHAIN.format(
-    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = $3 AND sid = $1::int8 AND kind = $4::int8",
+    first="SELECT prev_for, extra FROM runs WHERE run_for = $3 AND sid = $1::int8 AND kind = $4::int8",
     most="$2",
 )
 # The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
@@ -90,9 +92,9 @@ class HistoryOnPostgres(LedgerPages):
             conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3::int8, $4::int8)")
             bindings.extend((before[0], before[1], number(KINDS, before[2])))
         if outcome is not None:
-            conditions.append(f"r.outcome = {number(OUTCOMES, outcome)}")
+            conditions.append(f"r.outcome = '{number(OUTCOMES, outcome)}'")
             if outcome != "succeeded":  # few among many: they have an index of their own
-                conditions.append(f"r.outcome <> {SUCCEEDED}")
+                conditions.append(f"r.outcome <> '{SUCCEEDED}'")
         sql = (
             f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r JOIN schedule_definitions d ON d.sid = r.sid "
             f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
@@ -165,9 +167,9 @@ async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: C
     if changed:
         keys = [key_of(run) for run in changed]
         await db.execute(
-            "UPDATE runs r SET prev_for = b.prev_for, prev_manual = b.prev_manual "
-            "FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[]) AS b (run_for, kind, prev_for, prev_manual) "
+            "UPDATE runs r SET prev_for = b.prev_for, extra = b.extra "
+            "FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::text[]) AS b (run_for, kind, prev_for, extra) "
             "WHERE r.run_for = b.run_for AND r.sid = $1::int8 AND r.kind = b.kind",
             sid, [key.run_for for key in keys], [number(KINDS, key.kind) for key in keys],
-            [run.prev_for for run in changed], [int(run.prev_manual) for run in changed],
+            [run.prev_for for run in changed], [extra_of(run) for run in changed],
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Words as numbers on PostgreSQL: how `runs` and `attempts` keep kind, outcome, cause and owner.
 
-So a kept run takes 125 bytes, 32 of them in its index. Numbers are never changed and never used again. Live runs keep
-the words: they are few, and gone when they end.
+So a kept run takes 107 bytes, 31 of them in its index; what few runs have is one text, `extra` (see the migration).
+Numbers are never changed and never used again. Runs of `runs_live` keep the words: they are few, and gone at their end.
 
 An owner has its number from before its first claim on, by a transaction of its own: no transaction that holds the lock
 of a schedule waits for a number. A run that ends without ever having had an owner has the number 0.
@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from noonbell.core.records import Run
 from noonbell.store.postgres.connection import Connections
-from noonbell.store.words import CAUSES, KINDS, OUTCOMES
+from noonbell.store.words import CAUSES, KINDS, MANUAL, OUTCOMES, SCHEDULED
 
 _KNOW: Final = "INSERT INTO owners (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING"
 _NUMBER: Final = "SELECT no FROM owners WHERE instance = $1"
+_USUAL: Final = (1, 0, 0)  # attempts, waited_us and prev_manual of most runs
 
 
 def number(words: Sequence[str], word: str) -> int:
@@ -30,10 +32,32 @@ def number_sql(words: Sequence[str], word: str) -> str:
     return f"CASE {word} {cases} END"
 
 
-def word_sql(words: Sequence[str], number: str) -> str:
-    """Return SQL for the word behind a number; damage is shown as it stands."""
-    cases = " ".join(f"WHEN {place} THEN '{one}'" for place, one in enumerate(words))
+def word_sql(words: Sequence[str], number: str, quote: str = "") -> str:
+    """Return SQL for the word behind a number, which may be a digit in quotes; damage is shown as it stands."""
+    cases = " ".join(f"WHEN {quote}{place}{quote} THEN '{one}'" for place, one in enumerate(words))
     return f"CASE {number} {cases} ELSE {number}::text END"
+
+
+def extra_sql(attempts: str, waited_us: str, prev_manual: str) -> str:
+    """Return SQL for what is kept as `extra` of a run."""
+    given = (attempts, waited_us, prev_manual)
+    usual = " AND ".join(f"{value} = {most}" for value, most in zip(given, _USUAL, strict=True))
+    return f"CASE WHEN {usual} THEN '' ELSE concat_ws(',', {', '.join(given)}) END"
+
+
+def extra_of(run: Run) -> str:
+    """Return what is kept as `extra` of a run."""
+    given = (run.attempts, run.waited_us, int(run.prev_manual))
+    return "" if given == _USUAL else ",".join(map(str, given))
+
+
+def prev_kind_sql(alias: str) -> str:
+    """Return SQL for the number of the kind of the run that ended before a run."""
+    return f"CASE WHEN split_part({alias}.extra, ',', 3) = '1' THEN {MANUAL} ELSE {SCHEDULED} END"
+
+
+def _extra_part(place: int) -> str:
+    return f"CASE r.extra WHEN '' THEN {_USUAL[place]} ELSE split_part(r.extra, ',', {place + 1})::int8 END"
 
 
 def owner_number_sql(owner: str) -> str:
@@ -48,8 +72,11 @@ def _owner_sql(number: str) -> str:
 # Columns of `runs r` and `attempts a` as they are read.
 RUN_WORDS: Final = {
     "kind": word_sql(KINDS, "r.kind"),
-    "outcome": word_sql(OUTCOMES, "r.outcome"),
+    "outcome": word_sql(OUTCOMES, "r.outcome", quote="'"),
+    "attempts": _extra_part(0),
     "owner": _owner_sql("r.owner"),
+    "prev_manual": _extra_part(2),
+    "waited_us": _extra_part(1),
 }
 ATTEMPT_WORDS: Final = {
     "kind": word_sql(KINDS, "a.kind"),

@@ -28,7 +28,7 @@ from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history
 from noonbell.store.postgres.connection import Connection, Connections
-from noonbell.store.postgres.numbers import RUN_WORDS, number
+from noonbell.store.postgres.numbers import RUN_WORDS, number, prev_kind_sql
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.store.postgres.schema import LOCKS, PARTITIONING, PRUNING, is_here, lock
 from noonbell.store.postgres.settling import lock_schedules
@@ -83,7 +83,7 @@ _KEPT: Final = f"""
     SELECT r.run_for, r.sid, r.kind FROM runs r LEFT JOIN schedule_state s ON s.sid = r.sid
     WHERE r.run_for >= $1 AND r.run_for < $2 AND ({_SETTLED}) IS NOT TRUE LIMIT {MOST_MOVED + 1}
 """
-_KIND_BEFORE: Final = f"CASE WHEN r.prev_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END"
+_KIND_BEFORE: Final = prev_kind_sql("r")
 _BEFORE: Final = f"q.run_for = r.prev_for AND q.sid = r.sid AND q.kind = {_KIND_BEFORE}"
 _IS_KEPT: Final = """
     EXISTS (

@@ -21,11 +21,13 @@ from noonbell.core.presence import LANE
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox, slots
+from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import number, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES, SCHEDULED, SUCCEEDED
 
 _Place = tuple[int, Settlement]
+_OUTCOMES = {word: place for place, word in enumerate(OUTCOMES)}
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
@@ -33,42 +35,41 @@ MOST_BYTES = 64_000_000
 # A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
 # another epoch: what follows then is for a look to say, and at once.
 #
-# The owner is an array, though it is mostly one for all: compared with a constant, at rest when all slots are empty, it
-# would be taken for a condition that finds one row, and worth a look at every schedule (see `live_rows`). Where
-# `runs_live` is empty, as it mostly is, it is not looked at for each end.
+# The owner is a column of the batch, though it is mostly one for all. Compared with a constant, at rest when all slots
+# are empty, it would be taken for a condition that finds one row, and worth a look at every schedule (see `live_rows`).
+# Where `runs_live` is empty, as it mostly is, it is not looked at for each end.
 _SLOTS = f"""
     WITH ended AS (
         UPDATE schedule_state s SET
-            next_run_at = CASE WHEN o.epoch = b.epoch THEN coalesce(o.next_run_at, b.following) ELSE o.cursor_at END,
-            last_success_at = CASE WHEN b.outcome = {SUCCEEDED} THEN b.ended_at ELSE o.last_success_at END,
-            last_failure_at = CASE WHEN b.outcome = {SUCCEEDED} THEN o.last_failure_at ELSE b.ended_at END,
-            last_ended_for = b.run_for, last_ended_manual = 0, ended_runs = o.ended_runs + 1,
-            succeeded_runs = o.succeeded_runs + (b.outcome = {SUCCEEDED})::int, {slots.EMPTY}
-        FROM unnest(
-            $1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], $9::int8[]
-        ) AS b (i, sid, run_for, owner, ended_at, following, epoch, outcome, waited_us)
-        JOIN schedule_state o ON o.sid = b.sid
-        WHERE s.sid = b.sid AND s.xmin = o.xmin AND s.slot_for = b.run_for AND s.slot_owner = b.owner
-        RETURNING b.i, b.sid, b.run_for, b.owner, b.ended_at, b.outcome, b.waited_us, o.slot_at, o.slot_epoch,
-            o.last_ended_for, o.last_ended_manual, s.next_run_at, s.enabled,
-            o.next_run_at IS NULL OR o.epoch <> b.epoch AS changed
+            next_run_at = CASE WHEN o.epoch = {{epoch}} THEN coalesce(o.next_run_at, {{following}})
+                ELSE o.cursor_at END,
+            last_success_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN {{ended_at}} ELSE o.last_success_at END,
+            last_failure_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN o.last_failure_at ELSE {{ended_at}} END,
+            last_ended_for = {{run_for}}, last_ended_manual = 0, ended_runs = o.ended_runs + 1,
+            succeeded_runs = o.succeeded_runs + ({{outcome}} = {SUCCEEDED})::int, {slots.EMPTY}
+        FROM {{batch}} CROSS JOIN schedule_state o
+        WHERE s.sid = {{sid}} AND o.ctid = s.ctid AND o.xmin = s.xmin AND s.slot_for = {{run_for}}
+            AND s.slot_owner = {{owner}}
+        RETURNING s.sid, {{run_for}} AS run_for, {{owner}} AS owner, {{ended_at}} AS ended_at, {{outcome}} AS outcome,
+            {{waited_us}} AS waited_us, o.slot_at, o.slot_epoch, o.last_ended_for, o.last_ended_manual, s.next_run_at,
+            s.enabled, o.next_run_at IS NULL OR o.epoch <> {{epoch}} AS changed
     ), recorded AS (
-        INSERT INTO runs ({ending.RUN}, waited_us)
-        SELECT run_for, sid, {SCHEDULED}, outcome, 1, slot_at, ended_at, owner, slot_epoch, last_ended_for,
-            last_ended_manual, waited_us
+        INSERT INTO runs ({ending.RUN})
+        SELECT run_for, sid, {SCHEDULED}, outcome::text, slot_at, ended_at, owner, slot_epoch, last_ended_for,
+            {extra_sql("1", "waited_us", "last_ended_manual")}
         FROM ended
     ), woken AS (
-        SELECT i, CASE WHEN changed OR behind_at IS NOT NULL
+        SELECT sid, CASE WHEN changed OR behind_at IS NOT NULL
             THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at) END AS at
         FROM (
-            SELECT i, changed, enabled, next_run_at, CASE WHEN EXISTS (SELECT 1 FROM runs_live) THEN (
+            SELECT sid, changed, enabled, next_run_at, CASE WHEN EXISTS (SELECT 1 FROM runs_live) THEN (
                 SELECT min(t.wake_at + 0) FILTER (WHERE t.state <> 'running') FROM runs_live t WHERE t.sid = ended.sid
             ) END AS behind_at
             FROM ended
         ) AS e
     )
-    SELECT CASE WHEN count(*) < cardinality($1) THEN coalesce(array_agg(i), '{{}}') END,
-        array_agg(i) FILTER (WHERE at IS NOT NULL), array_agg(at) FILTER (WHERE at IS NOT NULL)
+    SELECT CASE WHEN count(*) < cardinality($1) THEN coalesce(array_agg(sid), '{{{{}}}}') END,
+        array_agg(sid) FILTER (WHERE at IS NOT NULL), array_agg(at) FILTER (WHERE at IS NOT NULL)
     FROM woken
 """
 _ATTEMPTS = """
@@ -141,14 +142,16 @@ _REST = f""", told AS (
     )
 """
 _ENDED = f""", ended AS (
-        INSERT INTO runs ({ending.RUN}, waited_us)
-        SELECT run_for, sid, {number_sql(KINDS, "kind")}, {number_sql(OUTCOMES, "outcome")}, attempt,
-            coalesce(started_at, attempt_at), ended_at, {owner_number_sql("owner")}, run_epoch, last_ended_for, manual,
-            CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
+        INSERT INTO runs ({ending.RUN})
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text, began_at, ended_at,
+            {owner_number_sql("owner")}, run_epoch, last_ended_for, {extra_sql("attempt", "first_waited_us", "manual")}
+        FROM fresh CROSS JOIN LATERAL (SELECT coalesce(started_at, attempt_at) AS began_at) AS c CROSS JOIN LATERAL (
+            SELECT CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
                 SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for
                     AND a.kind = {number_sql(KINDS, "fresh.kind")} AND a.attempt = 1
-            ) - coalesce(started_at, attempt_at), 0), 0) END
-        FROM fresh WHERE wake_at IS NULL
+            ) - began_at, 0), 0) END AS first_waited_us
+        ) AS w
+        WHERE wake_at IS NULL
     ), gone AS (
         DELETE FROM runs_live l WHERE {live_rows.among("SELECT tid FROM fresh WHERE wake_at IS NULL")}
     ), scheduled AS (
@@ -294,20 +297,30 @@ async def _from_slots(
         return set(), {}
     ends = [end for _, end in pairs]
     starts = [end.start for end in ends]
-    (row,) = await db.fetch(
-        _SLOTS, [i for i, _ in pairs], [s.sid for s in starts], [s.run_for for s in starts],
-        [owners[e.owner] for e in ends], [e.ended_at for e in ends], [s.following for s in starts],
-        [s.epoch for s in starts], [number(OUTCOMES, e.outcome) for e in ends], [s.waited_us for s in starts],
-    )  # fmt: skip
-    matched = set(row[0]) if row[0] is not None else {i for i, _ in pairs}
+    part = batch(
+        {
+            "sid": [s.sid for s in starts],
+            "run_for": [s.run_for for s in starts],
+            "owner": [owners[e.owner] for e in ends],
+            "ended_at": [e.ended_at for e in ends],
+            "following": [s.following for s in starts],
+            "epoch": [s.epoch for s in starts],
+            "outcome": [_OUTCOMES[e.outcome] for e in ends],
+            "waited_us": [s.waited_us for s in starts],
+        },
+        joined=("run_for", "owner"),
+    )
+    (row,) = await db.fetch(_SLOTS.format(batch=part.source, **part.columns), *part.bindings)
+    places = {end.start.sid: i for i, end in pairs}
+    matched = set(places.values()) if row[0] is None else {places[sid] for sid in row[0]}
     if told := [end for i, end in pairs if i in matched and not _is_plain(end)]:
         await db.execute(
             _FIRST_ATTEMPTS, [e.start.sid for e in told], [e.start.run_for for e in told],
-            [number(OUTCOMES, e.outcome) for e in told], [CAUSES.index(e.start.cause) for e in told],
+            [_OUTCOMES[e.outcome] for e in told], [CAUSES.index(e.start.cause) for e in told],
             [e.start.started_at for e in told], [e.ended_at for e in told], [owners[e.owner] for e in told],
             [storable(e.error) for e in told], *_details(told),
         )  # fmt: skip
-    return matched, dict(zip(row[1] or (), row[2] or (), strict=True))
+    return matched, {places[sid]: at for sid, at in zip(row[1] or (), row[2] or (), strict=True)}
 
 
 def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settlement]]]:

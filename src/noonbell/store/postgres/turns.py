@@ -1,25 +1,22 @@
 """What a look or an edit has decided, as rows on PostgreSQL: a statement or two for each table, whatever the batch.
 
-In a burst most turns differ in nothing but the schedule. Those travel as a list of numbers with the rest bound once;
-the others with all there is to tell.
+In a burst most turns differ in nothing but the schedule: what they share is sent once (see `batches`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, live_rows, outbox, slots
+from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import number, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
-
-# From so many on, rows that are alike are worth a statement of their own.
-LEAST_ALIKE: Final = 256
 
 
 async def write_claimed(
@@ -88,9 +85,11 @@ async def write(
 
 def _for_slot(turn: Turn, in_slot: Container[int]) -> Start | None:
     """Return the start that goes into the slot of its schedule; the others of the turn are rows of `runs_live`."""
-    if not turn.starts or turn.sid in in_slot:
-        return None
-    return next((start for start in turn.starts if slots.fits(start)), None)
+    if turn.sid not in in_slot:
+        for start in turn.starts:
+            if slots.fits(start):
+                return start
+    return None
 
 
 _BEGIN: Final = (
@@ -132,24 +131,12 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
         )  # fmt: skip
 
 
-_ENDED: Final = (
-    ("run_for", "int8"), ("kind", "int8"), ("outcome", "int8"), ("attempts", "int8"), ("started_at", "int8"),
-    ("ended_at", "int8"), ("owner", "text"), ("epoch", "int8"), ("prev_for", "int8"),
-)  # fmt: skip
+_BEHIND_MANUAL: Final = "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END"
 _END: Final = (
-    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}, {{attempts}}, "
-    f"{{started_at}}, {{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, "
-    "coalesce({prev_for}, s.last_ended_for), "
-    "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END FROM "
-)
-_END_ALL: Final = (
-    f"{_END.format(sid='b.sid', **{name: f'b.{name}' for name, _ in _ENDED})} "
-    f"unnest($1::int8[], {', '.join(f'${place}::{kind}[]' for place, (_, kind) in enumerate(_ENDED, 2))}) "
-    f"AS b (sid, {', '.join(name for name, _ in _ENDED)}) LEFT JOIN schedule_state s ON s.sid = b.sid"
-)
-_END_ALIKE: Final = (
-    f"{_END.format(sid='s.sid', **{name: f'${place}::{kind}' for place, (name, kind) in enumerate(_ENDED, 2)})} "
-    "schedule_state s WHERE s.sid = ANY($1::int8[])"
+    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, {{started_at}}, "
+    f"{{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
+    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL)} "
+    "FROM {batch} LEFT JOIN schedule_state s ON s.sid = {sid}"
 )
 
 
@@ -160,14 +147,22 @@ async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
     for run in finished:
         prevs.append(before.get(run.sid))
         before[run.sid] = run.run_for
-    rows = [
-        (
-            r.sid, r.run_for, number(KINDS, r.kind), number(OUTCOMES, r.outcome), r.attempts, r.started_at, r.ended_at,
-            r.owner, r.epoch, prev,
-        )
-        for r, prev in zip(finished, prevs, strict=True)
-    ]  # fmt: skip
-    await _each_kind(db, rows, _END_ALL, _END_ALIKE)
+    part = batch(
+        {
+            "sid": [run.sid for run in finished],
+            "run_for": [run.run_for for run in finished],
+            "kind": [number(KINDS, run.kind) for run in finished],
+            "outcome": [number(OUTCOMES, run.outcome) for run in finished],
+            "attempts": [run.attempts for run in finished],
+            "started_at": [run.started_at for run in finished],
+            "ended_at": [run.ended_at for run in finished],
+            "owner": [run.owner for run in finished],
+            "epoch": [run.epoch for run in finished],
+            "prev_for": prevs,
+        },
+        texts=("owner",),
+    )
+    await db.execute(_END.format(batch=part.source, **part.columns), *part.bindings)
 
 
 _ADVANCE: Final = """
@@ -186,50 +181,31 @@ _ADVANCE: Final = """
             ELSE (SELECT o.no FROM owners o WHERE o.instance = $2) END,
         slot_epoch = CASE WHEN {slot_for} IS NULL THEN s.slot_epoch ELSE {slot_epoch} END,
         slot_cause = CASE WHEN {slot_for} IS NULL THEN s.slot_cause ELSE {slot_cause} END
+    FROM {batch} WHERE s.sid = {sid}
 """
-_ADVANCED: Final = (
-    "cursor_at", "next_run_at", "enabled", "anchor_at", "backlog_left", "backlog_until", "last_run_for", "began",
-    "ended", "ended_for", "slot_for", "slot_epoch", "slot_cause",
-)  # fmt: skip
-_ADVANCE_ALL: Final = (
-    f"{_ADVANCE.format(**{name: f'b.{name}' for name in _ADVANCED})} "
-    f"FROM unnest({', '.join(f'${place}::int8[]' for place in range(3, 4 + len(_ADVANCED)))}) "
-    f"AS b (sid, {', '.join(_ADVANCED)}) WHERE s.sid = b.sid"
-)
-_ADVANCE_ALIKE: Final = (
-    f"{_ADVANCE.format(**{name: f'${place}::int8' for place, name in enumerate(_ADVANCED, 4)})} "
-    "WHERE s.sid = ANY($3::int8[])"
-)
 
 
 async def _write_schedules(
     db: Connection, turns: Sequence[Turn], slotted: Mapping[int, Start], owner: str, now: int
 ) -> None:
-    rows = []
-    for turn in turns:
-        start, finished = slotted.get(turn.sid), turn.finished
-        rows.append((
-            turn.sid, turn.cursor_at, turn.next_run_at, int(turn.enabled), turn.anchor_at, turn.backlog_left,
-            turn.backlog_until, turn.last_run_for, int(bool(turn.starts or finished)), len(finished),
-            finished[-1].run_for if finished else None,
-            *((None, None, None) if start is None else (start.run_for, start.epoch, CAUSES.index(start.cause))),
-        ))  # fmt: skip
-    await _each_kind(db, rows, _ADVANCE_ALL, _ADVANCE_ALIKE, now, owner)
-
-
-async def _each_kind(db: Connection, rows: Sequence[tuple[Any, ...]], singly: str, alike: str, *shared: Any) -> None:
-    """Write rows that begin with a sid: in a burst most are alike behind it, and those travel as a list of sids.
-
-    Both statements are given what is shared, then the sids, then the rest: as arrays, or as it is.
-    """
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for row in rows:
-        groups.setdefault(row[1:], []).append(row[0])
-    left: list[tuple[Any, ...]] = []
-    for rest, sids in groups.items():
-        if len(sids) >= LEAST_ALIKE:
-            await db.execute(alike, *shared, sids, *rest)
-        else:
-            left.extend((sid, *rest) for sid in sids)
-    if left:
-        await db.execute(singly, *shared, *(list(column) for column in zip(*left, strict=True)))
+    starts = [slotted.get(turn.sid) for turn in turns]
+    part = batch(
+        {
+            "sid": [turn.sid for turn in turns],
+            "cursor_at": [turn.cursor_at for turn in turns],
+            "next_run_at": [turn.next_run_at for turn in turns],
+            "enabled": [int(turn.enabled) for turn in turns],
+            "anchor_at": [turn.anchor_at for turn in turns],
+            "backlog_left": [turn.backlog_left for turn in turns],
+            "backlog_until": [turn.backlog_until for turn in turns],
+            "last_run_for": [turn.last_run_for for turn in turns],
+            "began": [int(bool(turn.starts or turn.finished)) for turn in turns],
+            "ended": [len(turn.finished) for turn in turns],
+            "ended_for": [turn.finished[-1].run_for if turn.finished else None for turn in turns],
+            "slot_for": [None if start is None else start.run_for for start in starts],
+            "slot_epoch": [None if start is None else start.epoch for start in starts],
+            "slot_cause": [None if start is None else CAUSES.index(start.cause) for start in starts],
+        },
+        first=3,
+    )
+    await db.execute(_ADVANCE.format(batch=part.source, **part.columns), now, owner, *part.bindings)
