@@ -165,15 +165,15 @@ class Campaign:
             for sid, run_for, outcome, attempts in db.execute(
                 "SELECT sid, run_for, outcome, attempts FROM run_records"
             ):
-                ledger.ended[f"{ledger.ids[sid][0]}.{run_for}"] = (outcome, attempts)
+                ledger.ended[f"{ledger.ids[sid][0]}:scheduled:{run_for}"] = (outcome, attempts)
             for sid, run_for, state, attempt in db.execute("SELECT sid, run_for, state, attempt FROM live_runs"):
-                ledger.live[f"{ledger.ids[sid][0]}.{run_for}"] = (state, attempt)
+                ledger.live[f"{ledger.ids[sid][0]}:scheduled:{run_for}"] = (state, attempt)
                 if state == "running":
                     self._outcome.wrong.append(f"{ledger.ids[sid][1]} is recorded as running after all has stopped")
             for sid, run_for, attempt, outcome in db.execute(
                 "SELECT sid, run_for, attempt, outcome FROM attempt_records"
             ):
-                ledger.attempts[f"{ledger.ids[sid][0]}.{run_for}", attempt] = outcome
+                ledger.attempts[f"{ledger.ids[sid][0]}:scheduled:{run_for}", attempt] = outcome
             for sid, _, name, cursor_at in schedules:
                 spans = db.execute("SELECT coalesce(sum(n), 0) FROM spans WHERE sid = ?", (sid,)).get
                 self._outcome.coalesced += spans

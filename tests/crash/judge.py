@@ -141,7 +141,7 @@ def _check_death(story: Story, ledger: Ledger, life: int, death: Line) -> Iterab
         return  # an interrupted action: the rule for those holds it
     for sid, run_for, attempt in death["attempts"]:
         schedule, name = ledger.ids[sid]
-        run = f"{schedule}.{run_for}"
+        run = f"{schedule}:scheduled:{run_for}"
         one = story.tries.get((run, attempt))
         here = one is not None and one.life == life
         # not always the next attempt: that one may have been claimed by a life that died as well

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.judge import Ledger, judge
 
-RUN, NEXT = "abc.60000000", "abc.120000000"
+RUN, NEXT = "abc:scheduled:60000000", "abc:scheduled:120000000"
 
 
 def start(run: str = RUN, attempt: int = 1) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Actions:
     def _begin(self, name: str) -> tuple[str, int]:
         run, attempt = self._current[name]
         self._journal.write("start", task=name, run=run, attempt=attempt)
-        self._reaper.at("in-callback", [(-1, int(run.rpartition(".")[2]), attempt)])
+        self._reaper.at("in-callback", [(-1, int(run.rpartition(":")[2]), attempt)])
         return run, attempt
 
 

@@ -212,11 +212,13 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
         counts.append(steps)
         await store.close()
     assert counts[0] == counts[1]
-    assert max(counts[0]) <= 9, (counts, said)
+    assert max(counts[0]) <= 12, (counts, said)
 
 
 async def test_claims_use_the_partial_index_also_without_statistics(dsn: str, store: PostgresStore) -> None:
     await store.declare(declaration(created=[new(f"task {i}", next_run_at=T0 + i) for i in range(3000)]))
+    (first, *_) = (await claim(store, T0 + 1, limit=5)).starts or [None]
+    assert first is None, "none of them has an occurrence yet, so their wake-ups only move"
     said = listening(store)
     await claim(store, T0 + 10, limit=5)
     (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
