@@ -24,6 +24,9 @@ _OUTCOMES = {word: place for place, word in enumerate(OUTCOMES)}
 # A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
 # another epoch: what follows then is for a look to say, and at once.
 #
+# Both conditions say that `o` is the version that is updated. The look by place costs no index; a server that does not
+# check a place again after it has waited for another transaction still compares xmin.
+#
 # The owner is a column of the batch, though it is mostly one for all. Compared with a constant, at rest when all slots
 # are empty, it would be taken for a condition that finds one row, and worth a look at every schedule (see `live_rows`).
 # Where `runs_live` is empty, as it mostly is, it is not looked at for each end.
