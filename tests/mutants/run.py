@@ -59,6 +59,7 @@ _POSTGRES: Final[Stage] = (
     "tests/store/test_postgres.py",
     "tests/store/test_postgres_durable.py",
     "tests/store/test_postgres_rescue.py",
+    "tests/store/test_postgres_slots.py",
     "tests/store/test_postgres_trouble.py",
 )
 _SCHEDULES: Final[Stage] = (

@@ -1,6 +1,6 @@
 """Words as numbers on PostgreSQL: how `runs` and `attempts` keep kind, outcome, cause and owner.
 
-So a kept run takes 107 bytes, 31 of them in its index; what few runs have is one text, `extra` (see the migration).
+So a kept run takes 109 bytes, 31 of them in its index; what few runs have is one text, `extra` (see the migration).
 Numbers are never changed and never used again. Runs of `runs_live` keep the words: they are few, and gone at their end.
 
 An owner has its number from before its first claim on, by a transaction of its own: no transaction that holds the lock

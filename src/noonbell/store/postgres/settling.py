@@ -1,9 +1,7 @@
 """Settling on PostgreSQL: ends of attempts become history.
 
-Most ends are of runs in the slots of their schedules. One statement matches the batch with the slots by key and owner,
-and writes every table from what matched. It locks nothing before it and reads the row of a schedule twice: as its
-snapshot shows it (`o`), for what was there before, and as the row that it updates (`s`). Where another transaction has
-changed that row since, the two are not of the same version, and the end does not match.
+Most ends are of runs in the slots of their schedules: those are matched and written by one statement, which locks
+nothing before it (see `slot_ends`).
 
 If all of the batch has matched, that is all. If not, it is undone, and the schedules of the batch are locked in the
 order of their numbers, as everywhere. Then what is in a slot ends from there, the rest is looked for in `runs_live` by
@@ -20,78 +18,14 @@ from noonbell.core.attempts import FIRST_KEPT, LAST_KEPT
 from noonbell.core.presence import LANE
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
-from noonbell.store.postgres import ending, live_rows, outbox, slots
-from noonbell.store.postgres.batches import batch
+from noonbell.store.postgres import ending, live_rows, outbox, slot_ends, slots
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql
-from noonbell.store.words import CAUSES, KINDS, OUTCOMES, SCHEDULED, SUCCEEDED
-
-_Place = tuple[int, Settlement]
-_OUTCOMES = {word: place for place, word in enumerate(OUTCOMES)}
+from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # So many bytes of details may go to the server in one message.
 MOST_BYTES = 64_000_000
 
-# A wake-up that has come during the run was taken away, and comes back with the end. An edit during the run has opened
-# another epoch: what follows then is for a look to say, and at once.
-#
-# The owner is a column of the batch, though it is mostly one for all. Compared with a constant, at rest when all slots
-# are empty, it would be taken for a condition that finds one row, and worth a look at every schedule (see `live_rows`).
-# Where `runs_live` is empty, as it mostly is, it is not looked at for each end.
-_SLOTS = f"""
-    WITH ended AS (
-        UPDATE schedule_state s SET
-            next_run_at = CASE WHEN o.epoch = {{epoch}} THEN coalesce(o.next_run_at, {{following}})
-                ELSE o.cursor_at END,
-            last_success_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN {{ended_at}} ELSE o.last_success_at END,
-            last_failure_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN o.last_failure_at ELSE {{ended_at}} END,
-            last_ended_for = {{run_for}}, last_ended_manual = 0, ended_runs = o.ended_runs + 1,
-            succeeded_runs = o.succeeded_runs + ({{outcome}} = {SUCCEEDED})::int, {slots.EMPTY}
-        FROM {{batch}} CROSS JOIN schedule_state o
-        WHERE s.sid = {{sid}} AND o.ctid = s.ctid AND o.xmin = s.xmin AND s.slot_for = {{run_for}}
-            AND s.slot_owner = {{owner}}
-        RETURNING s.sid, {{run_for}} AS run_for, {{owner}} AS owner, {{ended_at}} AS ended_at, {{outcome}} AS outcome,
-            {{waited_us}} AS waited_us, o.slot_at, o.slot_epoch, o.last_ended_for, o.last_ended_manual, s.next_run_at,
-            s.enabled, o.next_run_at IS NULL OR o.epoch <> {{epoch}} AS changed
-    ), recorded AS (
-        INSERT INTO runs ({ending.RUN})
-        SELECT run_for, sid, {SCHEDULED}, outcome::text, slot_at, ended_at, owner, slot_epoch, last_ended_for,
-            {extra_sql("1", "waited_us", "last_ended_manual")}
-        FROM ended
-    ), woken AS (
-        SELECT sid, CASE WHEN changed OR behind_at IS NOT NULL
-            THEN least(CASE WHEN enabled = 1 THEN next_run_at END, behind_at) END AS at
-        FROM (
-            SELECT sid, changed, enabled, next_run_at, CASE WHEN EXISTS (SELECT 1 FROM runs_live) THEN (
-                SELECT min(t.wake_at + 0) FILTER (WHERE t.state <> 'running') FROM runs_live t WHERE t.sid = ended.sid
-            ) END AS behind_at
-            FROM ended
-        ) AS e
-    )
-    SELECT CASE WHEN count(*) < cardinality($1) THEN coalesce(array_agg(sid), '{{{{}}}}') END,
-        array_agg(sid) FILTER (WHERE at IS NOT NULL), array_agg(at) FILTER (WHERE at IS NOT NULL)
-    FROM woken
-"""
-_ATTEMPTS = """
-    INSERT INTO attempts AS a (
-        sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail
-    )
-    SELECT sid, run_for, {kind}, attempt, {outcome}, {cause}, attempt_at, ended_at, {owner}, error,
-        substring({details}::bytea FROM detail_from::int FOR detail_for::int)
-    FROM {batch}
-    ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause,
-        started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner,
-        error = excluded.error, detail = excluded.detail
-"""
-_FIRST_ATTEMPTS = _ATTEMPTS.format(
-    kind=SCHEDULED, outcome="outcome", cause="cause", owner="owner", details="$11",
-    batch="""(
-        SELECT b.*, 1 AS attempt FROM unnest(
-            $1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::text[], $9::int8[],
-            $10::int8[]
-        ) AS b (sid, run_for, outcome, cause, attempt_at, ended_at, owner, error, detail_from, detail_for)
-    ) AS b""",
-)  # fmt: skip
 # OFFSET 0: one look by the index for each end, whatever the planner thinks of the tables (see `live_rows`); `+ 0` and
 # the FILTER keep the index of wake-ups out of it.
 _FRESH = """
@@ -119,7 +53,7 @@ _FRESH = """
         ) w
     )
 """
-_TOLD = _ATTEMPTS.format(
+_TOLD = slot_ends.ATTEMPTS.format(
     kind=number_sql(KINDS, "kind"), outcome=number_sql(OUTCOMES, "outcome"), cause=number_sql(CAUSES, "cause"),
     owner=owner_number_sql("owner"), details="$18", batch="fresh WHERE cause IS NOT NULL",
 )  # fmt: skip
@@ -209,7 +143,7 @@ async def settle(db: Connection, settlements: Sequence[Settlement], owners: Mapp
     await db.execute("SAVEPOINT ends")
     sids = [settlement.start.sid for settlement in settlements]
     try:
-        if all(_may_be_in_slot(settlement) for settlement in settlements):
+        if all(slot_ends.may_hold(settlement) for settlement in settlements):
             if (settled := await _settle_in_slots(db, settlements, owners)) is not None:
                 return settled
             await db.execute("ROLLBACK TO SAVEPOINT ends")
@@ -240,11 +174,6 @@ async def _give_up(db: Connection, settlement: Settlement) -> Settled:
     return Settled([settlement], {})
 
 
-def _may_be_in_slot(end: Settlement) -> bool:
-    """Return whether the run of this end may be in the slot of its schedule, and ends from there."""
-    return slots.fits(end.start) and end.wake_at is None and end.cleared is None
-
-
 async def _settle_in_slots(
     db: Connection, settlements: Sequence[Settlement], owners: Mapping[str, int]
 ) -> Settled | None:
@@ -253,7 +182,7 @@ async def _settle_in_slots(
     size = sum(len(settlement.detail) for settlement in settlements if settlement.detail is not None)
     if size > MOST_BYTES:
         return None
-    matched, woken = await _from_slots(db, pairs, owners)
+    matched, woken = await slot_ends.record(db, pairs, owners)
     if len(matched) < len(pairs):
         return None
     await _tell(db, settlements)
@@ -265,11 +194,11 @@ async def _settle_all(db: Connection, settlements: Sequence[Settlement], owners:
     woken: dict[int, int] = {}
     for part in _apart(settlements):
         await _clear_retries(db, [settlement for _, settlement in part])
-        matched, wakes = await _from_slots(db, [pair for pair in part if _may_be_in_slot(pair[1])], owners)
+        matched, wakes = await slot_ends.record(db, [pair for pair in part if slot_ends.may_hold(pair[1])], owners)
         fresh.update(matched)
         if left := [pair for pair in part if pair[0] not in matched]:
             await slots.spill(
-                db, [end.start.sid for _, end in left if slots.fits(end.start) and not _may_be_in_slot(end)]
+                db, [end.start.sid for _, end in left if slots.fits(end.start) and not slot_ends.may_hold(end)]
             )
             for i, at in await _settle_whole(db, left):
                 fresh.add(i)
@@ -284,43 +213,6 @@ async def _tell(db: Connection, settlements: Sequence[Settlement]) -> None:
     """Put the messages of ends that were recorded into the outbox."""
     sent = [(message, end.ended_at) for end in settlements for message in end.messages]
     await outbox.append(db, [message for message, _ in sent], [at for _, at in sent])
-
-
-async def _from_slots(
-    db: Connection, pairs: Sequence[_Place], owners: Mapping[str, int]
-) -> tuple[set[int], dict[int, int]]:
-    """Record the ends of runs that are in the slots of their schedules; no two are of one schedule.
-
-    Returns the places of those that were, and when their schedules wake where that has changed.
-    """
-    if not pairs:
-        return set(), {}
-    ends = [end for _, end in pairs]
-    starts = [end.start for end in ends]
-    part = batch(
-        {
-            "sid": [s.sid for s in starts],
-            "run_for": [s.run_for for s in starts],
-            "owner": [owners[e.owner] for e in ends],
-            "ended_at": [e.ended_at for e in ends],
-            "following": [s.following for s in starts],
-            "epoch": [s.epoch for s in starts],
-            "outcome": [_OUTCOMES[e.outcome] for e in ends],
-            "waited_us": [s.waited_us for s in starts],
-        },
-        joined=("run_for", "owner"),
-    )
-    (row,) = await db.fetch(_SLOTS.format(batch=part.source, **part.columns), *part.bindings)
-    places = {end.start.sid: i for i, end in pairs}
-    matched = set(places.values()) if row[0] is None else {places[sid] for sid in row[0]}
-    if told := [end for i, end in pairs if i in matched and not _is_plain(end)]:
-        await db.execute(
-            _FIRST_ATTEMPTS, [e.start.sid for e in told], [e.start.run_for for e in told],
-            [_OUTCOMES[e.outcome] for e in told], [CAUSES.index(e.start.cause) for e in told],
-            [e.start.started_at for e in told], [e.ended_at for e in told], [owners[e.owner] for e in told],
-            [storable(e.error) for e in told], *_details(told),
-        )  # fmt: skip
-    return matched, {places[sid]: at for sid, at in zip(row[1] or (), row[2] or (), strict=True)}
 
 
 def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settlement]]]:
@@ -362,26 +254,11 @@ async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> l
     ends = [settlement for _, settlement in part]
     starts = [settlement.start for settlement in ends]
     # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
-    causes = [None if _is_plain(e) else e.start.cause for e in ends]
+    causes = [None if slot_ends.is_plain(e) else e.start.cause for e in ends]
     return await db.fetch(
         _SETTLE, [i for i, _ in part], [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts],
         [s.fence for s in starts], [e.owner for e in ends], [e.outcome for e in ends], [e.ended_at for e in ends],
         [e.wake_at for e in ends], [s.following for s in starts], [s.epoch for s in starts],
         [s.attempt for s in starts], causes, [s.started_at for s in starts], [storable(e.error) for e in ends],
-        *_details(ends), [s.waited_us for s in starts],
+        *slot_ends.details(ends), [s.waited_us for s in starts],
     )  # fmt: skip
-
-
-def _details(ends: Sequence[Settlement]) -> tuple[list[int | None], list[int | None], bytes]:
-    """All details as one value, and where each begins and how long it is: the driver knows no arrays of bytes."""
-    places: list[int | None] = []
-    place = 1
-    for end in ends:
-        places.append(None if end.detail is None else place)
-        place += len(end.detail or b"")
-    lengths = [None if end.detail is None else len(end.detail) for end in ends]
-    return places, lengths, b"".join(end.detail for end in ends if end.detail is not None)
-
-
-def _is_plain(end: Settlement) -> bool:
-    return end.outcome == "succeeded" and end.start.attempt == 1 and end.detail is None
