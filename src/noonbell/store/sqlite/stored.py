@@ -45,7 +45,8 @@ _DEFINITIONS: Final = f"""
     SELECT {_DEFINITION} FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.sid = b.value
 """
 _BY_SIDS: Final = f"""
-    SELECT {_STATE} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value ORDER BY b.key
+    SELECT {_STATE}, {_DEFINITION} FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value
+    CROSS JOIN schedule_definitions d ON d.sid = s.sid ORDER BY b.key
 """
 # Of a declared task a claim reads the state alone: its engine knows the rest.
 _DECLARED: Final = ScheduleColumns("", "cron", "", "", None, "run_once", None, "")
@@ -74,8 +75,10 @@ def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """The schedules of these sids, in their order."""
     if not sids:
         return []
-    rows = db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall()
-    return _made(db, rows, _definitions(db, rows, DefinitionCache()))
+    rows: list[Any] = db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall()
+    epochs = {row[0]: row[_EPOCH] for row in rows}
+    definitions = DefinitionCache().add(epochs, (row[_SLOT + 1 :] for row in rows))
+    return _made(db, [row[: _SLOT + 1] for row in rows], definitions)
 
 
 def _definitions(db: apsw.Connection, rows: list[Any], cache: DefinitionCache) -> dict[int, Known]:
