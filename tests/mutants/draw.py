@@ -32,12 +32,12 @@ PER_FAMILY: Final = 3
 
 # The files of each group, and the functions in them as a regular expression.
 GROUPS: Final[dict[str, dict[str, str]]] = {
-    "decision": {"core/decide.py": ".*", "core/turns.py": ".*", "core/policies.py": ".*"},
+    "decision": {"core/decide.py": ".*", "core/turns.py": ".*", "core/consuming.py": ".*"},
     "claim": {
         "store/*/claiming.py": ".*",
         "store/*/by_policy.py": ".*",
         "store/*/turns.py": ".*",
-        "store/memory.py": r".*\.(claim_due|_put_off|_write_decision|hand_back|trigger)",
+        "store/memory.py": r".*\.(hand_back|trigger)",
         "store/memory_by_policy.py": r".*\.(claim|_quarantine|_write_turn|_start)",
         "timeline/claiming.py": ".*",
         "engine/lane.py": ".*",
@@ -47,6 +47,8 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     "settle": {
         "store/*/settling.py": ".*",
         "store/*/ending.py": ".*",
+        "store/*/slots.py": ".*",
+        "store/*/slot_ends.py": ".*",
         "store/memory.py": r".*\.(settle|_woken|_settle|_mine)",
         "engine/settling.py": ".*",
         "engine/engine.py": r".*\._on_written",

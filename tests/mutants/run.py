@@ -84,7 +84,7 @@ _AROUND: Final[Stage] = (_WITHOUT_POSTGRES, "tests/notify", "tests/timeline", "t
 # The stages for a file: the first pattern that matches. Each stage is one run of pytest, on the given paths.
 COVERING: Final[dict[str, tuple[Stage, ...]]] = {
     "cron/*": (_CRON, ("tests/cron",), ("tests/conformance", "tests/timing", "tests/language")),
-    "core/decide.py": (("tests/conformance", "tests/declarative"), ("tests/periodic", "tests/simulation"), _STORES),
+    "core/consuming.py": (("tests/core",), ("tests/conformance", "tests/declarative", "tests/periodic"), _STORES),
     "core/*": (("tests/core",), _SCHEDULES, _ALL_SCHEDULES, _AROUND),
     "store/postgres/*": (_POSTGRES, ("tests/store",), ("-kpostgres", "tests/schedules"), ("tests/timeline",)),
     "store/sqlite/*": (_STORES[1:], _SQLITE, _SCHEDULES, _ALL_SCHEDULES, _AROUND),
