@@ -6,6 +6,7 @@ a store fills them from rows and writes them back, `decide` turns one into the o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -161,7 +162,7 @@ class Settlement(msgspec.Struct, gc=False):
     wake_at: int | None = None
     error: str | None = None
     detail: bytes | None = None  # what the action has to tell, packed: output, a response
-    messages: list[OutboxMessage] = []  # put into the outbox with the end
+    messages: Sequence[OutboxMessage] = ()  # put into the outbox with the end
     cleared: LiveRun | None = None
 
 

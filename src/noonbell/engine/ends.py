@@ -60,7 +60,7 @@ class RunEnds:
                 work.metrics.succeeded += 1
                 if type(result) is Finished:
                     settlement.detail = result.detail
-                    settlement.messages.extend(result.messages)
+                    settlement.messages = result.messages
             else:
                 work.metrics.failed += 1
                 settlement.error = describe_error(error, self._mask)

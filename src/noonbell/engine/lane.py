@@ -303,7 +303,7 @@ class LaneWork:
         self._probation.ended(job.start)  # before the log, whose handlers may raise: the next one would wait for ever
         if self._notices is not None:
             try:
-                settlement.messages.extend(self._notices.of_end(job.subject, settlement))
+                settlement.messages = [*settlement.messages, *self._notices.of_end(job.subject, settlement)]
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
         _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
