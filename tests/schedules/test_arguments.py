@@ -63,8 +63,10 @@ SETTINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"lane": 3}, "lane", "3 must be a text that is not blank"),
     ({"actor": ""}, "actor", "not blank"),
     ({"managed_by": " "}, "managed_by", "not blank"),
-    ({"managed_by": "scheduler:default"}, "managed_by", "these owners are reserved for declared tasks"),
-    ({"managed_by": "periodic:jobs"}, "managed_by", "these owners are reserved for declared tasks"),
+    ({"managed_by": "scheduler:default"}, "managed_by", "these names are reserved for declared tasks"),
+    ({"managed_by": "periodic:jobs"}, "managed_by", "these names are reserved for declared tasks"),
+    ({"lane": "scheduler:default"}, "lane", "these names are reserved for declared tasks"),
+    ({"lane": "periodic:jobs"}, "lane", "these names are reserved for declared tasks"),
 ]
 
 

@@ -55,12 +55,12 @@ def check_names(**named: object) -> None:
     for argument, name in named.items():
         if not isinstance(name, str) or not name.strip() or "\0" in name:
             raise ScheduleInvalidError(argument, name, "must be a text that is not blank")
-    owner = named.get("managed_by")
-    if isinstance(owner, str) and owner.startswith(DECLARED_OWNERS):
-        reserved = " and ".join(f'"{prefix}"' for prefix in DECLARED_OWNERS)
-        raise ScheduleInvalidError(
-            "managed_by", owner, f"must not begin with {reserved}: these owners are reserved for declared tasks"
-        )
+    for argument in ("managed_by", "lane"):
+        name = named.get(argument)
+        if isinstance(name, str) and name.startswith(DECLARED_OWNERS):
+            reserved = " or ".join(f'"{prefix}"' for prefix in DECLARED_OWNERS)
+            right = f"must not begin with {reserved}: these names are reserved for declared tasks"
+            raise ScheduleInvalidError(argument, name, right)
 
 
 def check_parts(clock: object, targets: object, secrets: object, egress: object, public_url: object) -> None:
