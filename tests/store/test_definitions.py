@@ -33,8 +33,22 @@ def test_it_is_emptied_when_it_is_full_and_answers_all_the_same() -> None:
     cache = DefinitionCache(most_bytes=100_000)
     for sid in range(1, 1_000):
         assert set(cache.add({sid: 1}, [row(sid, "x" * 1_000)])) == {sid}
-        assert len(cache) <= 100_000 // 1_600 + 1
+        assert len(cache) <= 100_000 // 1_600 + 2
     assert cache.get(999, 1) is not None
+
+
+def test_texts_that_nothing_shares_count_as_well() -> None:
+    cache = DefinitionCache(most_bytes=100_000)
+    for sid in range(1, 100):
+        *rest, _ = row(sid)
+        cache.add({sid: 1}, [(*rest, f"{sid}" + "x" * 10_000)])
+        assert len(cache) <= 100_000 // 10_000 + 1
+
+
+def test_a_text_is_kept_once() -> None:
+    cache = DefinitionCache()
+    one, two = (cache.add({sid: 1}, [(*row(sid)[:-1], "{" + "}")])[sid] for sid in (1, 2))
+    assert one.columns.definition is two.columns.definition
 
 
 async def test_an_edit_by_another_process_is_seen_at_the_next_claim(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ class DeclaredWork:
                 logger.debug("The schedule with sid %d is due, but has no task here; it is left alone", stored.sid)
                 return left_alone(stored)
             turn = look(spacing.of(stored, task), now, terms=task.terms)
+            if turn.starts or turn.next_run_at != stored.next_run_at:
+                spacing.progressed = True
             if turn.spans:
                 spans.extend(turn.spans)
             return turn
@@ -139,6 +141,7 @@ class _Spacing:
 
     def __init__(self, now: int) -> None:
         self._now = now
+        self.progressed = False  # something started, or wakes at another time: another look finds other rows
         self._looked = 0
         self._held: int | None = None  # when the first of those that are held back may start
 
@@ -162,5 +165,5 @@ class _Spacing:
         if self._held is None:
             return claimed
         upcoming = [self._held] if claimed.next_wake_at is None else [self._held, claimed.next_wake_at]
-        # where nothing has started, looking again at once would find the same
-        return claimed._replace(full=claimed.full and bool(claimed.starts), next_wake_at=min(upcoming))
+        # where nothing has changed, looking again at once would find the same
+        return claimed._replace(full=claimed.full and self.progressed, next_wake_at=min(upcoming))

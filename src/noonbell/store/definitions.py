@@ -2,14 +2,13 @@
 
 Every change of a definition opens a new epoch of its schedule, and the state row has the number of that epoch. A
 definition is used again only under the epoch that it was read with. The cache belongs to one connection to one database
-and is emptied with it. Its size is bounded: when it is full, it is emptied.
+and is emptied with it. Its size is bounded: when it is full, it is emptied before the next batch is added.
 
 Texts that many schedules share, such as specs and policies, are kept once.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -39,12 +38,14 @@ class DefinitionCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._known: dict[int, Known] = {}
+        self._texts: dict[str, str] = {}  # each text that schedules share, by itself
 
     def __len__(self) -> int:
         return len(self._known)
 
     def clear(self) -> None:
         self._known.clear()
+        self._texts.clear()
         self._bytes = 0
 
     def get(self, sid: int, epoch: int) -> Known | None:
@@ -57,24 +58,30 @@ class DefinitionCache:
 
         `epochs` has the epoch of each, as read in the same transaction.
         """
+        if self._bytes > self._most_bytes:
+            self.clear()
+        shared = self._shared
         added: dict[int, Known] = {}
         for sid, schedule_id, managed_by, lane, created_at, updated_at, team, *columns in rows:
             name, kind, spec, timezone, policy, catch_up, payload, definition = columns
             written = ScheduleColumns(
-                name, _shared(kind), _shared(spec), _shared(timezone), policy, _shared(catch_up), payload,
-                _shared(definition),
+                name, shared(kind), shared(spec), shared(timezone), policy, shared(catch_up), payload,
+                shared(definition),
             )  # fmt: skip
             added[sid] = Known(
-                epochs[sid], schedule_id, _shared(managed_by), _shared(lane), created_at, updated_at, _shared(team),
+                epochs[sid], schedule_id, shared(managed_by), shared(lane), created_at, updated_at, shared(team),
                 written,
             )  # fmt: skip
             self._bytes += _ENTRY_BYTES + len(str(name)) + len(str(payload or ""))
-        if self._bytes > self._most_bytes:
-            self.clear()
         self._known.update(added)
         return added
 
-
-def _shared(text: Any) -> Any:
-    """The same text as one object; damage is passed on."""
-    return sys.intern(text) if type(text) is str else text
+    def _shared(self, text: Any) -> Any:
+        """Return the same text as one object; damage is passed on."""
+        if type(text) is not str:
+            return text
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = text
+            self._bytes += len(text)
+        return known
