@@ -28,10 +28,10 @@ def test_one_starts_when_those_beside_it_are_put_back_and_nothing_is_claimed_unt
     first, last, other = served(1, 0), served(2, 3), served(3, 3)
     assert tries.choose([first, last, other], {}, T0) == Chosen([], [first, other], T0)
     assert tries.take(hand(1, 2, 3)) is None
-    assert not tries.may_claim(hand(2), T0)
-    assert tries.take(hand(2)) is last
-    assert tries.take(hand(2)) is None, "it is started once"
-    assert not tries.may_claim(hand(2), T0)
+    assert not tries.may_claim({2: last}, T0)
+    assert tries.take({2: last}) is last
+    assert tries.take({2: last}) is None, "it is started once"
+    assert not tries.may_claim({2: last}, T0)
     assert tries.may_claim({}, T0)
 
 
@@ -46,3 +46,23 @@ def test_beside_others_it_is_put_back_and_after_a_while_nothing_else_is_claimed(
     assert tries.choose([last], {}, T0 + 10 * SECOND) == Chosen([], [], T0 + 10 * SECOND)
     assert tries.withdraw() is last
     assert tries.withdraw() is None
+
+
+def test_a_later_try_of_the_same_stream_does_not_hold_up_the_others() -> None:
+    tries = LastTries(10)
+    last = served(5, attempt=10)
+    assert tries.choose([last], {}, 0).start == []
+    assert tries.take({5: last}) is last
+    assert not tries.may_claim({5: last}, 1)
+    again = served(5, attempt=0)
+    assert tries.may_claim({5: again}, 2), "it is an ordinary delivery of the stream that had its last try"
+
+
+def test_a_stream_that_was_put_back_and_never_comes_again_is_forgotten() -> None:
+    tries, other = LastTries(10), served(6, attempt=0)
+    assert tries.choose([served(5, attempt=10)], {6: other}, 0).put_back
+    assert not tries.may_claim({6: other}, 20 * SECOND)
+    assert tries.may_claim({6: other}, 80 * SECOND)
+    assert tries.choose([served(5, attempt=10)], {6: other}, 100 * SECOND).put_back
+    assert tries.choose([served(7, attempt=0)], {}, 111 * SECOND).put_back == ()
+    assert tries.may_claim({6: other}, 112 * SECOND), "nothing was in hand, and it did not come"

@@ -19,6 +19,8 @@ from noonbell.actions.served import Served
 _SECOND: Final = 1_000_000
 _PUT_BACK: Final = _SECOND
 _PATIENCE: Final = 10 * _SECOND
+# A stream that was put back and does not come again is another engine's by now, or was deleted.
+_FORGOTTEN: Final = 80 * _SECOND
 
 
 class Chosen(NamedTuple):
@@ -35,25 +37,31 @@ class LastTries:
     def __init__(self, max_attempts: int) -> None:
         self._max_attempts = max_attempts
         self._put_back_since: int | None = None
-        self._alone: int | None = None  # the stream that has its last try, until that is recorded
+        self._alone: Served | None = None  # the stream that has its last try, until that is recorded
         self._waiting: Served | None = None  # the same, while others are in hand
 
     def may_claim(self, in_hand: Mapping[int, Served], now: int) -> bool:
         """Whether to claim further streams beside those in hand."""
-        if self._alone in in_hand:
-            return False
+        if self._alone is not None:
+            if in_hand.get(self._alone.stream.sid) is self._alone:
+                return False
+            self._alone = None
+        if self._put_back_since is not None and now - self._put_back_since >= _FORGOTTEN:
+            self._put_back_since = None
         return not in_hand or self._put_back_since is None or now - self._put_back_since < _PATIENCE
 
     def choose(self, claimed: Sequence[Served], in_hand: Mapping[int, Served], now: int) -> Chosen:
         """Choose among the streams of one claim; `in_hand` are those of earlier ones."""
         last = [served for served in claimed if served.stream.attempt == self._max_attempts]
         if not last:
+            if not in_hand:
+                self._put_back_since = None
             return Chosen(claimed)
         if in_hand:
             if self._put_back_since is None:
                 self._put_back_since = now
             return Chosen([served for served in claimed if served not in last], last, now + _PUT_BACK)
-        self._put_back_since, self._waiting, self._alone = None, last[0], last[0].stream.sid
+        self._put_back_since, self._waiting, self._alone = None, last[0], last[0]
         return Chosen([], [served for served in claimed if served is not last[0]], now)
 
     def take(self, in_hand: Mapping[int, Served]) -> Served | None:

@@ -28,7 +28,7 @@ EMPTY: Final = "slot_for = NULL, slot_at = NULL, slot_owner = NULL, slot_epoch =
 _SPILL: Final = f"""
     WITH taken AS MATERIALIZED (
         SELECT s.sid, s.slot_for, s.slot_at, s.slot_owner, s.slot_epoch, s.slot_cause FROM schedule_state s
-        WHERE s.sid = ANY($1::int8[]) AND s.slot_owner IS NOT NULL ORDER BY s.sid FOR UPDATE
+        WHERE s.sid = ANY($1::int8[]) AND s.slot_for IS NOT NULL ORDER BY s.sid FOR UPDATE
     ), moved AS (
         INSERT INTO runs_live ({live_rows.COLUMNS})
         SELECT sid, 'scheduled', slot_for, 1, (SELECT o.instance FROM owners o WHERE o.no = slot_owner), 'running', 1,

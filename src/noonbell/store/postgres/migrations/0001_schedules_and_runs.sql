@@ -162,7 +162,7 @@ SELECT
     s.slot_epoch::int8,
     (ARRAY['cron', 'retry', 'orphan', 'manual', 'api', 'manual_once', 'api_once', 'api_retry', 'one_shot'])
         [s.slot_cause + 1]
-FROM schedule_state s WHERE s.slot_owner IS NOT NULL;
+FROM schedule_state s WHERE s.slot_for IS NOT NULL;
 
 -- The history of a schedule is a chain: its state names the run that ended last, each run the one that ended before
 -- it. kind: 0 manual, 1 scheduled. outcome: 0 succeeded, 1 failed, 2 abandoned, 3 unknown.
