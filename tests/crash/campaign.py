@@ -115,7 +115,11 @@ class Campaign:
             self._outcome.wrong.append(f"a life ended with status {status} and not by SIGKILL")
 
     def _last_life(self) -> None:
+        began = self._initialized()
         with self._spawn("none", 0) as victim:
+            until = time.monotonic() + LIFE_SECONDS  # on a busy machine it may take long until it polls
+            while self._initialized() == began and time.monotonic() < until:
+                time.sleep(0.05)
             time.sleep(LAST_LIFE_SECONDS)
             try:
                 victim.communicate("stop\n", LIFE_SECONDS)
@@ -125,6 +129,10 @@ class Campaign:
                 return
         if victim.returncode:
             self._outcome.wrong.append(f"the last life ended with status {victim.returncode}")
+
+    def _initialized(self) -> int:
+        """Return how many lives have come so far that their tasks run."""
+        return self._journal.read_text().count('"initialized"') if self._journal.exists() else 0
 
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
