@@ -65,6 +65,50 @@ async def test_a_service_that_fails_is_restarted_after_a_growing_pause(caplog: p
     await supervisor.stop()
 
 
+async def test_a_cancellation_from_within_restarts_a_service(caplog: pytest.LogCaptureFixture) -> None:
+    """What it waits for was cancelled, and not the service."""
+    clock = ManualClock(START)
+    began: list[float] = []
+
+    async def waiting(stop: asyncio.Event) -> None:
+        began.append((clock.at - START).total_seconds())
+        if len(began) == 1:
+            waited_for = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+        await stop.wait()
+
+    supervisor = Supervisor(clock, {"waiting": Running(waiting)})
+    supervisor.start()
+    await clock.advance(timedelta(seconds=10))
+    assert began == [0, 1]
+    assert "waiting failed, restarting in 1 s: CancelledError" in caplog.text
+    await supervisor.stop()
+
+
+@pytest.mark.parametrize("by_supervisor", [True, False])
+async def test_a_cancelled_service_is_not_restarted(*, by_supervisor: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The supervisor cancels it, or the end of the loop does, with every other task."""
+    clock = ManualClock(START)
+    began: list[str] = []
+
+    async def busy(stop: asyncio.Event) -> None:
+        began.append("busy")
+        await stop.wait()
+
+    supervisor = Supervisor(clock, {"busy": Running(busy)})
+    supervisor.start()
+    await clock.settle()
+    if by_supervisor:
+        supervisor.cancel()
+    else:
+        (task,) = (one for one in asyncio.all_tasks() if one.get_name() == "noonbell-busy")
+        task.cancel()
+    await clock.advance(timedelta(minutes=1))
+    await supervisor.stop()
+    assert (began, caplog.text) == (["busy"], "")
+
+
 async def test_one_that_fails_does_not_touch_the_others() -> None:
     clock = ManualClock(START)
     steady = Stepping(clock)

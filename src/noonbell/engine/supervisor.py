@@ -1,8 +1,9 @@
 """The supervisor: runs background services beside the loop, for as long as the engine lives.
 
 A service that raises is logged and restarted after a pause, which grows while it keeps raising; neither the loop nor
-another service ends with it. A service that finds the engine's lease lost ends and reports that: the engine may be
-busy, or be stopping, and not find out by itself.
+another service ends with it. So is one in which a CancelledError comes up that is not its own, for example that of
+a closed connection. A service that finds the engine's lease lost ends and reports that: the engine may be busy, or be
+stopping, and not find out by itself.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Supervisor:
             except HoldLostError:
                 self._on_lost()
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the service is restarted
+            except (Exception, asyncio.CancelledError) as error:  # whatever it is, the service is restarted
+                if isinstance(error, asyncio.CancelledError) and self._is_cancelled():
+                    raise
                 if self._clock.now() - began > _LONGEST_PAUSE:
                     pause = _FIRST_PAUSE  # it had worked for a while
                 logged_at = self._log(name, pause, error, logged_at)
@@ -84,7 +87,12 @@ class Supervisor:
             else:
                 return
 
-    def _log(self, name: str, pause: int, error: Exception, logged_at: float | None) -> float | None:
+    def _is_cancelled(self) -> bool:
+        """Return whether this task is cancelled, and not only something that the service has waited for."""
+        task = asyncio.current_task()
+        return self._stop.is_set() or task is None or task.cancelling() > 0
+
+    def _log(self, name: str, pause: int, error: BaseException, logged_at: float | None) -> float | None:
         """Log a failure; returns when a failure of the store was last logged for this service."""
         message = "%s failed, restarting in %.0f s: %s"
         if not isinstance(error, StoreError):
