@@ -25,7 +25,10 @@ class BackgroundService(Protocol):
 
 
 class PeriodicService(ABC, Generic[R]):
-    """A service that works at intervals. With `at_once` off, the first interval passes before its first work."""
+    """A service that works at intervals. With `at_once` off, the first interval passes before its first work.
+
+    A run after a failure works at once: the supervisor has made a pause, and the failed work is overdue.
+    """
 
     def __init__(self, clock: Clock, interval_us: int, *, at_once: bool = True) -> None:
         if interval_us <= 0:
@@ -60,6 +63,7 @@ class PeriodicService(ABC, Generic[R]):
         try:
             if not self._at_once:
                 await self._clock.wait(self._clock.now() + self.interval_us, self._wakeup)
+                self._at_once = True
             while not stop.is_set():
                 self._wakeup.clear()
                 next_at = self.next_at(await self.run_once())

@@ -34,10 +34,14 @@ class Stepping(PeriodicService[int]):
         super().__init__(clock, MINUTE, at_once=at_once)
         self.steps: list[float] = []
         self.soon: int | None = None
+        self.failing = 0  # so many times from now on
         self._manual = clock
 
     async def run_once(self) -> int:
         self.steps.append((self._manual.at - START).total_seconds())
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailableError("away")
         return len(self.steps)
 
     def next_at(self, result: int) -> int:
@@ -150,6 +154,17 @@ async def test_a_service_may_wait_for_its_first_interval() -> None:
     assert len(late.steps) == 1
     await supervisor.stop()
     assert len(late.steps) == 1, "a stop is no reason to work once more"
+
+
+async def test_work_that_failed_is_tried_again_after_a_pause_and_not_after_an_interval() -> None:
+    clock = ManualClock(START)
+    late = Stepping(clock, at_once=False)
+    late.failing = 2
+    supervisor = Supervisor(clock, {"late": late})
+    supervisor.start()
+    await clock.advance(timedelta(minutes=3))
+    assert late.steps == [60, 61, 63, 123]
+    await supervisor.stop()
 
 
 async def test_a_service_works_sooner_where_its_result_asks_for_it_or_when_it_is_woken() -> None:
