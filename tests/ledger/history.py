@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from msgspec.structs import replace
+
 from noonbell.core.records import (
     ChangedSchedule,
     Declaration,
@@ -127,6 +129,15 @@ class History:
             return look(stored, now, terms=declared_terms(self.timings[stored.sid], "preempt"))
 
         return (await self.store.claim(self.owner, self.instance, now, 1000, decide)).claimed.starts
+
+    async def claim_beside(self, at: str) -> list[Start]:
+        """Claim what is due as if nothing executed: the fault that `verify` is to find."""
+
+        def decide(stored: StoredSchedule) -> Turn:
+            terms = declared_terms(self.timings[stored.sid], "preempt")
+            return look(replace(stored, lives=[]), us(at), terms=terms)
+
+        return (await self.store.claim(self.owner, self.instance, us(at), 1000, decide)).claimed.starts
 
     async def settle(
         self, starts: list[Start], at: str | int, error: str | None = None, retry: str | None = None

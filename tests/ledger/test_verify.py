@@ -341,16 +341,57 @@ async def test_a_dormant_task_does_not_wake() -> None:
     ]
 
 
-async def test_runs_of_a_task_that_overlap_are_a_remark() -> None:
-    """One engine by one clock: a clock that was set back looks like it."""
+async def test_a_manual_run_of_a_task_does_not_put_off_its_wake_up() -> None:
     store = MemoryStore()
     await store.open()
     history = History(store)
-    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
     await history.run("2026-11-15T00:00:00")
-    await history.run("2026-11-15T00:01:00")
-    first = store.data.runs[1][us("2026-11-15T00:00:00"), "scheduled"]
-    store.data.runs[1][first.run_for, "scheduled"] = replace(first, ended_at=us("2026-11-15T00:01:30"))
+    assert await store.trigger(1, "one", us("2026-11-15T00:00:30")) is not None
+    for next_run_at in (None, us("2026-11-15T01:00:00")):
+        store.data.schedules[1]["next_run_at"] = next_run_at
+        assert texts(await verify_store(store)) == []
+    store.data.schedules[1]["next_run_at"] = us("2026-11-15T02:00:00")
+    assert texts(await verify_store(store)) == [
+        (
+            f"sync ({OWNER}): it wakes at 2026-11-15T02:00:00Z, but after its cursor (2026-11-15T00:00:00Z) the next "
+            "occurrence is 2026-11-15T01:00:00Z."
+        )
+    ]
+
+
+async def test_a_run_of_a_task_that_ended_during_another_is_a_problem(store: ScheduleStore) -> None:
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    first = await history.claim("2026-11-15T00:00:00")
+    await history.settle(await history.claim_beside("2026-11-15T00:01:00"), "2026-11-15T00:01:10")
+    assert texts(await verify_store(store)) == [
+        f"sync ({OWNER}): the run for 2026-11-15T00:01:00Z has ended, and the one for 2026-11-15T00:00:00Z is running."
+    ]
+    await history.settle(first, "2026-11-15T00:00:30")  # by a clock that was set back at that, which hides nothing
+    report = await verify_store(store)
+    assert texts(report) == [
+        (
+            f"sync ({OWNER}): the run for 2026-11-15T00:01:00Z ended before the one for 2026-11-15T00:00:00Z, though "
+            "none may overlap."
+        )
+    ]
+    assert [problem.kind for problem in report.problems] == ["overlap"]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_runs_of_a_task_that_overlap_by_the_clock_are_a_remark(store: ScheduleStore, *, beside: bool) -> None:
+    """Where they ended in their order, the same rows come of a clock that was set back between them."""
+    history = History(store)
+    await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
+    first = await history.claim("2026-11-15T00:00:00")
+    if beside:
+        second = await history.claim_beside("2026-11-15T00:01:00")
+        await history.settle(first, "2026-11-15T00:01:30")
+    else:
+        await history.settle(first, "2026-11-15T00:01:30")
+        second = await history.claim("2026-11-15T00:01:00")
+    await history.settle(second, "2026-11-15T00:01:40")
     report = await verify_store(store)
     assert report.clean
     assert report.remarks == [

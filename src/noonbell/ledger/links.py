@@ -178,3 +178,29 @@ class AttemptedRuns:
             self._met += 1
             if self._known[self._met - 1] != run_for:
                 yield self._known[self._met - 1]
+
+
+class EndOrder:
+    """The ends of one schedule whose runs end in the order of their occurrences, as those of a task do.
+
+    A run begins when the one before has ended, in the same or an earlier transaction. A run that ended after a later
+    one, or is live beside an ended later one, was executing beside it. No clock is asked.
+    """
+
+    __slots__ = ("_late", "_live_for")
+
+    def __init__(self) -> None:
+        self._live_for: int | None = None  # the last live run that was reported: once is enough
+        self._late: dict[int, tuple[int, int]] = {}  # the earlier run and its epoch, by the one that ended before it
+
+    def meet(self, run_for: int, epoch: int, prev_for: object, live: tuple[int, str, object, object] | None) -> str:
+        """Take an ended run, in the order of time, with the last live run so far; returns what is wrong with it."""
+        if is_instant(prev_for) and prev_for > run_for:
+            self._late[prev_for] = (run_for, epoch)
+        earlier, its_epoch = self._late.pop(run_for, (None, None))
+        if earlier is not None and its_epoch == epoch:
+            return f"the run for {iso(run_for)} ended before the one for {iso(earlier)}, though none may overlap"
+        if live is not None and live[0] < run_for and live[0] != self._live_for and live[2] == epoch:
+            self._live_for = live[0]
+            return f"the run for {iso(run_for)} has ended, and the one for {iso(live[0])} is {live[1]}"
+        return ""

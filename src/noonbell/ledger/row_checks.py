@@ -5,7 +5,8 @@ A running run has an owner and no wake-up; one that waits or is queued has a wak
 A schedule that is in use wakes at the first occurrence after its cursor, or earlier. It may wake later by its jitter or
 at the end of quiet hours; where those have no end it does not wake. While a run of it executes alone it wakes at that
 occurrence exactly, or not at all: then the occurrence has come, and the end of the run brings the wake-up back. So it
-is while a retry waits that new occurrences do not preempt. A schedule that is removed or dormant does not wake.
+is while a retry waits that new occurrences do not preempt, and while a manual run executes the wake-up may be taken
+away as well. A schedule that is removed or dormant does not wake.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def check_wake_up(audit: ScheduleAudit, last_epoch: Mapping[str, Any], live: lis
         held = bool(live) and policies.retry_vs_new != "preempt"
         if not (held and next_run_at is None):
             _check_next_run(audit, policies)
+    elif decided is not None and not outdated and policies.overlap != "allow" and next_run_at is not None:
+        _check_beside_a_manual_run(audit, policies, live)
 
 
 def _check_out_of_use(audit: ScheduleAudit) -> None:
@@ -166,6 +169,12 @@ def _check_beside_a_run(audit: ScheduleAudit, policies: EpochPolicies, running: 
     else:
         text = f"a run of it is running, and yet it wakes at {iso(next_run_at)}"
     audit.report("wake-up", text, at=next_run_at)
+
+
+def _check_beside_a_manual_run(audit: ScheduleAudit, policies: EpochPolicies, live: list[Mapping[str, Any]]) -> None:
+    """Check the wake-up of a schedule whose manual run executes. Where there is none, the end of the run sets it."""
+    if any(run["state"] == "running" for run in live):
+        _check_next_run(audit, policies)
 
 
 # --- missed occurrences -----------------------------------------------------------------------------------------------

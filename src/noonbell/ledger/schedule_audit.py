@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from noonbell.ledger.decided_epochs import DecidedEpoch, DecidedEpochs
-from noonbell.ledger.links import AttemptedRuns, PrunedPart, PrunedParts, RunChain
+from noonbell.ledger.links import AttemptedRuns, EndOrder, PrunedPart, PrunedParts, RunChain
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
@@ -36,8 +36,8 @@ class ScheduleAudit:
 
     __slots__ = (
         "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled", "accounted", "chain",
-        "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
+        "_next_span", "_order", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled", "accounted",
+        "chain", "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class ScheduleAudit:
         self.chain = RunChain(row)
         self._ended = EARLIEST  # the latest end of the runs so far
         self._began: int | None = None  # the latest start of them
+        self._order = EndOrder()
         for column in ("name", "spec", "timezone", "managed_by"):
             if not isinstance(row[column], str):
                 self.report("damaged", f"its stored {column} is {row[column]!r}, which is no text")
@@ -164,12 +165,15 @@ class ScheduleAudit:
 
     # --- the chain ----------------------------------------------------------------------------------------------------
 
-    def run(self, run_for: int, epoch: object, started: object, ended: object) -> None:
-        """Take an ended run, in the order of time."""
+    def run(self, run_for: int, epoch: object, started: object, ended: object, prev_for: object = None) -> None:
+        """Take an ended run, in the order of time. `prev_for`: the scheduled run that ended before it, if one did."""
         self._catch_up(run_for)
         decided = self.epochs.numbered(epoch)
         if decided is not None:
             self._check_run(run_for, decided, started, ended)
+            live = self._live[self._next_live - 1] if self._next_live else None
+            if decided.policies.consumes and (wrong := self._order.meet(run_for, decided.number, prev_for, live)):
+                self.report("overlap", wrong, at=run_for)
         if run_for == self._expected and decided is not None and self._part is None and self.epochs.current is decided:
             self.accounted += 1
             self._covered_to, self._covered_by = run_for, "a run"
@@ -195,7 +199,7 @@ class ScheduleAudit:
         """Report a start that lies before what came before it.
 
         The engines of a lane go by the clock of their store. A task's scheduler goes by that of its host alone, which
-        may have been set back.
+        may have been set back. Overlaps that no clock can feign are found by the order of ends (`EndOrder`).
         """
         set_back = decided.policies.consumes
         self.report(kind, f"{text}{': the clock was set back' if set_back else ''}", at=at, remark=set_back)

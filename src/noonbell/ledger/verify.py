@@ -289,7 +289,7 @@ class _Pass:
                 if kind == "scheduled":
                     # one that started after the cursor was read belongs to the second pass
                     if audit.cursor_at is not None and run_for <= audit.cursor_at:
-                        audit.run(run_for, epoch, started, ended)
+                        audit.run(run_for, epoch, started, ended, None if prev_manual else prev_for)
                     else:
                         audit.report("stray", f"a run for {iso(run_for)} lies after its cursor", at=run_for)
                 elif _has(live.get(sid, []), run_for, kind):
