@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from noonbell import periodic
+from noonbell.core.records import StoredSchedule, Turn
+from noonbell.ports import Decide, LaneClaim
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -20,7 +24,35 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.getMessage().startswith("occurrences ")]
 
 
-async def test_of_a_periodic_task(caplog: pytest.LogCaptureFixture) -> None:
+class BeginsAgain(MemoryStore):
+    """Asks for every turn twice, as a store does whose claim was rolled back and begins again."""
+
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        def again(stored: StoredSchedule) -> Turn:
+            decide(copy(stored))
+            return decide(stored)
+
+        return await super().claim(lane, owner, now, limit, again, **narrowed)
+
+
+class Refuses(MemoryStore):
+    """Refuses every turn that has spans."""
+
+    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        def refuse(stored: StoredSchedule) -> Turn:
+            turn = decide(stored)
+            if turn.spans:
+                raise ValueError("refused")
+            return turn
+
+        return await super().claim(lane, owner, now, limit, refuse, **narrowed)
+
+
+STORES = pytest.mark.parametrize("store", [MemoryStore, BeginsAgain, Refuses])
+
+
+@STORES
+async def test_of_a_periodic_task(caplog: pytest.LogCaptureFixture, store: type[MemoryStore]) -> None:
     caplog.set_level(logging.DEBUG, "noonbell.engine")
     clock = ManualClock(START)
     outcomes: list[BaseException | float | None] = [150.0, ValueError("no"), None]
@@ -32,10 +64,14 @@ async def test_of_a_periodic_task(caplog: pytest.LogCaptureFixture) -> None:
         if outcome is not None:
             await clock.sleep(outcome)
 
-    capabilities = periodic.Capabilities(clock=clock, store=MemoryStore())
+    capabilities = periodic.Capabilities(clock=clock, store=store())
     async with periodic.make(capabilities, poll_interval=MINUTE, time_zone="UTC") as cron:
         await cron.schedule("a", "1,2,3,4,5 12 * * *", work, timedelta(seconds=90))
         await clock.advance(5 * MINUTE)
+    if store is Refuses:
+        assert "could not be decided" in caplog.text
+        assert logged(caplog) == []
+        return
     at, folded = "2026-03-04T12:0{}:00+00:00", "folded into the retry run"
     decided = [(at.format(2), "one run for all that was due"), (at.format(4), folded), (at.format(5), folded)]
     assert logged(caplog) == [
@@ -45,14 +81,15 @@ async def test_of_a_periodic_task(caplog: pytest.LogCaptureFixture) -> None:
     assert facts[0] == {"verdict": "coalesced", "name": "a", "count": 1, "reason": "one run for all that was due"}
 
 
-async def test_of_a_durable_schedule(caplog: pytest.LogCaptureFixture) -> None:
+@STORES
+async def test_of_a_durable_schedule(caplog: pytest.LogCaptureFixture, store: type[MemoryStore]) -> None:
     caplog.set_level(logging.DEBUG, "noonbell.engine")
     clock = ManualClock(START)
 
     async def work(_: Call) -> None:
         await clock.sleep(150)
 
-    schedules = Schedules(MemoryStore(), clock=clock, callbacks={"work": work}, longest_wait=MINUTE)
+    schedules = Schedules(store(), clock=clock, callbacks={"work": work}, longest_wait=MINUTE)
     await schedules.open()
     await schedules.create(
         name="b", type="cron", spec="1,2,3 12 * * *", action={"kind": "callback", "name": "work"}, overlap="skip"
@@ -61,6 +98,10 @@ async def test_of_a_durable_schedule(caplog: pytest.LogCaptureFixture) -> None:
     await clock.advance(6 * MINUTE)
     await schedules.stop()
     found = logged(caplog)
+    if store is Refuses:
+        assert "refused" in caplog.text
+        assert found == []
+        return
     assert found
     assert all(line.startswith("occurrences skipped name='b' count=") and "reason=" in line for line in found)
     assert sum(int(line.split("count=")[1].split()[0]) for line in found) == 2

@@ -71,7 +71,8 @@ class DeclaredWork:
     async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
         del last_poll_at  # what was missed is one run, however it was missed
         del room  # as many as a program has declared, each once at most: they may wait here for a thread
-        tasks, spacing, spans = self.tasks, _Spacing(now), list[Span]()
+        tasks, spacing = self.tasks, _Spacing(now)
+        spans: dict[int, Sequence[Span]] = {}  # by sid: a store that begins a claim again asks again
 
         def decide(stored: StoredSchedule) -> Turn:
             task = tasks.get(stored.sid)
@@ -81,8 +82,8 @@ class DeclaredWork:
             turn = look(spacing.of(stored, task), now, terms=task.terms)
             if turn.starts or turn.next_run_at != stored.next_run_at:
                 spacing.progressed = True
-            if turn.spans:
-                spans.extend(turn.spans)
+            if turn.spans or spans:
+                spans[stored.sid] = turn.spans
             return turn
 
         claimed, _ = await self._store.claim(self._managed_by, self.owner, now, BATCH, decide)
@@ -105,13 +106,15 @@ class DeclaredWork:
         task = self.tasks[start.sid]
         return Job(start, task, task.name, task.callback, task.is_async)
 
-    def _tell(self, claimed: Claimed, spans: Sequence[Span]) -> None:
-        for span in spans:
-            log_span(self.tasks[span.sid].name, span)
+    def _tell(self, claimed: Claimed, spans: dict[int, Sequence[Span]]) -> None:
         for sid, error in claimed.quarantined:
+            spans.pop(sid, None)
             task = self.tasks.get(sid)
             name = repr(task.name) if task is not None else f"with sid {sid}"
             logger.error("Task %s could not be decided and is put off for a minute: %r", name, error)
+        for sid, written in spans.items():
+            for span in written:
+                log_span(self.tasks[sid].name, span)
 
     def due_at(self, job: Job[Task]) -> int:
         # what had to wait for the end of the run before it is not late

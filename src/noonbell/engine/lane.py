@@ -133,7 +133,7 @@ class LaneWork:
         parts = (poll, threads, unknown_actions, probation)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
-        spans: dict[tuple[int, int], tuple[str, Span]] = {}
+        spans: dict[int, tuple[str, Sequence[Span]]] = {}
         outdated = self._outdated()
         message_of = self._message_of
 
@@ -145,8 +145,8 @@ class LaneWork:
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
             turn = _look(stored, now, poll.gaps, probation)
             told += len(turn.audits)
-            for span in turn.spans:
-                spans[stored.sid, span.from_at] = (stored.columns.name, span)
+            if turn.spans or spans:
+                spans[stored.sid] = (stored.columns.name, turn.spans)
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
@@ -160,8 +160,7 @@ class LaneWork:
         if poll.kept:
             return await self._claim(self._now(), last_poll_at, room, self.grace_us)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
-        for name, span in spans.values():
-            log_span(name, span)
+        _log_spans(spans, claimed)
         if sent:
             self._count(sent.values(), now)
         if (sent or noticed) and self._on_messages is not None:
@@ -362,6 +361,14 @@ class _Threads:
         if starts and self._needed_by(stored):
             self.met = True
             self._left -= len(starts)
+
+
+def _log_spans(spans: dict[int, tuple[str, Sequence[Span]]], claimed: Claimed) -> None:
+    """Log what was written: not what was decided for schedules that were put off."""
+    refused = {sid for sid, _ in claimed.quarantined}
+    for sid, (name, written) in spans.items():
+        for span in written if sid not in refused else ():
+            log_span(name, span)
 
 
 def _log_quarantined(claimed: Claimed) -> None:
