@@ -11,8 +11,11 @@ import pytest
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
+from noonbell.schedules.engine_life import EngineLife
+from noonbell.store.memory import MemoryStore
+from noonbell.testing import ManualClock
 from tests.patience import PATIENCE_SECONDS, until
-from tests.schedules.conftest import World
+from tests.schedules.conftest import NOON, World
 from tests.schedules.test_postgres_trouble import Service
 from tests.store.postgres_server import PostgresServer
 
@@ -180,6 +183,40 @@ async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
     (told,) = (one.message for one in caplog.records if "what it had in hand" in one.message)
     assert told.endswith("; it leaves that, and stops")
     await hanging.service.store.close()
+
+
+async def test_a_timed_stop_cuts_short_the_end_of_an_engine_that_was_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its runs are cut off at that moment; its services, such as the delivery of messages, would take their time."""
+    clock = ManualClock(NOON)
+    schedules = Schedules(MemoryStore(), clock=clock, callbacks={})
+    await schedules.start()
+    engine = schedules._lane.engine
+    assert engine is not None
+    cut_off, cutting, go_on, abandoned = engine.cut_off, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_cut_off() -> int:
+        cutting.set()
+        await go_on.wait()
+        return await cut_off()
+
+    async def abandon(life: EngineLife) -> int:
+        abandoned.set()
+        life._supervisor.cancel()
+        return 0
+
+    monkeypatch.setattr(engine, "cut_off", slow_cut_off)
+    monkeypatch.setattr(EngineLife, "abandon", abandon)
+    engine.lose()
+    await cutting.wait()
+    stopping = asyncio.create_task(schedules.stop(timedelta(0)))
+    await clock.settle()
+    assert abandoned.is_set()
+    go_on.set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await stopping
+    assert not schedules.running
 
 
 async def test_a_stop_ends_the_way_back(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

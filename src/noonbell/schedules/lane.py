@@ -96,8 +96,8 @@ class LaneRunner:
         """Stop the engine; False where runs had not ended in the time given, and were abandoned."""
         if self._stop is None or self._stop.ended:
             self._stop = LaneStop(self._clock, self._stop_engine)
-            if self._ending is not None:
-                self._stop.waits_for(self._ending)
+            if (life := self._ending or self._life) is not None:  # also one that a return is about to end
+                self._stop.waits_for(life)
         return await self._stop.wait(timeout_us)
 
     async def _stop_engine(self, stop: LaneStop) -> None:
