@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from noonbell.actions import delivery, restraint
+from noonbell.actions import batches, delivery, restraint
 from noonbell.actions.batches import LONGEST_BATCH, in_parts
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.errors import DeliveryError, TargetAwayError
@@ -19,7 +20,8 @@ from noonbell.ports import ScheduleStore, StreamClaim
 from noonbell.store.memory import MemoryStore
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
-from tests.actions.test_delivery import World, make_store
+from tests.actions.test_delivery import ME, World, make_store
+from tests.patience import PATIENCE_SECONDS, until
 
 
 class Bus:
@@ -224,6 +226,30 @@ async def test_a_target_that_is_away_is_asked_by_one_message_and_ever_more_rarel
     assert sorted(first) == ["1", "2", "3", "4"]
     assert {len(batch) for batch in rest} == {1}
     assert {*rest} == {"1", "2", "3", "4"}  # in turns
+
+
+async def test_what_is_not_sent_to_a_target_that_is_away_counts_as_no_try(world: World, bus: Bus) -> None:
+    """Neither what waits while it goes away, nor what comes meanwhile: only what it was asked with."""
+    await send(world.store, T0, a="1")
+    bus.away = True
+    bus.go.clear()
+    deliverer = world.deliverer()
+    async with world.running(deliverer):
+        await send(world.store, T0, b="2")
+        deliverer.wake()
+        await world.clock.settle()  # claimed: it waits for the end of the batch with 1
+        assert len(await world.store.owned_streams(ME)) == 2
+        bus.go.set()
+        await world.clock.settle()
+        await send(world.store, T0, c="3")
+        deliverer.wake()
+        await world.clock.settle()
+        assert bus.batches == ["1"]
+        found = [await world.store.sending(sid, f"{'abc'[sid - 1]}:scheduled:{sid}") for sid in (1, 2, 3)]
+        assert [one and one.attempt for one in found] == [1, 0, 0]
+        bus.away = False
+        await world.seconds(10)
+    assert sorted(bus.got) == ["1", "2", "3"]
 
 
 class Counted:
@@ -445,6 +471,44 @@ async def test_a_stop_does_not_wait_for_ever(world: World, bus: Bus) -> None:
     await task
     assert bus.got == []
     assert await world.left() == [1, 1]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_call_that_swallows_its_cancellation_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, stopped: bool
+) -> None:
+    """It holds up neither a stop nor, once its time is over, the messages that come later."""
+    monkeypatch.setattr(batches, "_CANCEL_SECONDS", 0.01)
+    store = MemoryStore()
+    await store.open()
+    await store.create_schedules([schedule("a"), schedule("b")], T0, "test")
+    world, bus, release = World(store), Bus(), asyncio.Event()
+    world.targets["inbox"] = bus
+    real = bus.deliver_many
+
+    async def swallowing(bodies: Sequence[str]) -> None:
+        bus.deliver_many = real  # type: ignore[method-assign]  # the next call is as any other
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    bus.deliver_many = swallowing  # type: ignore[method-assign]  # to hang in the first call
+    await send(store, T0, a="1")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with world.running(
+            world.deliverer(stop_seconds=0.01, longest_delivery_seconds=60.0 if stopped else 0.01)
+        ):
+            await world.clock.settle()
+            if not stopped:
+                await until(lambda: "delivery abandoned" in caplog.text)
+                await send(store, T0, b="2")
+                await world.seconds(3)
+                assert sorted(bus.got) == ["1", "2"]
+    assert "delivery abandoned target='inbox'" in caplog.text
+    assert await world.left() == ([1] if stopped else [])
+    release.set()
+    await world.clock.settle()
+    await store.close()
 
 
 async def test_one_that_is_cut_off_lets_the_batch_under_way_arrive(

@@ -4,12 +4,14 @@ While a batch is under way the next one gathers: what streams hand over meanwhil
 the order in which it came. A stream waits for its own messages and hands over no others before, so its order is kept.
 
 A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
-by it. A target that is away as a whole is not asked by every stream: all that waits fails with it, and nobody tries
-again before the pause is over, 1, 2, 4, ... at most 30 seconds. Then one message does; `held_back` says what the others
-do meanwhile. That is told once, once a minute, and when it is back.
+by it. A target that is away as a whole is not asked by every stream: what waits is not sent, which counts as no try.
+The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what the
+others do meanwhile. An outage is logged once, once a minute, and when it is over.
 
 A target that is back is given 1, 2, 4, ... messages, those first that were tried least, until that is all there is. So
 a message that it answers as if it were away, or never, meets the others late: they do not fail with it each time.
+
+A call that neither ends in its time nor when it is cancelled is abandoned; its end counts for nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ Numbered = tuple[int, OutboxMessage]
 # A batch is bounded by the length of what is in it as well: messages may be large.
 LONGEST_BATCH: Final = 4_000_000
 _SECOND: Final = 1_000_000
+# Clients of servers have been seen to lose a cancellation that meets a time limit of their own: so it is repeated.
+_CANCELLATIONS: Final = 3
 _CANCEL_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 30 * _SECOND
 # What is due while a target is being tried is put off for so long: it may answer at any moment.
@@ -61,7 +65,7 @@ class _Handed:
     def __init__(self, bodies: Sequence[str]) -> None:
         self.bodies = bodies
         self.length = sum(map(len, bodies))
-        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
 class Batches:
@@ -70,6 +74,7 @@ class Batches:
     def __init__(
         self, name: str, target: BatchTarget, clock: Clock, *, longest_seconds: float, mask: Callable[[str], str] = str
     ) -> None:
+        self._name = name
         self.target = target
         self.tries_again_at = 0  # when a target that is away is asked again
         self._clock = clock
@@ -83,26 +88,26 @@ class Batches:
         self._most: int | None = None  # how many streams may go together, from when it was away until all may
         self._back_at = 0
 
-    async def send(self, bodies: Sequence[str]) -> None:
-        """Return when all have arrived.
+    async def send(self, bodies: Sequence[str]) -> bool:
+        """Return True when all have arrived, False where they were not sent because the target is known to be away.
 
         Raises:
             TargetAwayError: the target is away; try again at `tries_again_at`.
             Exception: anything else means that one of these was refused.
 
         """
-        if self._known_away is not None:
-            raise TargetAwayError(self._known_away.target, self._known_away.reason)
+        if self._is_known_away:
+            return False
         handed = _Handed(bodies)
         self._waiting.append(handed)
         if self._worker is None:
             self._worker = asyncio.ensure_future(self._work())
-        await handed.end
+        return await handed.end
 
     @property
-    def _known_away(self) -> TargetAwayError | None:
-        """How it is away, where nobody is to ask it yet."""
-        return self._away if self._clock.now() < self.tries_again_at else None
+    def _is_known_away(self) -> bool:
+        """Whether it is away, and not to be asked yet."""
+        return self._away is not None and self._clock.now() < self.tries_again_at
 
     def held_back(self, *, tried: bool) -> AwayTarget | None:
         """What becomes of streams that have come to a message for this target; None where all may go.
@@ -123,11 +128,9 @@ class Batches:
 
     async def close(self) -> None:
         """End what is under way; whoever waits for it is told that nothing is known."""
-        worker = self._worker
-        while worker is not None and not worker.done():
-            worker.cancel()
-            # clients of servers have been seen to lose a cancellation that meets a time limit of their own
-            await asyncio.wait([worker], timeout=_CANCEL_SECONDS)
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait([self._worker])
 
     async def _work(self) -> None:
         under_way: list[_Handed] = []
@@ -139,9 +142,11 @@ class Batches:
                 under_way = []
         finally:
             self._worker = None
-            left, self._waiting = [*under_way, *self._waiting], []
-            for handed in left:
+            waiting, self._waiting = self._waiting, []
+            for handed in under_way:
                 _fail(handed, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
+            for handed in waiting:
+                _tell(handed, sent=False)
 
     def _gathered(self) -> list[_Handed]:
         """The next batch: whole streams, as many as may go together."""
@@ -159,18 +164,16 @@ class Batches:
     async def _send(self, batch: list[_Handed]) -> None:
         if not batch:
             return
-        if self._known_away is not None:  # since the other half of what was refused
+        if self._is_known_away:  # since the other half of what was refused
             for handed in batch:
-                _fail(handed, TargetAwayError(self._known_away.target, self._known_away.reason))
+                _tell(handed, sent=False)
             return
         try:
-            async with asyncio.timeout(self._seconds) as limit:
-                await self.target.deliver_many([body for handed in batch for body in handed.bodies])
+            in_time = await self._deliver([body for handed in batch for body in handed.bodies])
         except TargetAwayError as error:
             self._is_away(batch, error)
         except TimeoutError as error:
-            told = f"it took longer than {self._seconds:g} s" if limit.expired() else describe_error(error, self._mask)
-            self._is_away(batch, TargetAwayError(repr(self.target), told))
+            self._is_away(batch, TargetAwayError(repr(self.target), describe_error(error, self._mask)))
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
             self._is_back()  # who refuses is there
             if len(batch) == 1:
@@ -180,12 +183,41 @@ class Batches:
             await self._send(batch[:middle])
             await self._send(batch[middle:])
         else:
+            if not in_time:
+                self._is_away(batch, TargetAwayError(repr(self.target), f"it took longer than {self._seconds:g} s"))
+                return
             self._is_back()
             for handed in batch:
                 _tell(handed)
 
+    async def _deliver(self, bodies: Sequence[str]) -> bool:
+        """Return True when all have arrived, False where that took too long."""
+        call = asyncio.ensure_future(self.target.deliver_many(bodies))
+        try:
+            await asyncio.wait([call], timeout=self._seconds)
+        except asyncio.CancelledError:
+            await self._end(call)
+            raise
+        in_time = call.done()
+        if not in_time:
+            await self._end(call)
+        if not call.done() or (call.cancelled() and not in_time):
+            return False
+        call.result()
+        return True
+
+    async def _end(self, call: asyncio.Future[None]) -> None:
+        """Cancel a call; abandon it where it does not end."""
+        for _ in range(_CANCELLATIONS):
+            call.cancel()
+            await asyncio.wait([call], timeout=_CANCEL_SECONDS)
+            if call.done():
+                return
+        logger.error("delivery abandoned target=%r: it was cancelled and does not end", self._name)
+        call.add_done_callback(_forget)
+
     def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
-        """All that waits fails with the batch, but for what has arrived of it."""
+        """The batch fails, but for what has arrived of it; what waits is not sent."""
         told = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
             self._pause = 0
@@ -194,7 +226,9 @@ class Batches:
         self._outage.failed("delivery", told.reason, self._clock.elapsed())
         arrived = error.arrived
         waiting, self._waiting = self._waiting, []
-        for handed in (*batch, *waiting):
+        for handed in waiting:
+            _tell(handed, sent=False)
+        for handed in batch:
             here = min(arrived, len(handed.bodies))
             arrived -= here
             if here == len(handed.bodies):
@@ -218,9 +252,15 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _tell(handed: _Handed) -> None:
+def _forget(call: asyncio.Future[None]) -> None:
+    """Take the error of an abandoned call, so that it is not logged as one that nothing has taken."""
+    if not call.cancelled():
+        call.exception()
+
+
+def _tell(handed: _Handed, *, sent: bool = True) -> None:
     if not handed.end.done():
-        handed.end.set_result(None)
+        handed.end.set_result(sent)
 
 
 def _fail(handed: _Handed, error: Exception) -> None:

@@ -161,7 +161,10 @@ class Sender:
         Those as well by way of the batches, which know that the target is away, or busy with others.
         """
         try:
-            await batches.send([message.body for _, message in part])
+            if not await batches.send([message.body for _, message in part]):
+                # no try: it is free again, and stays in the outbox until the target is asked again
+                served.failed, served.away, served.delivery.error = part[0][1], True, "the target is away"
+                return
         except TargetAwayError as error:
             self._has_arrived(served, part[: error.arrived])
             self.failed += 1
