@@ -130,14 +130,15 @@ async def test_a_stop_hands_back_what_has_had_no_turn() -> None:
     assert bench.ledger.settled == bench.work.called
 
 
-async def test_a_run_whose_schedule_is_deleted_before_its_turn_is_not_called() -> None:
+async def test_runs_whose_schedules_are_deleted_before_they_begin_are_not_called() -> None:
     bench = Bench()
     await bench.begin()
-    last = MANY - 1
-    bench.engine.deleted(last)
+    deleted = [PORTION, MANY - 1]  # one in the portion that is about to begin, and one in the last
+    for sid in deleted:
+        bench.engine.deleted(sid)
     await bench.clock.settle()
-    assert bench.work.called == list(range(last))
-    assert bench.work.failed == [asyncio.CancelledError]
-    assert not bench.engine.running(last)
-    assert last not in bench.ledger.settled
+    assert bench.work.called == [sid for sid in range(MANY) if sid not in deleted]
+    assert bench.work.failed == [asyncio.CancelledError] * 2
+    assert not any(map(bench.engine.running, deleted))
+    assert sorted(bench.ledger.settled) == bench.work.called
     await bench.engine.stop()

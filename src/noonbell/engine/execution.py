@@ -139,11 +139,7 @@ class Executor:
         rest = self._rest
         try:
             for _ in range(min(PORTION, len(rest))):
-                job = rest.popleft()
-                if job.deleted:
-                    self._ended(job, None, asyncio.CancelledError())
-                else:
-                    self._create_task(job)
+                self._create_task(rest.popleft())
         finally:
             if rest:
                 asyncio.get_running_loop().call_soon(self._launch_portion)
@@ -177,6 +173,10 @@ class Executor:
         if self._life.stopping:
             self._unstarted.add(job.start)
             self._coroutines.discard(job.task)
+            return
+        if job.deleted:
+            self._coroutines.discard(job.task)
+            self._ended(job, None, asyncio.CancelledError())
             return
         enter_action()
         try:
