@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class Call(msgspec.Struct, frozen=True):
     payload: Any
 
 
+@lru_cache(maxsize=1_024)  # in a burst thousands of runs are for the same instant
 def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
