@@ -98,4 +98,4 @@ def test_the_short_way_gives_what_the_whole_way_gives(stored: Any, cron: str, no
     for name in whole.__struct_fields__:
         mine, its = getattr(short, name), getattr(whole, name)
         assert (list(mine) == its) if isinstance(its, list) else (mine == its), name
-    assert look(stored, now, terms=terms).starts == whole.starts
+    assert list(look(stored, now, terms=terms).starts) == whole.starts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ class Call(msgspec.Struct, frozen=True):
     payload: Any
 
 
+@lru_cache(maxsize=1_024)  # in a burst thousands of runs are for the same instant
 def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
@@ -68,7 +69,17 @@ def prepare_callback(
         manual=start.kind == "manual",
         payload=None if payload is None else msgspec.json.decode(payload),
     )
-    return Prepared(partial(callback, call), is_async(callback))
+    return Prepared(_WithCall(callback, call), is_async(callback))
+
+
+class _WithCall(msgspec.Struct, frozen=True, gc=False):
+    """A callback and what it is told: a thousand of these may wait for their turn, so each is a single object."""
+
+    callback: Callable[[Call], Any]
+    call: Call
+
+    def __call__(self) -> Any:
+        return self.callback(self.call)
 
 
 def is_async(callback: Callable[[Call], Any]) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from noonbell.core.records import OutboxMessage
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """An action that is ready to be called. One that is not async is called in a thread.
 
     With `waits` its call takes a function and calls it as it begins: `begun(waited=…)`, if it waited for a slot.

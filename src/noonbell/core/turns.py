@@ -170,7 +170,7 @@ def ordinary_declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Tu
     start = Start(stored.sid, "scheduled", due, 1, 1, terms.cause, stored.epoch, now, due, following)
     return Turn(
         stored.sid, now, following, stored.enabled, stored.anchor_at, due, stored.backlog_left, stored.backlog_until,
-        [start], _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
+        cast("list[Start]", (start,)), _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
     )  # fmt: skip
 
 
@@ -230,7 +230,8 @@ def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) ->
         elif following is not None and jitter:
             following += jitter_us(stored.schedule_id, following, jitter)
         cause = cause_of(columns.type)
-        starts = [Start(stored.sid, "scheduled", due, 1, 1, cause, stored.epoch, now, due_at, following)]
+        start = Start(stored.sid, "scheduled", due, 1, 1, cause, stored.epoch, now, due_at, following)
+        starts = cast("list[Start]", (start,))
         cursor = last_run_for = due
         next_run_at = following
     elif following is not None:

@@ -45,7 +45,7 @@ class CrashProbation:
 
     def ended(self, run: Start | LiveRun) -> None:
         """A run has ended or was handed back, on probation or not."""
-        if self._executing == _key(run):
+        if self._executing is not None and self._executing == _key(run):
             self._executing = None
 
     def wake_up(self, now: int) -> int:

@@ -8,6 +8,7 @@ end.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
@@ -49,7 +50,8 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
             does = "is cancelled" if job.is_async else "is left to end, since a plain function cannot be cancelled"
             logger.info('The schedule "%s" was deleted; its run %s', job.name, does)
             if job.task is not None:
-                job.task.cancel()
+                # after its first step: a task that is cancelled before that never gets to end its run
+                asyncio.get_running_loop().call_soon(job.task.cancel)
 
     async def run_once(self) -> DeletedCheck:
         """Cancel the runs in flight whose schedules another process has deleted."""

@@ -256,6 +256,7 @@ class Engine(Generic[W]):
         jobs, claimed, polled_at = await self.work.claim(now, self.last_poll_at, capacity)
         self.last_poll_at = polled_at or now
         self._log(claimed)
+        await self._executor.launched()  # the batch before
         if self._life.stopping:
             await self._unstarted.hand_back(claimed.starts)
         else:

@@ -2,11 +2,16 @@
 
 What is claimed counts as running, so no more is claimed than can run: a few plain functions more than there are free
 threads, and `MOST_IN_FLIGHT` runs altogether. The rest stays due, and is claimed as others end.
+
+A large batch starts in portions, one in each turn of the event loop: other work of the program gets its turn between
+them, and the objects of short runs are gone before the next portion. The next claim is under way meanwhile; what it
+brings starts when the batch before has (`launched`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,6 +30,8 @@ THREAD_SLOTS: Final = 128
 # So many plain functions may wait for a thread, so that one that becomes free is not idle until the next poll.
 THREADS_AHEAD: Final = 32
 MOST_IN_FLIGHT: Final = 10_000
+# So many runs of a batch start in one turn of the event loop.
+PORTION: Final = 128
 
 T = TypeVar("T")
 
@@ -55,6 +62,9 @@ class Executor:
         )
         self._coroutines: set[asyncio.Task[None] | None] = set()  # the event loop itself holds them only weakly
         self._background: set[asyncio.Task[Any]] = set()
+        self._rest: deque[Job[Any]] = deque()  # coroutines of a batch that starts in portions
+        self._launched = asyncio.Event()  # `_rest` is empty
+        self._launched.set()
         self._never_called: list[Start] = []  # started, but the action reports that a stop came first
 
     @property
@@ -89,27 +99,56 @@ class Executor:
             await asyncio.wait(self._background)
 
     def take_back(self) -> list[Start]:
-        """Return the plain functions that have found no thread yet, and now will not start."""
-        return [job.start for job in self._threads.take_back()]
+        """Return what was launched and has not begun, for want of a turn or a thread, and now will not."""
+        waiting = [*self._rest, *self._threads.take_back()]
+        self._rest.clear()
+        self._launched.set()
+        return [job.start for job in waiting]
 
     def close(self) -> None:
         self._threads.close()
 
     def launch(self, jobs: Sequence[Job[Any]]) -> None:
-        """Start claimed runs."""
+        """Start claimed runs: a portion of the coroutines now, and the others in the next turns of the event loop."""
         if not jobs:
             return
         self._in_flight.empty.clear()
-        create_task = asyncio.get_running_loop().create_task
-        add, coroutines = self._in_flight.add, self._coroutines
+        begun = 0
         for job in jobs:
-            add(job)
-            if job.is_async:
-                job.task = create_task(self._execute(job), name=job.name)
-                coroutines.add(job.task)
-            else:
+            self._in_flight.add(job)
+            if not job.is_async:
                 job.waited = self._threads.free <= 0
                 self._threads.submit(job, job.call, self._on_start)
+            elif begun < PORTION:
+                begun += 1
+                self._create_task(job)
+            else:
+                self._add_to_rest(job)
+
+    async def launched(self) -> None:
+        """Return when nothing is left of what was passed to `launch`."""
+        await self._launched.wait()
+
+    def _add_to_rest(self, job: Job[Any]) -> None:
+        if not self._rest:
+            self._launched.clear()
+            asyncio.get_running_loop().call_soon(self._launch_portion)
+        self._rest.append(job)
+
+    def _launch_portion(self) -> None:
+        rest = self._rest
+        try:
+            for _ in range(min(PORTION, len(rest))):
+                self._create_task(rest.popleft())
+        finally:
+            if rest:
+                asyncio.get_running_loop().call_soon(self._launch_portion)
+            else:
+                self._launched.set()
+
+    def _create_task(self, job: Job[Any]) -> None:
+        job.task = asyncio.get_running_loop().create_task(self._execute(job), name=job.name)
+        self._coroutines.add(job.task)
 
     def _on_start(self, job: Job[Any]) -> None:
         now, start, metrics = self._clock.now(), job.start, self._work.metrics
@@ -135,6 +174,10 @@ class Executor:
             self._unstarted.add(job.start)
             self._coroutines.discard(job.task)
             return
+        if job.deleted:
+            self._coroutines.discard(job.task)
+            self._ended(job, None, asyncio.CancelledError())
+            return
         enter_action()
         try:
             if job.waits:
@@ -151,6 +194,7 @@ class Executor:
                 raise  # the loop is gone and the coroutine is being closed: nothing can be recorded
             error = raised
         self._coroutines.discard(job.task)
+        job.task = None  # the job stays until its end is recorded, the task need not
         if error is not None:
             self._on_raised(job, error)
         self._ended(job, result, error)

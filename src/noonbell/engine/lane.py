@@ -130,16 +130,18 @@ class LaneWork:
         told, noticed = 0, False
         probation, unknown_actions = ProbationBatch(self._probation, now), self._unknown_actions
         unknown_actions.begin(now)
-        parts = (poll, threads, unknown_actions, probation)
         # by run: a store that begins a claim again asks for turns that it has been given before
         sent: dict[tuple[int, int], tuple[Start, str]] = {}
         spans: dict[int, tuple[str, Sequence[Span]]] = {}
         outdated = self._outdated()
-        message_of = self._message_of
+        message_of = None if self._message_of is None else partial(_at, self._message_of, now)
 
         def decide(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
-            if any(part.defers(stored) for part in parts):
+            if (
+                poll.defers(stored) or threads.defers(stored) or unknown_actions.defers(stored)
+                or (stored.lives and probation.defers(stored))
+            ):  # fmt: skip
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
@@ -150,8 +152,9 @@ class LaneWork:
             starts = turn.starts
             threads.take(stored, starts)
             if message_of is not None and starts:
-                finish(turn, stored, now, self.owner, partial(_at, message_of, now))
-                _note_sent(sent, stored.columns.name, starts, turn.starts)
+                finish(turn, stored, now, self.owner, message_of)
+                if turn.starts is not starts:
+                    _note_sent(sent, stored.columns.name, starts, turn.starts)
             if self._notices is not None:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
@@ -169,7 +172,8 @@ class LaneWork:
         await self._learn(claimed.starts, stored)
         self._begin_probation(probation.admitted, claimed.starts)
         self._fit_batch(told, full=claimed.full)
-        claimed = _with_pause(claimed, sum(part.kept for part in parts), now)
+        kept = poll.kept + threads.kept + unknown_actions.kept + probation.kept
+        claimed = _with_pause(claimed, kept, now)
         _log_quarantined(claimed)
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed, now)
 
@@ -302,7 +306,8 @@ class LaneWork:
         self._probation.ended(job.start)  # before the log, whose handlers may raise: the next one would wait for ever
         if self._notices is not None:
             try:
-                settlement.messages = [*settlement.messages, *self._notices.of_end(job.subject, settlement)]
+                if notices := self._notices.of_end(job.subject, settlement):
+                    settlement.messages = [*settlement.messages, *notices]
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
         _log_end(job, settlement, error if error is not None and has_traceback(error) else None)

@@ -102,7 +102,7 @@ def _bound(shared: _Shared, owners: dict[str, int], *, others: bool) -> dict[str
 
 def _record_alike(db: apsw.Connection, ends: dict[int, int], bound: dict[str, Any]) -> set[int]:
     """Record ends of runs for one occurrence, by sid; returns the sids of those that are not ordinary."""
-    ends = dict(sorted(ends.items()))  # rows of one page of the file are written together
+    ends = {sid: ends[sid] for sid in sorted(ends)}  # rows of one page of the file are written together
     bound["ends"] = _encode(ends)
     left = _record(db, _ALIKE, ends.keys(), bound)
     if left:

@@ -199,6 +199,7 @@ def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
 def _made(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -> list[StoredSchedule]:
     """Schedules from their rows. The rest is looked up for those that have it: in a burst, almost none."""
     lives, quiet, ran = _lives(db, rows), _quiet(db, definitions), _ran(db, rows, definitions)
+    no_lives: list[LiveRun] = []  # one for all, which is never changed: almost every schedule has none
     made = []
     for row in rows:
         sid = row[0]
@@ -216,7 +217,7 @@ def _made(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -
                 sid, schedule_id, columns, bool(enabled), managed_by, lane, created_at, updated_at, next_run_at,
                 last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at, anchor_at,
                 backlog_left, backlog_until, last_run_for, None if policy is None else quiet.get(policy), ran.get(sid),
-                lives.get(sid) or [], team,
+                lives.get(sid, no_lives), team,
             )
         )  # fmt: skip
     return made

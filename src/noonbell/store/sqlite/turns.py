@@ -85,7 +85,7 @@ _END_ALIKE: Final = _END.format(sid="b.value", run_for="?2", rest="?3, ?4, ?5, ?
 
 def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy: Container[int] = ()) -> None:
     """Write what was decided. What `busy` schedules start, which are those with live runs, is not put into slots."""
-    fires: dict[tuple[Any, ...], list[_Fire]] = {}
+    fires: dict[tuple[Any, ...], list[int]] = {}
     others: list[Turn] = []
     for turn in turns:
         starts = turn.starts
@@ -93,9 +93,12 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
             run_for = start.run_for
             alike = (
                 turn.cursor_at - run_for, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
-                start.epoch, start.cause,
+                start.epoch, start.cause, run_for, turn.next_run_at,
             )  # fmt: skip
-            fires.setdefault(alike, []).append((turn.sid, run_for, turn.next_run_at))
+            if (sids := fires.get(alike)) is None:
+                fires[alike] = [turn.sid]
+            else:
+                sids.append(turn.sid)
         else:
             others.append(turn)
     if others:
@@ -108,9 +111,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
             (_encode(spans),),
         )
     if fires:
-        owner_no = owner_numbers(db, (owner,))[owner]
-        for (*rest, cause), rows in fires.items():
-            _write_fires(db, rows, (now, owner_no, *rest, number(CAUSES, cause)))
+        _write_fires(db, fires, now, owner_numbers(db, (owner,))[owner])
     messages = [message for turn in turns if turn.messages for message in turn.messages]
     if messages:
         outbox.append(db, messages, now)
@@ -127,20 +128,18 @@ def _is_fire(turn: Turn, start: Start) -> bool:
     )  # fmt: skip
 
 
-def _write_fires(db: apsw.Connection, fires: list[_Fire], shared: tuple[Any, ...]) -> None:
-    """Write fires that differ in schedule, occurrence and wake-up; many that differ in the schedule alone, together."""
-    groups: dict[tuple[int, int | None], list[int]] = {}
-    for sid, run_for, next_run_at in fires:
-        groups.setdefault((run_for, next_run_at), []).append(sid)
-    left: list[_Fire] = []
-    for (run_for, next_run_at), sids in groups.items():
+def _write_fires(db: apsw.Connection, fires: dict[tuple[Any, ...], list[int]], now: int, owner_no: int) -> None:
+    """Write fires: many that differ in the schedule alone, together; the others with occurrence and wake-up each."""
+    left: dict[tuple[Any, ...], list[_Fire]] = {}
+    for (*rest, cause, run_for, next_run_at), sids in fires.items():
+        shared = (now, owner_no, *rest, number(CAUSES, cause))
         if len(sids) >= LEAST_ALIKE:
             db.execute(_FIRE_ALIKE, (_encode(sorted(sids)), *shared, run_for, next_run_at))
         else:
-            left.extend((sid, run_for, next_run_at) for sid in sids)
-    if left:
-        left.sort()  # rows of one page of the file are written together
-        db.execute(_FIRE_EACH, (_encode(left), *shared))
+            left.setdefault(shared, []).extend((sid, run_for, next_run_at) for sid in sids)
+    for shared, rows in left.items():
+        rows.sort()  # rows of one page of the file are written together
+        db.execute(_FIRE_EACH, (_encode(rows), *shared))
 
 
 def _write_others(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
