@@ -101,7 +101,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
                 sids.append(turn.sid)
         else:
             others.append(turn)
-    if others:
+    if others and (others := _write_sent(db, others, now)):
         _write_others(db, others, owner, now)
     spans = [span for turn in turns if turn.spans for span in turn.spans]
     if spans:
@@ -140,6 +140,38 @@ def _write_fires(db: apsw.Connection, fires: dict[tuple[Any, ...], list[int]], n
     for shared, rows in left.items():
         rows.sort()  # rows of one page of the file are written together
         db.execute(_FIRE_EACH, (_encode(rows), *shared))
+
+
+def _write_sent(db: apsw.Connection, turns: list[Turn], now: int) -> list[Turn]:
+    """Write turns whose only run has ended with the claim, as a message does; returns the others.
+
+    Many that differ in the schedule alone are written together. Few of a kind are left to the others.
+    """
+    groups: dict[tuple[Any, ...], list[Turn]] = {}
+    left: list[Turn] = []
+    for turn in turns:
+        if len(turn.finished) != 1 or turn.starts or turn.queued or turn.preempted or turn.put_off:
+            left.append(turn)
+            continue
+        run = turn.finished[0]
+        alike = (
+            turn.cursor_at, turn.next_run_at, turn.enabled, turn.anchor_at, turn.backlog_left, turn.backlog_until,
+            turn.last_run_for, run.run_for, run.kind, run.outcome, run.attempts, run.started_at, run.ended_at,
+            run.owner, run.epoch,
+        )  # fmt: skip
+        if (group := groups.get(alike)) is None:
+            groups[alike] = [turn]
+        else:
+            group.append(turn)
+    for group in groups.values():
+        if len(group) < LEAST_ALIKE:
+            left.extend(group)
+            continue
+        sids, run = _encode([turn.sid for turn in group]), group[0].finished[0]
+        (ended,) = _ended([run], owner_numbers(db, (run.owner,)))
+        db.execute(_END_ALIKE, (sids, *ended[1:]))
+        db.execute(_ADVANCE_ALIKE, (sids, now, *_advanced(group[0])[1:]))
+    return left
 
 
 def _write_others(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int) -> None:
