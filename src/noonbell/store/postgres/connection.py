@@ -62,6 +62,8 @@ def storable(text: str | None) -> str | None:
     """PostgreSQL's texts hold no NUL and no lone surrogate; one in a message must not hold up its whole batch."""
     if text is None:
         return None
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 

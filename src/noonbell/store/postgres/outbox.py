@@ -18,10 +18,19 @@ from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, 
 from noonbell.ports import StreamBounds, StreamClaim, TellNumbers
 from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.postgres import auditing
+from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
 from noonbell.store.postgres.connection import Connection, storable
 
 _COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
+_BEGIN: Final = """
+    INSERT INTO outbox_streams AS t (sid, lane, wake_at) SELECT {sid}, {lane}, {wake_at} FROM {batch}
+    ON CONFLICT (sid) DO UPDATE SET wake_at = t.wake_at
+"""
+_APPEND: Final = f"""
+    INSERT INTO outbox ({_COLUMNS})
+    SELECT {", ".join(f"{{{name}}}" for name in _COLUMNS.split(", "))} FROM {{batch}}
+"""
 _DUE: Final = """
     SELECT sid, attempt, wake_at FROM outbox_streams WHERE lane = $1 AND owner IS NULL AND wake_at <= $2
     ORDER BY lane, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED
@@ -85,19 +94,25 @@ async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Seque
     for message, wake_at in zip(messages, wakes, strict=True):
         begun.setdefault(message.sid, (message.lane, wake_at))
     sids = sorted(begun)
+    streams = batch(
+        {"sid": sids, "lane": [begun[sid][0] for sid in sids], "wake_at": [begun[sid][1] for sid in sids]},
+        texts=("lane",),
+    )
     # an update that changes nothing: it takes the lock of a stream that is there, in the order of sids
-    await db.execute(
-        "INSERT INTO outbox_streams AS t (sid, lane, wake_at) SELECT b.* FROM unnest($1::int8[], $2::text[], "
-        "$3::int8[]) b ON CONFLICT (sid) DO UPDATE SET wake_at = t.wake_at",
-        sids, [begun[sid][0] for sid in sids], [begun[sid][1] for sid in sids],
-    )  # fmt: skip
-    await db.execute(
-        f"INSERT INTO outbox ({_COLUMNS}) SELECT b.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], "
-        "$5::text[], $6::int8[], $7::text[]) b",
-        [m.sid for m in messages], [m.lane for m in messages], [m.message_id for m in messages],
-        [m.target for m in messages], [storable(m.body) for m in messages], [m.created_at for m in messages],
-        [m.team for m in messages],
-    )  # fmt: skip
+    await db.execute(_BEGIN.format(batch=streams.source, **streams.columns), *streams.bindings)
+    part = batch(
+        {
+            "sid": [m.sid for m in messages],
+            "lane": [m.lane for m in messages],
+            "message_id": [m.message_id for m in messages],
+            "target": [m.target for m in messages],
+            "body": [storable(m.body) for m in messages],
+            "created_at": [m.created_at for m in messages],
+            "team": [m.team for m in messages],
+        },
+        texts=("lane", "message_id", "target", "body", "team"),
+    )
+    await db.execute(_APPEND.format(batch=part.source, **part.columns), *part.bindings)
 
 
 async def free(db: Connection, lane: str, owner: str | None, *, wait: bool = False) -> int:
