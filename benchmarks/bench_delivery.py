@@ -42,7 +42,7 @@ from noonbell.actions.targets import CeleryTasks, Function, PostgresOutbox, Redi
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.core.records import DurableSchedule, OutboxMessage, ScheduleColumns, Start, StoredSchedule
 from noonbell.engine import SystemClock
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer
@@ -174,9 +174,9 @@ def bare_celery(url: str) -> Bare:
 # --- Noonbell ---------------------------------------------------------------------------------------------------------
 
 
-async def noonbell(store: ScheduleStore, target: Target, given: list[OutboxMessage]) -> float:
+async def noonbell(store: Ledger, target: Target, given: list[OutboxMessage]) -> float:
     for part in parts(given, 20_000):
-        await store.post_messages(part, T0)
+        await store.outbox.post(part, T0)
     deliverer = Deliverer(store, SystemClock(), lane=LANE, owner="bench", targets={"there": target})
     stop = asyncio.Event()
     began = time.perf_counter()
@@ -211,8 +211,8 @@ async def measure(options: argparse.Namespace, folder: Path, valkey: RedisServer
     memory, inbox = MemoryStore(), Inbox()
     for one in (store, memory):
         await one.open()
-        await one.create_schedules(made, T0, "bench")
-        await one.take_over(LANE, "rescuer", T0)
+        await one.schedules.create(made, T0, "bench")
+        await one.engines.rescue(LANE, "rescuer", T0)
 
     async def in_redis() -> tuple[int, int]:
         ids = [fields[b"id"] for _, fields in client.xrange("there")]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 # The suite lives in the package: pytest rewrites its asserts only if it is told to before the import.
 pytest.register_assert_rewrite("noonbell.testing.storage_cases")
 
-from noonbell.ports import ScheduleStore  # noqa: E402 - see above
+from noonbell.ports import Ledger  # noqa: E402 - see above
 from noonbell.store.memory import MemoryStore  # noqa: E402 - see above
 from noonbell.store.postgres import PostgresStore  # noqa: E402 - see above
 from noonbell.store.sqlite import SqliteStore  # noqa: E402 - see above
@@ -58,7 +58,7 @@ def _ledgers_are_taken_back() -> Iterator[None]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ScheduleStore]:
+async def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
     """An empty store of each kind, one after the other; open, and closed after the test."""
     made: MemoryStore | SqliteStore | PostgresStore = MemoryStore()
     if request.param == "sqlite":

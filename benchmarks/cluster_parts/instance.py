@@ -28,6 +28,7 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
+from noonbell.store.wrapping import with_verbs
 
 EXACT_US: Final = 1_000
 
@@ -70,15 +71,17 @@ class ToldStore(PostgresStore):
         self.claims: list[int] = []  # how many microseconds they took
         self.looks = 0
         self.looked_at: dict[str, int] = {}  # by schedule
+        self._plain = self.runs
+        self.runs = with_verbs(self._plain, {"settle": self._settle, "claim": self._claim})
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        settled = await super().settle(settlements)
+    async def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await self._plain.settle(settlements)
         tell(ended=len(settlements) - len(settled.stale), at=now_us())
         return settled
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         began = now_us()
-        claim = await super().claim(lane, owner, now, limit, decide, **narrowed)
+        claim = await self._plain.claim(lane, owner, now, limit, decide, **narrowed)
         self.looks += 1
         if claim.claimed.starts:
             self.claims.append(now_us() - began)

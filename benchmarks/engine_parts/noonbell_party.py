@@ -25,6 +25,7 @@ from benchmarks.schedule_parts.counting import SqliteSizes
 from noonbell import Scheduler
 from noonbell.core.records import Settlement
 from noonbell.ports import Settled
+from noonbell.store.wrapping import with_verbs
 
 TICKS = 200
 MINUTE = 60_000_000
@@ -41,13 +42,15 @@ class CountingStore(SqliteSizes):
         super().__init__(path)
         self.settled = self.expected = 0
         self.all = asyncio.Event()
+        self._plain = self.runs
+        self.runs = with_verbs(self._plain, {"settle": self._settle})
 
     def expect(self, runs: int) -> None:
         self.settled, self.expected = 0, runs
         self.all.clear()
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        settled = await super().settle(settlements)
+    async def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await self._plain.settle(settlements)
         assert not settled.stale
         self.settled += len(settlements)
         if self.settled >= self.expected:  # the task of every minute may come again

@@ -12,6 +12,7 @@ from noonbell.core.records import Settlement, StoredSchedule, Turn
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.wrapping import with_verbs
 
 PAGE_BYTES = 4096 + 24  # a page in the log, with the header of its frame
 
@@ -19,11 +20,15 @@ PAGE_BYTES = 4096 + 24  # a page in the log, with the header of its frame
 class Counted:
     """How many runs have ended, by a settle or with their claim."""
 
+    runs: Any
+
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.ended = self.expected = 0
         self.looked = asyncio.Event()
         self.enough = asyncio.Event()
+        self._plain = self.runs
+        self.runs = with_verbs(self._plain, {"settle": self._settle, "claim": self._claim})
 
     def expect(self, runs: int) -> None:
         self.ended, self.expected = 0, runs
@@ -34,13 +39,13 @@ class Counted:
         if self.ended == self.expected:
             self.enough.set()
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        settled: Settled = await super().settle(settlements)  # type: ignore[misc]  # of the store that it is mixed with
+    async def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled: Settled = await self._plain.settle(settlements)
         assert not settled.stale
         self._count(len(settlements))
         return settled
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         finished = 0
 
         def watched(stored: StoredSchedule) -> Turn:
@@ -49,7 +54,7 @@ class Counted:
             finished += len(turn.finished)
             return turn
 
-        claim: LaneClaim = await super().claim(lane, owner, now, limit, watched, **narrowed)  # type: ignore[misc]  # as above
+        claim: LaneClaim = await self._plain.claim(lane, owner, now, limit, watched, **narrowed)
         self._count(finished)
         self.looked.set()
         return claim
@@ -66,7 +71,8 @@ class SqliteSizes(SqliteStore):
     async def kept_bytes(self) -> int:
         """The pages of ended runs and of their indexes."""
         sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN (SELECT name FROM sqlite_master WHERE tbl_name = 'runs')"
-        return int((await self._read(sql, ()))[0][0])
+        rows: Any = await self._connection.run(lambda db: db.execute(sql).fetchall(), write=False)
+        return int(rows[0][0])
 
 
 class PostgresSizes(PostgresStore):

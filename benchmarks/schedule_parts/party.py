@@ -182,7 +182,9 @@ async def idle(many: CountedStore, few: CountedStore) -> Result:
         for name, store in (("few", few), ("many", many)):
             for _ in range(TICK_BLOCK):
                 began = time.perf_counter()
-                claim = await store.claim("default", "bench", CREATED_AT, 4096, lambda stored: look(stored, CREATED_AT))
+                claim = await store.runs.claim(
+                    "default", "bench", CREATED_AT, 4096, lambda stored: look(stored, CREATED_AT)
+                )
                 found[name].append(time.perf_counter() - began)
                 assert claim.claimed.looked == 0
     return {name: median(times) for name, times in found.items()}

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from noonbell.ports import Clock
 
 R = TypeVar("R")
-
-
-class BackgroundService(Protocol):
-    """Anything that runs until it is stopped."""
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set. A service that raised is run again."""
-        ...
 
 
 class PeriodicService(ABC, Generic[R]):

@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from noonbell.access import Access
 from noonbell.access.upkeep import AccessUpkeep
@@ -30,25 +30,23 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing, find_keys
 from noonbell.actions.secrets.refresh import SecretsRefresh
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.background import BackgroundService
 from noonbell.config import Settings, is_loopback
 from noonbell.core.presence import EngineHealth, health
 from noonbell.engine import clock_for, contain_interrupts
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import SettingsInvalidError
 from noonbell.monitors import Monitors
-from noonbell.notify import Channels, NotifyStore, Rules
+from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import Postman
 from noonbell.notify.engine_watch import EngineWatch
 from noonbell.periodic import PeriodicScheduler
 from noonbell.periodic.application import load_registrations, start_application_tasks
-from noonbell.ports import Clock, DocumentStore, ScheduleStore
+from noonbell.ports import BackgroundService, Clock, Ledger
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges
-from noonbell.store.backlog import BacklogStore
 from noonbell.store.opening import open_store
 from noonbell.store.outage import outage_of
-from noonbell.store.timed import StoreTimes, timed
+from noonbell.store.timed import StoreTimes, time_verbs
 
 logger = logging.getLogger("noonbell.service")
 
@@ -66,13 +64,13 @@ class Service:
         self,
         settings: Settings,
         clock: Clock,
-        store: ScheduleStore,
+        store: Ledger,
         times: StoreTimes,
         *,
         keys: KeyRing | None,
         registrations: Sequence[Any] | None,
     ) -> None:
-        documents = cast("DocumentStore", store)
+        documents = store
         self.settings = settings
         self.clock = clock
         self.store = store
@@ -105,7 +103,7 @@ class Service:
 
     async def backlog(self) -> dict[str, int]:
         """How much is due and alive in the whole store."""
-        return await cast("BacklogStore", self.store).backlog(self.clock.now())
+        return await self.store.backlog(self.clock.now())
 
     @property
     def poll_age(self) -> float | None:
@@ -167,7 +165,7 @@ class Service:
 
     async def _watch_engines(self) -> dict[str, BackgroundService]:
         """Return the services of a process without an engine."""
-        settings, store = self.settings, cast("NotifyStore", self.store)
+        settings, store = self.settings, self.store
         postman = Postman(self.clock, egress=self.egress, secrets=self.secrets, apprise=settings.apprise)
         self._watch = EngineWatch(store, self.clock, postman, lane=settings.lane, public_url=settings.public_url)
         services: dict[str, BackgroundService] = {"engine-watch": self._watch}
@@ -253,12 +251,13 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
         source = settings.sources.get("tasks", "the program")
         raise SettingsInvalidError("tasks", settings.tasks, source, "needs an engine; leave out --no-engine")
     registrations = None if settings.tasks is None else load_registrations(settings.tasks)
-    store, times = timed(cast("ScheduleStore", open_store(settings.store)))
+    store = open_store(settings.store)
+    times = time_verbs(store)
     chosen = clock_for(store) if clock is None else clock
     if settings.timeline is not None:
         from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
 
-        store = cast("ScheduleStore", fronted(store, settings.timeline, chosen))
+        store = fronted(store, settings.timeline, chosen)
     return Service(settings, chosen, store, times, keys=keys, registrations=registrations)
 
 

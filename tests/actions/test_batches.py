@@ -16,8 +16,9 @@ from noonbell.actions import batches, delivery, restraint
 from noonbell.actions.batches import LONGEST_BATCH, in_parts
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.errors import DeliveryError, TargetAwayError
-from noonbell.ports import ScheduleStore, StreamClaim
+from noonbell.ports import Ledger, StreamClaim
 from noonbell.store.memory import MemoryStore
+from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
 from tests.actions.test_delivery import ME, World, make_store
@@ -66,7 +67,7 @@ class Bus:
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     store = make_store(request.param, tmp_path)
     await store.open()
-    await store.create_schedules([schedule(name) for name in "abcdef"], T0, "test")
+    await store.schedules.create([schedule(name) for name in "abcdef"], T0, "test")
     yield World(store)
     await store.close()
 
@@ -135,7 +136,7 @@ async def test_one_that_is_refused_holds_up_its_own_stream_alone(world: World, b
         assert len(bus.batches) < 12  # halved, not one by one
         await world.seconds(10)
         assert bus.got[-1] == "5"
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert (letter.message.message_id, letter.attempts) == ("c:scheduled:x", 3)
     assert letter.error == "The message did not reach Bus: no x"
     assert (deliverer.dead, len(bus.got)) == (1, 7)
@@ -165,7 +166,9 @@ async def test_what_was_refused_with_another_of_its_stream_goes_again_in_its_tur
     async with world.running(world.deliverer(max_attempts=1)):
         await world.seconds(5)
     assert sorted(bus.got) == ["1", "2", "3"]
-    assert [letter.message.message_id for letter in await world.store.dead_letters(None, 0, 10)] == ["a:scheduled:x"]
+    assert [letter.message.message_id for letter in await world.store.outbox.dead_letters(None, 0, 10)] == [
+        "a:scheduled:x"
+    ]
 
 
 async def test_a_target_that_goes_away_after_a_refusal_kills_nothing(world: World, bus: Bus) -> None:
@@ -184,11 +187,13 @@ async def test_a_target_that_goes_away_after_a_refusal_kills_nothing(world: Worl
     bus.deliver_many = leaving  # type: ignore[method-assign]  # to leave between two calls
     async with world.running(world.deliverer(max_attempts=1)):
         await world.seconds(100)
-        assert await world.store.dead_letters(None, 0, 10) == []
+        assert await world.store.outbox.dead_letters(None, 0, 10) == []
         bus.away = False
         await world.seconds(31)
         assert bus.got == ["1"]
-    assert [letter.message.message_id for letter in await world.store.dead_letters(None, 0, 10)] == ["a:scheduled:x"]
+    assert [letter.message.message_id for letter in await world.store.outbox.dead_letters(None, 0, 10)] == [
+        "a:scheduled:x"
+    ]
 
 
 # --- away -------------------------------------------------------------------------------------------------------------
@@ -204,7 +209,7 @@ async def test_nothing_dies_of_a_target_that_is_away(world: World, bus: Bus) -> 
         await world.seconds(31)
         assert sorted(bus.got) == ["1", "2", "3"]
     assert bus.got.index("1") < bus.got.index("2")
-    assert await world.store.dead_letters(None, 0, 10) == []
+    assert await world.store.outbox.dead_letters(None, 0, 10) == []
     assert await world.left() == []
 
 
@@ -238,14 +243,14 @@ async def test_what_is_not_sent_to_a_target_that_is_away_counts_as_no_try(world:
         await send(world.store, T0, b="2")
         deliverer.wake()
         await world.clock.settle()  # claimed: it waits for the end of the batch with 1
-        assert len(await world.store.owned_streams(ME)) == 2
+        assert len(await world.store.outbox.owned(ME)) == 2
         bus.go.set()
         await world.clock.settle()
         await send(world.store, T0, c="3")
         deliverer.wake()
         await world.clock.settle()
         assert bus.batches == ["1"]
-        found = [await world.store.sending(sid, f"{'abc'[sid - 1]}:scheduled:{sid}") for sid in (1, 2, 3)]
+        found = [await world.store.outbox.sending(sid, f"{'abc'[sid - 1]}:scheduled:{sid}") for sid in (1, 2, 3)]
         assert [one and one.attempt for one in found] == [1, 0, 0]
         bus.away = False
         await world.seconds(10)
@@ -255,29 +260,30 @@ async def test_what_is_not_sent_to_a_target_that_is_away_counts_as_no_try(world:
 class Counted:
     """A store that counts what is claimed from it, stream by stream, and what is written back."""
 
-    def __init__(self, store: ScheduleStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self.claimed: list[int] = []
         self.settled = 0
+        self.outbox = with_verbs(store.outbox, {"claim": self._claim, "settle": self._settle})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim_streams(self, *given: Any) -> StreamClaim:
-        claim = await self._store.claim_streams(*given)
+    async def _claim(self, *given: Any) -> StreamClaim:
+        claim = await self._store.outbox.claim(*given)
         self.claimed += [len(stream.messages) for stream in claim.streams]
         return claim
 
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+    async def _settle(self, deliveries: Sequence[Delivery]) -> None:
         self.settled += len(deliveries)
-        await self._store.settle_streams(deliveries)
+        await self._store.outbox.settle(deliveries)
 
 
 async def test_while_it_is_away_the_outbox_is_not_read_again_and_again(world: World, bus: Bus) -> None:
     await send(world.store, T0, a="1" * 20 + "2", b="3" * 20 + "4", c="5" * 20 + "6")
     bus.away = True
     counted = Counted(world.store)
-    async with world.running(world.deliverer(store=cast("ScheduleStore", counted))):
+    async with world.running(world.deliverer(store=cast("Ledger", counted))):
         assert counted.claimed == [21, 21, 21]
         await world.seconds(100)
         assert counted.claimed[3:] == [1] * 7  # after 1, 3, 7, 15, 31, 61 and 91 seconds
@@ -300,7 +306,7 @@ async def test_others_are_not_held_up_while_it_is_being_tried(world: World, bus:
         assert len(bus.batches) == 2  # and the second has no answer yet
         for number in range(3):
             message = OutboxMessage(9, "post", f"x:scheduled:{number}", "elsewhere", f'{{"is":"{number}"}}', T0)
-            await world.store.post_messages([message], T0)
+            await world.store.outbox.post([message], T0)
             deliverer.wake()
             await world.clock.settle()
             assert len(other.got) == number + 1
@@ -336,7 +342,7 @@ async def test_one_message_that_it_never_answers_to_holds_up_others_for_seconds(
     bus.leaves_at = "x"
     letters = "x" + "2" * 40
     given = [OutboxMessage(100 + n, LANE, f"m{n}", "inbox", f'{{"is":"{one}"}}', T0) for n, one in enumerate(letters)]
-    await world.store.post_messages(given, T0)
+    await world.store.outbox.post(given, T0)
     async with world.running(world.deliverer()):
         await world.seconds(10)
         assert bus.got == ["2"] * 40
@@ -345,7 +351,7 @@ async def test_one_message_that_it_never_answers_to_holds_up_others_for_seconds(
 
 async def test_after_an_outage_ever_more_go_together_until_all_do(world: World, bus: Bus) -> None:
     given = [OutboxMessage(100 + n % 20, LANE, f"m{n}", "inbox", '{"is":"1"}', T0) for n in range(60)]
-    await world.store.post_messages(given, T0)
+    await world.store.outbox.post(given, T0)
     bus.away = True
     async with world.running(world.deliverer()):
         bus.away = False
@@ -362,7 +368,7 @@ async def test_what_it_says_of_being_away_can_be_written(world: World, bus: Bus)
     await send(world.store, T0, a="1", b="2")
     async with world.running(world.deliverer()):
         await world.seconds(5)
-    waiting = await world.store.sending(1, "a:scheduled:1")
+    waiting = await world.store.outbox.sending(1, "a:scheduled:1")
     assert waiting is not None
     assert waiting.error == "The message did not reach Bus: no \\udc80"
 
@@ -374,7 +380,7 @@ async def test_what_is_in_hand_is_bounded(world: World, bus: Bus, monkeypatch: p
     await send(world.store, T0, a="1" * 30, b="2" * 30)
     bus.go.clear()
     counted = Counted(world.store)
-    deliverer = world.deliverer(store=cast("ScheduleStore", counted))
+    deliverer = world.deliverer(store=cast("Ledger", counted))
     async with world.running(deliverer):
         assert counted.claimed == [5, 5]
         await send(world.store, T0, c="3")
@@ -420,7 +426,7 @@ async def test_a_target_that_is_away_does_not_hold_up_others(world: World, bus: 
     other = Bus()
     world.targets["elsewhere"] = other
     message = OutboxMessage(2, "post", "b:scheduled:1", "elsewhere", '{"is":"x"}', T0, "default")
-    await world.store.post_messages([message], T0)
+    await world.store.outbox.post([message], T0)
     async with world.running(world.deliverer()):
         assert other.got == ["x"]
 
@@ -428,7 +434,7 @@ async def test_a_target_that_is_away_does_not_hold_up_others(world: World, bus: 
 async def test_a_batch_that_takes_too_long_is_a_target_that_is_away() -> None:
     store = MemoryStore()
     await store.open()
-    await store.create_schedules([schedule("a")], T0, "test")
+    await store.schedules.create([schedule("a")], T0, "test")
     world = World(store)
     bus = Bus()
     world.targets["inbox"] = bus
@@ -481,7 +487,7 @@ async def test_a_call_that_swallows_its_cancellation_is_abandoned(
     monkeypatch.setattr(batches, "_CANCEL_SECONDS", 0.01)
     store = MemoryStore()
     await store.open()
-    await store.create_schedules([schedule("a"), schedule("b")], T0, "test")
+    await store.schedules.create([schedule("a"), schedule("b")], T0, "test")
     world, bus, release = World(store), Bus(), asyncio.Event()
     world.targets["inbox"] = bus
     real = bus.deliver_many

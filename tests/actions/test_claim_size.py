@@ -14,6 +14,7 @@ from noonbell.actions.targets import as_target
 from noonbell.core.records import OutboxMessage
 from noonbell.ports import StreamBounds, StreamClaim
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE
 from tests.actions.test_delivery import ME, World
@@ -98,13 +99,14 @@ class Recording:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self.limits: list[int] = []
+        self.outbox = with_verbs(store.outbox, {"claim": self._claim})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim_streams(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds) -> StreamClaim:
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds) -> StreamClaim:
         self.limits.append(limit)
-        return await self._store.claim_streams(lane, owner, now, limit, bounds)
+        return await self._store.outbox.claim(lane, owner, now, limit, bounds)
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ async def post(world: World, count: int, first: int = 1) -> None:
     """A stream of one message for each number."""
     sids = range(first, first + count)
     messages = [OutboxMessage(sid, LANE, f"{sid}:scheduled:1", "inbox", f'{{"is":"{sid}"}}', T0) for sid in sids]
-    await world.store.post_messages(messages, T0)
+    await world.store.outbox.post(messages, T0)
 
 
 async def test_many_streams_that_end_soon_come_in_ever_larger_claims(world: World) -> None:
@@ -153,12 +155,12 @@ async def test_streams_behind_a_handler_that_became_slow_go_back_to_the_outbox(w
         await post(world, 200, first=1_001)
         deliverer.wake()
         await world.clock.settle()
-        assert len(await world.store.owned_streams(ME)) > 8
+        assert len(await world.store.outbox.owned(ME)) > 8
         await world.seconds(2)
         await world.clock.settle()
         # two that are under way, and those that wait for them
-        assert len(await world.store.owned_streams(ME)) <= 2 + 8
-        others = await world.store.claim_streams(LANE, "instance-2", world.clock.now(), 1_000)
+        assert len(await world.store.outbox.owned(ME)) <= 2 + 8
+        others = await world.store.outbox.claim(LANE, "instance-2", world.clock.now(), 1_000)
         assert len(others.streams) >= 200 - 4 - 10
         assert {stream.attempt for stream in others.streams} == {0}
         slow = False

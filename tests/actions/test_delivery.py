@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,9 +21,10 @@ from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import DeliveryError, StoreError
-from noonbell.ports import AuditFilter, ScheduleStore
+from noonbell.ports import PARTS, AuditFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.wrapping import verbs_of, with_verbs
 from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
@@ -51,14 +52,14 @@ class Inbox:
 
 
 class World:
-    def __init__(self, store: ScheduleStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self.store = store
         self.clock = ManualClock(T0)
         self.inbox = Inbox()
         self.inbox.clock = self.clock
         self.targets: dict[str, Target] = {"inbox": as_target("inbox", self.inbox)}
 
-    def deliverer(self, *, store: ScheduleStore | None = None, owner: str = ME, **how: Any) -> Deliverer:
+    def deliverer(self, *, store: Ledger | None = None, owner: str = ME, **how: Any) -> Deliverer:
         return Deliverer(
             store or self.store, self.clock, lane=LANE, owner=owner, targets=self.targets, how=Delivering(**how)
         )
@@ -81,13 +82,13 @@ class World:
 
     async def left(self) -> list[int]:
         """What is claimed by somebody; then the numbers of streams that wait."""
-        assert await self.store.owned_streams(ME) == []
-        claim = await self.store.claim_streams(LANE, "looker", 1 << 60, 1000)
-        await self.store.settle_streams([Delivery(stream.sid, "looker", T0, None) for stream in claim.streams])
+        assert await self.store.outbox.owned(ME) == []
+        claim = await self.store.outbox.claim(LANE, "looker", 1 << 60, 1000)
+        await self.store.outbox.settle([Delivery(stream.sid, "looker", T0, None) for stream in claim.streams])
         return [len(stream.messages) for stream in claim.streams]
 
 
-def make_store(kind: str, folder: Path) -> ScheduleStore:
+def make_store(kind: str, folder: Path) -> Ledger:
     return MemoryStore() if kind == "memory" else SqliteStore(folder / "post.db", threaded=False)
 
 
@@ -95,7 +96,7 @@ def make_store(kind: str, folder: Path) -> ScheduleStore:
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     store = make_store(request.param, tmp_path)
     await store.open()
-    await store.create_schedules([schedule(name) for name in "abcdef"], T0, "test")
+    await store.schedules.create([schedule(name) for name in "abcdef"], T0, "test")
     yield World(store)
     await store.close()
 
@@ -166,10 +167,10 @@ async def test_after_the_last_attempt_it_is_a_dead_letter_and_the_stream_goes_on
     async with world.running(deliverer):
         await world.seconds(10)
         assert world.inbox.got == ["1", "3"]
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert (letter.message.message_id, letter.attempts, letter.error) == ("a:scheduled:2", 3, "ValueError: no 2")
     assert letter.died_at == T0 + 3 * SECOND
-    ((_, audit),) = await world.store.audit(AuditFilter(event="message.dead"), 0, 10)
+    ((_, audit),) = await world.store.audit.page(AuditFilter(event="message.dead"), 0, 10)
     assert (audit.subject, audit.at) == ("a", letter.died_at)
     assert msgspec.json.decode(audit.detail) == {
         "number": letter.number,
@@ -187,9 +188,9 @@ async def test_a_target_that_is_not_there_is_a_failure_that_says_so(world: World
     world.targets.clear()
     async with world.running(world.deliverer(max_attempts=1)):
         await world.seconds(59)
-        assert await world.store.dead_letters(None, 0, 10) == []
+        assert await world.store.outbox.dead_letters(None, 0, 10) == []
         await world.seconds(12)
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     told = 'No target named "inbox" is registered with any engine of the lane that has tried; registered here: none'
     assert letter.error == told
     assert letter.attempts == 1
@@ -206,12 +207,12 @@ async def test_messages_for_a_target_that_only_another_engine_knows_are_left_to_
     targets = {"own": as_target("own", own)}
     other = Deliverer(world.store, world.clock, lane=LANE, owner="instance-2", targets=targets)
     await send(world.store, T0, a="12", b="3", c="4")
-    await world.store.post_messages([OutboxMessage(9, LANE, "x:scheduled:1", "own", '{"is":"x"}', T0)], T0)
+    await world.store.outbox.post([OutboxMessage(9, LANE, "x:scheduled:1", "own", '{"is":"x"}', T0)], T0)
     async with world.running(other):
         await world.seconds(7)
         assert got == ["x"]  # what it knows is not held up by what it does not
         for sid, letter in ((1, "1"), (1, "2"), (2, "3"), (3, "4")):
-            waiting = await world.store.sending(sid, f"{'abc'[sid - 1]}:scheduled:{letter}")
+            waiting = await world.store.outbox.sending(sid, f"{'abc'[sid - 1]}:scheduled:{letter}")
             assert waiting is not None
             assert (waiting.owner, waiting.attempt, waiting.wake_at <= world.clock.now()) == (None, 0, True)
         async with world.running(world.deliverer()):
@@ -324,15 +325,15 @@ async def test_a_delivery_that_takes_too_long_has_failed(world: World) -> None:
     deliverer = world.deliverer(longest_delivery_seconds=0.01, max_attempts=1)
     async with world.running(deliverer):
         await until(lambda: bool(deliverer.dead))
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert letter.error == "it took longer than 0.01 s"
 
 
 async def deaths(world: World, count: int, most: int = 10) -> None:
     """Let processes die that had claimed what is there."""
     for _ in range(count):
-        await world.store.claim_streams(LANE, "dead", world.clock.now(), most)
-        await world.store.take_over(LANE, "rescuer", world.clock.now())
+        await world.store.outbox.claim(LANE, "dead", world.clock.now(), most)
+        await world.store.engines.rescue(LANE, "rescuer", world.clock.now())
 
 
 async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: World) -> None:
@@ -341,7 +342,7 @@ async def test_one_that_was_under_way_at_every_death_is_not_tried_again(world: W
     async with world.running(world.deliverer(max_attempts=3)):
         await world.clock.settle()
         assert world.inbox.tried == [("2", 0)]
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert "4 times when the process ended" in letter.error
 
 
@@ -355,7 +356,7 @@ class Killing:
 
     async def deliver(self, body: str) -> None:
         letter = msgspec.json.decode(body)["is"]
-        self.tried.append((letter, len(await self._world.store.owned_streams(ME))))
+        self.tried.append((letter, len(await self._world.store.outbox.owned(ME))))
         if letter == "k":
             self.died.set()
             await asyncio.Event().wait()
@@ -372,15 +373,17 @@ async def test_the_last_try_after_many_deaths_is_made_alone_so_that_neighbours_o
         await world.seconds(1)
     await send(world.store, world.clock.now(), e="z")
     await world.seconds(10)
-    assert await world.store.owned_streams(ME) == [1], "nothing is claimed beside it"
-    await world.store.take_over(LANE, "rescuer", world.clock.now())  # it has died: its engine is not alive any more
+    assert await world.store.outbox.owned(ME) == [1], "nothing is claimed beside it"
+    await world.store.engines.rescue(
+        LANE, "rescuer", world.clock.now()
+    )  # it has died: its engine is not alive any more
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     async with world.running(world.deliverer(max_attempts=3)):
         await world.seconds(30)
         await world.clock.settle()
     assert sorted(one for one in target.tried if one[0] != "z") == [("1", 1), ("2", 1), ("k", 1), ("x", 1), ("y", 1)]
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert letter.message.message_id == "a:scheduled:k"
     assert await world.left() == []
 
@@ -388,7 +391,7 @@ async def test_the_last_try_after_many_deaths_is_made_alone_so_that_neighbours_o
 async def test_a_last_try_comes_though_others_are_always_in_hand(world: World) -> None:
     await send(world.store, T0, a="1")
     await deaths(world, 2)
-    await world.store.claim_streams(LANE, "dead", T0, 10)
+    await world.store.outbox.claim(LANE, "dead", T0, 10)
 
     async def take(event: dict[str, Any]) -> None:
         if event["is"] != "1":
@@ -400,14 +403,14 @@ async def test_a_last_try_comes_though_others_are_always_in_hand(world: World) -
     await send(world.store, T0, b=next(names), c=next(names))
     deliverer = world.deliverer(max_attempts=3)
     async with world.running(deliverer):
-        await world.store.take_over(LANE, "rescuer", T0)  # its third death is found while others are in hand
+        await world.store.engines.rescue(LANE, "rescuer", T0)  # its third death is found while others are in hand
         for turn in range(12):
             await world.seconds(2)
             await send(world.store, world.clock.now(), **{"bcdef"[turn % 5]: next(names)})
             deliverer.wake()
             await world.clock.settle()
         assert "1" in world.inbox.got
-    assert await world.store.dead_letters(None, 0, 10) == []
+    assert await world.store.outbox.dead_letters(None, 0, 10) == []
 
 
 async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World) -> None:
@@ -433,15 +436,20 @@ async def test_a_stream_that_takes_long_lets_others_have_their_turn(world: World
 class Failing:
     """A store whose verbs fail on demand, before they are done or after."""
 
-    def __init__(self, store: ScheduleStore, kind: type[Exception] = StoreError) -> None:
+    def __init__(self, store: Ledger, kind: type[Exception] = StoreError) -> None:
         self._store = store
         self._kind = kind
         self.before: dict[str, int] = {}
         self.after: dict[str, int] = {}
+        for part in PARTS:
+            whole = getattr(store, part)
+            failing = {name: self._failing(name, verb) for name, verb in verbs_of(whole).items()}
+            setattr(self, part, with_verbs(whole, failing if part == "outbox" else {}))
 
     def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._store, name)
+        return getattr(self._store, name)
 
+    def _failing(self, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any) -> Any:
             self._fail(self.before, name)
             result = await verb(*arguments)
@@ -456,12 +464,12 @@ class Failing:
             raise self._kind(f"{name} failed")
 
 
-@pytest.mark.parametrize("verb", ["claim_streams", "settle_streams", "owned_streams"])
+@pytest.mark.parametrize("verb", ["claim", "settle", "owned"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_store_that_fails_loses_nothing(world: World, verb: str, when: str) -> None:
     failing: Any = Failing(world.store)
-    if verb == "owned_streams":
-        failing.before["claim_streams"] = 1
+    if verb == "owned":
+        failing.before["claim"] = 1
     getattr(failing, when)[verb] = 3
     await send(world.store, T0, a="123", b="xy")
     deliverer = world.deliverer(store=failing)
@@ -478,7 +486,7 @@ async def test_a_store_that_fails_loses_nothing(world: World, verb: str, when: s
 async def test_a_settle_that_was_written_all_the_same_does_not_free_what_was_claimed_since(world: World) -> None:
     """The first settle fails after its commit; more messages come and are claimed before it is repeated."""
     failing: Any = Failing(world.store)
-    failing.after["settle_streams"] = 1
+    failing.after["settle"] = 1
     under_way, most = 0, 0
 
     async def slow(event: dict[str, Any]) -> None:
@@ -507,17 +515,17 @@ async def test_a_settle_that_was_written_all_the_same_does_not_free_what_was_cla
 
 async def test_a_stop_with_a_broken_store_ends(world: World) -> None:
     failing: Any = Failing(world.store)
-    failing.before["settle_streams"] = 1 << 30
+    failing.before["settle"] = 1 << 30
     await send(world.store, T0, a="1")
     async with world.running(world.deliverer(store=failing)):
         await world.seconds(2)
     assert world.inbox.got == ["1"]
-    assert await world.store.owned_streams(ME) == [1]  # free again when the lane is taken over
+    assert await world.store.outbox.owned(ME) == [1]  # free again when the lane is taken over
 
 
 async def test_ends_that_cannot_be_written_for_another_reason_are_written_later(world: World) -> None:
     failing: Any = Failing(world.store, ValueError)
-    failing.before["settle_streams"] = 2
+    failing.before["settle"] = 2
     await send(world.store, T0, a="1", b="x")
     deliverer = world.deliverer(store=failing)
     async with world.running(deliverer):
@@ -572,7 +580,7 @@ async def test_whatever_a_target_of_ones_own_raises_is_a_failed_try(world: World
     async with world.running(world.deliverer(max_attempts=3)):
         await world.seconds(10)
     assert mine.tried == 3
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert raised.__name__ in letter.error
 
 
@@ -584,7 +592,7 @@ async def test_what_a_target_says_can_be_written(world: World) -> None:
     await send(world.store, T0, a="1")
     async with world.running(world.deliverer(max_attempts=1)):
         pass
-    (letter,) = await world.store.dead_letters(None, 0, 10)
+    (letter,) = await world.store.outbox.dead_letters(None, 0, 10)
     assert letter.error == "The message did not reach inbox: no \\udc80"
 
 
@@ -611,8 +619,8 @@ async def test_what_has_arrived_before_it_was_cut_off_is_not_sent_again(world: W
     services.cancel()
     await services.stop()
     assert sorted(world.inbox.got) == ["1", "2", "3", "x"]
-    await world.store.take_over(LANE, ME, world.clock.now(), None, stopped=True)
-    (stream,) = (await world.store.claim_streams(LANE, "next", world.clock.now(), 10)).streams
+    await world.store.engines.rescue(LANE, ME, world.clock.now(), None, stopped=True)
+    (stream,) = (await world.store.outbox.claim(LANE, "next", world.clock.now(), 10)).streams
     assert (stream.attempt, [message.message_id for _, message in stream.messages]) == (0, ["a:scheduled:4"])
 
 
@@ -621,12 +629,12 @@ async def test_what_another_has_taken_over_is_left_to_it(world: World) -> None:
     await send(world.store, T0, a="12")
     task = asyncio.ensure_future(world.deliverer(stop_seconds=0.05).run(asyncio.Event()))
     await world.clock.settle()
-    await world.store.take_over(LANE, "rescuer", T0)
-    await world.store.claim_streams(LANE, "next", T0, 10)
+    await world.store.engines.rescue(LANE, "rescuer", T0)
+    await world.store.outbox.claim(LANE, "next", T0, 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    first = await world.store.sending(1, "a:scheduled:1")
+    first = await world.store.outbox.sending(1, "a:scheduled:1")
     assert first is not None
     assert (first.owner, first.attempt) == ("next", 1)
 
@@ -638,9 +646,9 @@ async def test_what_has_arrived_before_a_fault_of_our_own_is_not_sent_again(worl
     deliverer = world.deliverer(store=failing, stop_seconds=0.05)
     task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
     await world.clock.settle()
-    failing.before["claim_streams"] = 1
+    failing.before["claim"] = 1
     deliverer.wake()
-    with pytest.raises(ValueError, match="claim_streams failed"):
+    with pytest.raises(ValueError, match="claim failed"):
         await task
     assert await world.left() == [1]
 
@@ -672,7 +680,7 @@ class Counting:
 async def test_what_a_channel_has_counted_before_it_was_cut_off_is_written(world: World) -> None:
     desk, how = Counting(), Delivering(stop_seconds=0.05)
     notices = [OutboxMessage(-7, LANE, f"n{letter}", "channel:x", f'{{"is":"{letter}"}}', T0) for letter in "123"]
-    await world.store.post_messages(notices, T0)
+    await world.store.outbox.post(notices, T0)
     deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, desk=desk)
     task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
     await world.clock.settle()
@@ -686,7 +694,7 @@ async def test_what_a_channel_has_counted_before_it_was_cut_off_is_written(world
 async def test_a_run_after_one_that_could_not_write_finds_what_that_left(world: World) -> None:
     await send(world.store, T0, a="12")
     failing: Any = Failing(world.store)
-    failing.before["settle_streams"] = 1
+    failing.before["settle"] = 1
     inbox = world.targets["inbox"]
     stuck_at(world, "1")
     deliverer = world.deliverer(store=failing, stop_seconds=0.05)
@@ -695,7 +703,7 @@ async def test_a_run_after_one_that_could_not_write_finds_what_that_left(world: 
     cut_off.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cut_off
-    assert await world.store.owned_streams(ME) == [1]
+    assert await world.store.outbox.owned(ME) == [1]
     world.targets["inbox"] = inbox
     async with world.running(deliverer):
         assert world.inbox.got == ["1", "2"]
@@ -788,14 +796,14 @@ async def test_streams_that_wait_while_every_worker_hangs_are_freed_and_not_clai
     deliverer = world.deliverer(streams=2)
     async with world.running(deliverer):
         assert sorted(handler.began) == ["1", "x"]
-        assert len(await world.store.owned_streams(ME)) == 4
+        assert len(await world.store.outbox.owned(ME)) == 4
         await world.seconds(20)
         await world.clock.settle()
-        assert len(await world.store.owned_streams(ME)) == 2, "another engine can have the others"
+        assert len(await world.store.outbox.owned(ME)) == 2, "another engine can have the others"
         await send(world.store, world.clock.now(), e="w")
         deliverer.wake()
         await world.clock.settle()
-        assert len(await world.store.owned_streams(ME)) == 2, "nor is anything else claimed"
+        assert len(await world.store.outbox.owned(ME)) == 2, "nor is anything else claimed"
         handler.go.set()
         await world.clock.settle()
         await world.seconds(5)

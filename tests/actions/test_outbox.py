@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import as_target
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import BOUNDS, AwayTarget, ScheduleStore, StreamBounds
+from noonbell.ports import BOUNDS, PARTS, AwayTarget, Ledger, StreamBounds
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
+from noonbell.store.wrapping import verbs_of, with_verbs
 from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import SECOND, T0
 from noonbell.testing.storage_cases.messages import LANE, schedule, send
@@ -25,9 +27,9 @@ from tests.effort import examples
 NAMES = "abcd"
 
 
-async def filled(store: ScheduleStore) -> ScheduleStore:
+async def filled(store: Ledger) -> Ledger:
     await store.open()
-    await store.create_schedules([schedule(name) for name in NAMES], T0, "test")
+    await store.schedules.create([schedule(name) for name in NAMES], T0, "test")
     return store
 
 
@@ -39,7 +41,7 @@ class Random:
         self.now = T0
         self.held: dict[str, list[Stream]] = {"x": [], "y": []}
 
-    async def step(self, store: ScheduleStore) -> Any:
+    async def step(self, store: Ledger) -> Any:
         pick = self.choose
         self.now += pick.choice([0, SECOND, 7 * SECOND])
         owner = pick.choice("xy")
@@ -47,23 +49,25 @@ class Random:
         if verb == "send":
             return await send(store, self.now, **{pick.choice(NAMES): "m" * pick.choice([1, 2, 120])})
         if verb == "claim":
-            claim = await store.claim_streams(LANE, owner, self.now, pick.choice([1, 2, 10]), self.bounds())
+            claim = await store.outbox.claim(LANE, owner, self.now, pick.choice([1, 2, 10]), self.bounds())
             self.held[owner] += claim.streams
             return claim
         if verb == "settle":
             held, self.held[owner] = self.held[owner], []
-            return await store.settle_streams([self.delivery(stream, pick.choice("xy")) for stream in held])
+            return await store.outbox.settle([self.delivery(stream, pick.choice("xy")) for stream in held])
         if verb == "free":
             self.held = {"x": [], "y": []}
-            return await store.take_over(LANE, "rescuer", self.now)
-        numbers = [letter.number for letter in await store.dead_letters(None, 0, 100)]
+            return await store.engines.rescue(LANE, "rescuer", self.now)
+        numbers = [letter.number for letter in await store.outbox.dead_letters(None, 0, 100)]
         chosen = pick.sample(numbers, min(len(numbers), 2))
         if verb == "revive":
-            return await store.revive_dead_letters(chosen, self.now)
+            return await store.outbox.revive(chosen, self.now)
         if verb == "drop":
-            return await store.drop_dead_letters(chosen)
-        letters = await store.dead_letters(pick.choice([None, 1, 2]), pick.choice([0, *numbers]), pick.choice([1, 100]))
-        return [letters, await store.owned_streams(owner)]
+            return await store.outbox.drop(chosen)
+        letters = await store.outbox.dead_letters(
+            pick.choice([None, 1, 2]), pick.choice([0, *numbers]), pick.choice([1, 100])
+        )
+        return [letters, await store.outbox.owned(owner)]
 
     def bounds(self) -> StreamBounds:
         how = self.choose.choice([None, None, AwayTarget("?"), AwayTarget("?", tries=0), AwayTarget("?", self.now + 9)])
@@ -96,15 +100,18 @@ async def test_sqlite_does_what_memory_does(tmp_path: Path, seed: int) -> None:
 class Dying:
     """A store that dies at a given call, before or after it is done."""
 
-    def __init__(self, store: ScheduleStore, at_call: int, *, after: bool) -> None:
+    def __init__(self, store: Ledger, at_call: int, *, after: bool) -> None:
         self._store = store
         self._left = at_call
         self._after = after
         self.died = asyncio.Event()
+        for part in PARTS:
+            whole = getattr(store, part)
+            setattr(
+                self, part, with_verbs(whole, {name: self._counted(verb) for name, verb in verbs_of(whole).items()})
+            )
 
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._store, name)
-
+    def _counted(self, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any) -> Any:
             self._left -= 1
             if self._left == 0 and not self._after:
@@ -126,7 +133,7 @@ async def test_a_crash_at_any_call_loses_and_reorders_nothing(
 ) -> None:
     data = MemoryStore().data
 
-    def new() -> ScheduleStore:
+    def new() -> Ledger:
         return MemoryStore(data) if kind == "memory" else SqliteStore(tmp_path / "o.db", threaded=False)
 
     clock = ManualClock(T0)
@@ -154,12 +161,12 @@ async def test_a_crash_at_any_call_loses_and_reorders_nothing(
     first.kill()
     second = new()
     await second.open()
-    await second.take_over(LANE, "rescuer", clock.now())
+    await second.engines.rescue(LANE, "rescuer", clock.now())
     await send(second, clock.now(), a="4")
     await live(second, "two", 30)
     for letters in ("1234", "xyz"):
         of_stream = [letter for letter in got if letter in letters]
         assert sorted(set(of_stream)) == sorted(letters)
         assert sorted(letters, key=of_stream.index) == list(letters)  # each came first after the one before it
-    assert (await second.claim_streams(LANE, "looker", 1 << 60, 10)).streams == []
+    assert (await second.outbox.claim(LANE, "looker", 1 << 60, 10)).streams == []
     await second.close()

@@ -20,7 +20,7 @@ from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import BatchTarget, CeleryTasks, PostgresOutbox, RedisStream, Target, as_target
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.engine import SystemClock
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import T0
@@ -33,7 +33,7 @@ LETTERS = "abcdefghijklmnopqrst"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ScheduleStore]:
+async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ledger]:
     """Handles on the same data."""
     if request.param == "sqlite":
         return lambda: SqliteStore(tmp_path / "s.db")
@@ -42,7 +42,7 @@ async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[
     return lambda: PostgresStore(dsn, pool_size=3)
 
 
-async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[], ScheduleStore]) -> None:
+async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[], Ledger]) -> None:
     """Five streams of twenty messages, a receiver that often refuses, and a death after every twenty receipts."""
     choose, got = random.Random(4), dict[str, list[str]]()
     count, received = 0, asyncio.Event()
@@ -60,14 +60,14 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
     names = [f"s{number}" for number in range(5)]
     store = new_store()
     await store.open()
-    await store.create_schedules([schedule(name) for name in names], T0, "test")
+    await store.schedules.create([schedule(name) for name in names], T0, "test")
     for name in names:
         await send(store, T0, **{name: LETTERS[:10]})
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     for life in itertools.count():
         assert asyncio.get_running_loop().time() < until, got
         received.clear()
-        await store.take_over(LANE, "rescuer", T0)
+        await store.engines.rescue(LANE, "rescuer", T0)
         deliverer = Deliverer(
             store,
             SystemClock(),
@@ -102,7 +102,7 @@ class Outlived:
 
     most_together = 1_000
 
-    def __init__(self, inner: BatchTarget, store: ScheduleStore) -> None:
+    def __init__(self, inner: BatchTarget, store: Ledger) -> None:
         self.inner, self.store, self.arrived = inner, store, asyncio.Event()
 
     async def deliver(self, body: str) -> None:
@@ -125,14 +125,14 @@ async def test_what_arrived_before_the_engine_died_does_not_come_twice(
     key, dsn = f"deaths-{kind}", await postgres.new_schema()
     db = await asyncpg.connect(dsn)
     await db.execute(outbox_table())
-    store: ScheduleStore = SqliteStore(tmp_path / "s.db")
+    store: Ledger = SqliteStore(tmp_path / "s.db")
     await store.open()
     names = [f"s{number}" for number in range(5)]
-    await store.create_schedules([schedule(name) for name in names], T0, "test")
+    await store.schedules.create([schedule(name) for name in names], T0, "test")
     for name in names:
         await send(store, T0, **{name: "xyz"})
     for life in range(3):
-        await store.take_over(LANE, "rescuer", T0)
+        await store.engines.rescue(LANE, "rescuer", T0)
         inner = RedisStream(redis_server.url, key) if kind == "redis" else PostgresOutbox(dsn)
         target: BatchTarget = Outlived(inner, store) if life < 2 else inner
         enveloped = Enveloped(target, 15)
@@ -185,9 +185,7 @@ class Enveloped:
         await self.inner.close()
 
 
-async def test_from_a_schedule_to_a_redis_stream(
-    new_store: Callable[[], ScheduleStore], redis_server: RedisServer
-) -> None:
+async def test_from_a_schedule_to_a_redis_stream(new_store: Callable[[], Ledger], redis_server: RedisServer) -> None:
     key = f"stream-{id(new_store)}"
     store = new_store()
     client: Any = redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
@@ -23,7 +23,6 @@ from noonbell.api.callers import REQUIRES
 from noonbell.bootstrap import build
 from noonbell.config import Settings
 from noonbell.core.records import DocumentWrite
-from noonbell.ports import DocumentStore
 from noonbell.web.session import REQUIRES as OF_SESSIONS
 from tests.api.conftest import Client
 
@@ -134,11 +133,11 @@ async def expired_key(client: Client) -> str:
     """A key whose time is over, without waiting for that."""
     later = datetime.now(UTC) + timedelta(days=1)
     record, key = await client.service.access.create_key("default", ["admin"], name="old", expires_at=later)
-    documents = cast("DocumentStore", client.service.store)
-    (found,) = await documents.get_documents(API_KEY, [record.key_id])
+    documents = client.service.store
+    (found,) = await documents.documents.get(API_KEY, [record.key_id])
     body = msgspec.structs.replace(msgspec.json.decode(found.body, type=KeyBody), expires_at=1)
     write = DocumentWrite(API_KEY, found.id, found.team, msgspec.json.encode(body).decode())
-    await documents.put_documents([write], found.updated_at)
+    await documents.documents.put([write], found.updated_at)
     return key
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,7 +18,6 @@ from noonbell.api.problems import ProblemError
 from noonbell.api.routes import events as events_routes
 from noonbell.api.routes.events import MOST_OF_ONE, MOST_OF_TEAM, MOST_READERS, EventStream, Places, written
 from noonbell.engine import SystemClock
-from noonbell.ports import ScheduleStore
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import KEPT, LiveChanges, LiveEvent
 from noonbell.store.memory import MemoryStore
@@ -357,7 +356,7 @@ async def test_a_burst_is_one_event(store: MemoryStore) -> None:
 async def test_another_process_on_the_same_file(tmp_path: Path) -> None:
     """Two connections that know nothing of each other, as two processes have; the hub asks within a second."""
     address = f"sqlite:///{tmp_path / 'shared.db'}"
-    here, elsewhere = cast("ScheduleStore", open_store(address)), Schedules(address)
+    here, elsewhere = open_store(address), Schedules(address)
     await here.open()
     hub = LiveChanges(here, SystemClock())
     async with elsewhere:

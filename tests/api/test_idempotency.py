@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -16,9 +16,10 @@ from noonbell.api.models.schedules import MOST_AT_ONCE
 from noonbell.bootstrap import build
 from noonbell.core.records import Document
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import DocumentStore, ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.testing import ManualClock
 from tests.api.conftest import Client, settings_for
+from tests.store.overriding import find_verb
 
 URL = "/api/v1/schedules"
 BULK = "/api/v1/bulk/schedules"
@@ -33,11 +34,11 @@ WINDOWS = [{"weekdays": [1], "from": "22:00", "to": "23:00", "timezone": "UTC"}]
 class Timed(NamedTuple):
     client: Client
     clock: ManualClock
-    store: DocumentStore
+    store: Ledger
 
 
 async def kept(timed: Timed) -> list[Document]:
-    return await timed.store.list_documents(KIND, None, "", 100)
+    return await timed.store.documents.page(KIND, None, "", 100)
 
 
 async def listed(timed: Timed, path: str = URL) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ async def timed(tmp_path: Path) -> AsyncIterator[Timed]:
     await service.access.ensure_default_team()
     client = Client(service, "http://service", httpx2.ASGITransport(app=create_app(service)))
     await client.open()
-    yield Timed(client, clock, cast("DocumentStore", service.store))
+    yield Timed(client, clock, service.store)
     await client.close()
     await service.events.stop()
     await service.store.close()
@@ -78,7 +79,7 @@ CHOSEN: list[tuple[str, dict[str, Any]]] = [
     (RULES, {"rule_id": "mine", "name": "r", "on": ["failed"], "channels": ["told"]}),
 ]
 # which verb of the store makes it; documents are put
-VERBS = {URL: "create_schedules", BULK: "create_schedules", QUIET: "put_quiet_hours"}
+VERBS = {URL: "schedules.create", BULK: "schedules.create", QUIET: "schedules.put_quiet_hours"}
 
 
 async def prepare(timed: Timed, path: str) -> None:
@@ -89,28 +90,29 @@ async def prepare(timed: Timed, path: str) -> None:
 
 def dying(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies when it is about to keep the answer."""
-    put = timed.store.put_documents
+    put = timed.store.documents.put
 
     async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
         if any(write.kind == KIND and '"answer":{' in write.body for write in writes):
             raise SystemError("the power is gone")
         return await put(writes, at, audits)
 
-    monkeypatch.setattr(timed.store, "put_documents", die, raising=False)
+    monkeypatch.setattr(timed.store.documents, "put", die)
 
 
 def failing(timed: Timed, monkeypatch: pytest.MonkeyPatch, verb: str, *, committed: bool) -> None:
     """A verb of the store fails, and what it was to write is there or not."""
-    work = getattr(timed.store, verb)
+    part, name = find_verb(timed.store, verb)
+    work = getattr(part, name)
 
     async def fail(*given: Any, **named: Any) -> Any:
-        other = verb == "put_documents" and given[0][0].kind not in ("monitor", "channel", "rule")
+        other = verb == "documents.put" and given[0][0].kind not in ("monitor", "channel", "rule")
         done = await work(*given, **named) if other or committed else None
         if other:
             return done
         raise StoreUnavailableError("The connection was lost")
 
-    monkeypatch.setattr(timed.store, verb, fail, raising=False)
+    monkeypatch.setattr(part, name, fail)
 
 
 @pytest.mark.parametrize(("path", "body"), MADE)
@@ -143,7 +145,7 @@ async def test_a_database_that_has_not_said_whether_it_committed(
 ) -> None:
     """What was made is found by the repeat, and what was not is made by it."""
     await prepare(timed, path)
-    failing(timed, monkeypatch, VERBS.get(path, "put_documents"), committed=committed)
+    failing(timed, monkeypatch, VERBS.get(path, "documents.put"), committed=committed)
     assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 503
     monkeypatch.undo()
     listing, many = (URL, 2) if path == BULK else (path, 1)
@@ -168,14 +170,14 @@ async def test_a_run_is_asked_for_once(
     if trouble == "died":
         dying(timed, monkeypatch)
     else:
-        failing(timed, monkeypatch, "ask", committed=trouble == "committed")
+        failing(timed, monkeypatch, "runs.ask", committed=trouble == "committed")
     assert (await timed.client.write.post(path, headers=KEY)).status_code in (500, 503)
     monkeypatch.undo()
     assert (await timed.client.write.post(path, headers=KEY)).status_code == 409
     await timed.clock.advance(timedelta(seconds=61))
     again = await timed.client.write.post(path, headers=KEY)
     assert again.status_code == 202, again.text
-    (live,) = await cast("ScheduleStore", timed.store).read_ledger("live", None, 10)
+    (live,) = await timed.store.read("live", None, 10)
     assert int(again.json()["run_id"].rpartition(":")[2]) in live
     replayed = await timed.client.write.post(path, headers=KEY)
     assert replayed.headers["idempotency-replayed"] == "true"
@@ -189,7 +191,7 @@ async def test_what_was_there_before_is_not_taken_for_the_request_s_own(
     await prepare(timed, path)
     assert (await timed.client.write.post(path, json=body)).status_code == 201
     await timed.clock.advance(timedelta(seconds=1))
-    put = timed.store.put_documents
+    put = timed.store.documents.put
 
     async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
         done = await put(writes, at, audits)
@@ -197,7 +199,7 @@ async def test_what_was_there_before_is_not_taken_for_the_request_s_own(
             raise SystemError("the power is gone")  # it was begun, and no more
         return done
 
-    monkeypatch.setattr(timed.store, "put_documents", die, raising=False)
+    monkeypatch.setattr(timed.store.documents, "put", die)
     assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 500
     monkeypatch.undo()
     await timed.clock.advance(timedelta(seconds=61))

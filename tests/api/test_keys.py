@@ -122,7 +122,7 @@ async def test_the_audit_names_the_key_that_did_it(inside: Client) -> None:
 async def test_instances_say_where_they_run_to_those_who_look_after_teams(inside: Client) -> None:
     store, now = inside.service.store, inside.service.clock.now()
     hold = await store.hold(engine_name("far-1"), "far away")
-    await store.join(EngineRecord("far-1", "default", "far", 7, "0.0", "2020a", now, now, "up", {"running": 3}))
+    await store.engines.join(EngineRecord("far-1", "default", "far", 7, "0.0", "2020a", now, now, "up", {"running": 3}))
     mine, far = (await inside.admin.get(f"{PREFIX}/instances")).json()["items"]
     assert (mine["lane"], mine["here"], mine["state"], mine["pid"]) == ("default", True, "up", os.getpid())
     assert mine["instance"] == inside.service.schedules.instance

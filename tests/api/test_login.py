@@ -254,7 +254,7 @@ async def test_no_address_with_a_token_tells_it(inside: Client, caplog: pytest.L
 async def test_a_logout_stands_in_the_audit(inside: Client) -> None:
     browser = await logged_in(inside)
     await browser.post("/logout", data={"csrf": csrf(await browser.get("/"))})
-    told = await inside.service.store.audit(AuditFilter(event="logout"), 0, 10)
+    told = await inside.service.store.audit.page(AuditFilter(event="logout"), 0, 10)
     assert [(one.actor, one.subject) for _, one in told] == [("user:ann", "ann")]
 
 

@@ -35,7 +35,7 @@ async def test_the_numbers_of_a_service_that_has_done_something(inside: Client) 
     assert [found[f"noonbell_deliveries_total[('result', '{one}')]"] for one in ("delivered", "failed", "dead")] == [
         0
     ] * 3
-    verb = "[('verb', 'claim')]"
+    verb = "[('verb', 'runs.claim')]"
     assert found[f"noonbell_store_seconds_count{verb}"] >= 1
     assert found[f"noonbell_store_seconds_sum{verb}"] > 0
     assert found[f"noonbell_store_failures_total{verb}"] == 0
@@ -73,5 +73,5 @@ async def test_a_store_that_fails_is_counted(inside: Client) -> None:
     inside.service.store.kill()
     answer = await inside.anonymous.get("/readyz")
     assert answer.status_code == 503
-    times = inside.service.times.verbs["list_documents"]
+    times = inside.service.times.verbs["documents.page"]
     assert times.errors >= 1

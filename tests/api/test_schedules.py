@@ -184,14 +184,14 @@ async def test_an_edit_between_the_look_and_the_change_is_seen(inside: Client, m
     await made(inside, schedule_id="one")
     seen = (await inside.read.get(f"{URL}/one")).headers["etag"]
     store = inside.service.store
-    edit = store.edit_schedules
+    edit = store.schedules.edit
 
     async def slipped_in(schedule_ids: Any, make: Any) -> None:
         monkeypatch.undo()
         await inside.service.schedules.update("one", name="slipped in")
         await edit(schedule_ids, make)
 
-    monkeypatch.setattr(store, "edit_schedules", slipped_in, raising=False)
+    monkeypatch.setattr(store.schedules, "edit", slipped_in)
     answer = await inside.write.patch(f"{URL}/one", json={"name": "mine"}, headers={"If-Match": seen})
     assert answer.status_code == 412
     assert (await inside.read.get(f"{URL}/one")).json()["name"] == "slipped in"

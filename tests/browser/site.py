@@ -177,11 +177,11 @@ class Site:
     async def bury(self, schedule_id: str, event: dict[str, Any], error: str) -> None:
         """Have a message of a schedule given up: a dead letter. To be run on the loop of the service."""
         store, now = self.service.store, self.service.clock.now()
-        (stored,) = await store.find_schedules([schedule_id])
+        (stored,) = await store.schedules.find([schedule_id])
         message = OutboxMessage(stored.sid, "elsewhere", f"{schedule_id}:manual:{now}", "queue", json.dumps(event), now)
-        await store.post_messages([message], now)
-        claim = await store.claim_streams("elsewhere", "somebody", now, 10)
+        await store.outbox.post([message], now)
+        claim = await store.outbox.claim("elsewhere", "somebody", now, 10)
         (stream,) = claim.streams
-        await store.settle_streams(
+        await store.outbox.settle(
             [Delivery(stored.sid, "somebody", now, None, dead=stream.messages[0][0], error=error)]
         )

@@ -336,8 +336,8 @@ def test_the_ledger_of_an_applied_file_is_whole(made: str) -> None:
         store = open_store(made)
         await store.open()
         try:
-            rows = await store.schedules("file:billing")
-            return [(await store.epochs(row["sid"]))[0].from_at for row in rows]
+            rows = await store.schedules.rows("file:billing")
+            return [(await store.history.epochs(row["sid"]))[0].from_at for row in rows]
         finally:
             await store.close()
 

@@ -33,9 +33,9 @@ from noonbell.declarative.events import (
 )
 from noonbell.declarative.state import read_task
 from noonbell.engine import SystemClock
-from noonbell.ports import LEDGER_TABLES, Store
+from noonbell.ports import LEDGER_TABLES, Ledger
 from noonbell.store.memory import MemoryStore
-from noonbell.store.memory_tables import MemoryData
+from noonbell.store.memory.tables import MemoryData
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.sqlite.tables import lane_numbers
 from noonbell.testing.faults import Faults, FaultyStore
@@ -105,7 +105,7 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
             self._handle, clock=self._clock, on_event=self._on_event, time_zone=self._tz, poll_interval=poll
         )
 
-    def _plain_store(self) -> Store:
+    def _plain_store(self) -> Ledger:
         if self._memory is not None:
             self._memory = MemoryStore(self._memory.data)
             return self._memory
@@ -172,7 +172,7 @@ class AsyncWorld(vloop.AsyncioWorld):  # type: ignore[misc]  # the runner's own 
 
         async def read() -> list[Mapping[str, Any]]:
             await store.open()
-            return (await store.read_declared(MANAGED_BY)).rows
+            return (await store.schedules.read_declared(MANAGED_BY)).rows
 
         task = self.loop.create_task(read())
         self.loop.drain()

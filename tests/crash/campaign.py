@@ -24,7 +24,7 @@ from noonbell.engine import SystemClock
 from noonbell.ledger import verify_store
 from noonbell.store.sqlite.store import SqliteStore
 from noonbell.store.sqlite.tables import SCHEDULES
-from tests.crash.judge import MINUTE, Ledger, judge
+from tests.crash.judge import MINUTE, LedgerRows, judge
 from tests.crash.victim import MINUTELY, Point
 from tests.patience import PATIENCE_SECONDS
 
@@ -163,8 +163,8 @@ class Campaign:
         outcome.runs = report.runs
         return outcome
 
-    def _read_ledger(self) -> Ledger:
-        ledger = Ledger()
+    def _read_ledger(self) -> LedgerRows:
+        ledger = LedgerRows()
         db = apsw.Connection(str(self._database), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             sql = f"SELECT sid, schedule_id, name, cursor_at FROM {SCHEDULES}"  # noqa: S608 - a constant of the store

@@ -27,7 +27,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass
-class Ledger:
+class LedgerRows:
     """The rows, as far as they are needed; runs are (schedule id, run_for)."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)  # sid -> schedule id, name
@@ -79,7 +79,7 @@ def read(journal: Iterable[Line]) -> Story:
     return story
 
 
-def judge(journal: Iterable[Line], ledger: Ledger) -> list[str]:
+def judge(journal: Iterable[Line], ledger: LedgerRows) -> list[str]:
     story = read(journal)
     wrong = list(story.wrong)
     for tries in story.by_task.values():
@@ -93,7 +93,7 @@ def judge(journal: Iterable[Line], ledger: Ledger) -> list[str]:
     return wrong
 
 
-def _check_task(tries: list[Try], ledger: Ledger) -> Iterable[str]:
+def _check_task(tries: list[Try], ledger: LedgerRows) -> Iterable[str]:
     for one, following in zip(tries, [*tries[1:], None], strict=True):
         told = f"{one.task}: run {one.run}, attempt {one.attempt}"
         if one.run not in ledger.ended and one.run not in ledger.live:
@@ -118,13 +118,13 @@ def _check_task(tries: list[Try], ledger: Ledger) -> Iterable[str]:
         seen[one.run] = at
 
 
-def _is_kept(ledger: Ledger, one: Try) -> bool:
+def _is_kept(ledger: LedgerRows, one: Try) -> bool:
     """Return whether an attempt has to be on record."""
     _, attempts = ledger.ended.get(one.run) or ledger.live.get(one.run) or ("", 0)
     return one.attempt <= _FIRST_KEPT or one.attempt > attempts - _LAST_KEPT
 
 
-def _check_ended(story: Story, ledger: Ledger) -> Iterable[str]:
+def _check_ended(story: Story, ledger: LedgerRows) -> Iterable[str]:
     for run, (outcome, attempts) in ledger.ended.items():
         last = story.tries.get((run, attempts))
         if outcome == "succeeded" and (last is None or not last.end):
@@ -135,7 +135,7 @@ def _check_ended(story: Story, ledger: Ledger) -> Iterable[str]:
             yield f"run {run} is recorded as {outcome}, which no task here can come to"
 
 
-def _check_death(story: Story, ledger: Ledger, life: int, death: Line) -> Iterable[str]:
+def _check_death(story: Story, ledger: LedgerRows, life: int, death: Line) -> Iterable[str]:
     point = death["point"]
     if point == "in-callback":
         return  # an interrupted action: the rule for those holds it

@@ -22,7 +22,7 @@ from typing import Any, Final
 from noonbell.engine import SystemClock
 from noonbell.ledger import verify_store
 from noonbell.ledger.schedule_audit import CLOCK_SKEW
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from tests.crash.schedules_judge import DAY, MINUTE, PATIENCE, judge, judge_letters, read, read_ledger
@@ -185,7 +185,7 @@ class Campaign:
             await self._judge(store)
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[ScheduleStore]:
+    async def looking(self) -> AsyncIterator[Ledger]:
         store = _store(self.address)
         await store.open()
         try:
@@ -196,7 +196,7 @@ class Campaign:
     async def runs(self) -> int:
         """How many runs have ended by now."""
         async with self.looking() as store:
-            return len(await store.read_ledger("runs", None, 1_000_000))
+            return len(await store.read("runs", None, 1_000_000))
 
     def _last_errors(self) -> str:
         return self._errors.read_text()[-2000:] or "it left no word of an error"
@@ -205,14 +205,14 @@ class Campaign:
         """What the lives have logged."""
         return Path(f"{self._journal}.log").read_text()
 
-    async def _await_rest(self, store: ScheduleStore) -> None:
+    async def _await_rest(self, store: Ledger) -> None:
         async def at_rest() -> bool:
-            return not await store.read_ledger("live", None, 1) and not await _count(store, "outbox")
+            return not await store.read("live", None, 1) and not await _count(store, "outbox")
 
         if not await happens(at_rest):
             self.outcome.wrong.append("runs or messages do not come to an end")
 
-    async def _judge(self, store: ScheduleStore) -> None:
+    async def _judge(self, store: Ledger) -> None:
         self.is_judged = True
         outcome = self.outcome
         story = read([json.loads(line) for line in self._journal.read_text().splitlines()])
@@ -220,7 +220,7 @@ class Campaign:
         outcome.wrong.extend(judge(story, ledger, patience=PATIENCE if outcome.lives > 1 else 2 * MINUTE))
         if left := await _count(store, "outbox"):
             outcome.wrong.append(f"{left} rows are left in outbox")
-        letters = await store.dead_letters(None, 0, 1_000)
+        letters = await store.outbox.dead_letters(None, 0, 1_000)
         outcome.wrong.extend(judge_letters(story, letters, deaths=outcome.kills))
         # Verify grants a second to clocks that differ, and so to a look that goes by a reading from before its rows.
         # Here a second of the machine is a minute of the clock; the judge sees overlaps by the journal, to the line.
@@ -248,7 +248,7 @@ async def happens(found: Callable[[], Awaitable[bool]], seconds: float = LIFE_SE
     return False
 
 
-def _store(address: str) -> ScheduleStore:
+def _store(address: str) -> Ledger:
     if "://" in address:
         return PostgresStore(address, pool_size=1, read_only=True)
     return SqliteStore(address, read_only=True)
@@ -257,5 +257,5 @@ def _store(address: str) -> ScheduleStore:
 async def _count(store: Any, table: str) -> int:
     """Of a table that is not part of the ledger proper."""
     sql = f"SELECT count(*) FROM {table}"  # noqa: S608 - the names are ours
-    rows = await (store._read(sql) if isinstance(store, PostgresStore) else store._read(sql, ()))
+    rows = await (store._read(sql) if isinstance(store, PostgresStore) else store.runs._read(sql, ()))
     return int(rows[0][0])

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from noonbell.actions.sender import MAX_ATTEMPTS
 from noonbell.core.records import DeadLetter
-from noonbell.ports import LEDGER_TABLES, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Ledger
 from tests.crash.schedules_declared import AT_MOST_ONCE, EDITED, is_quiet
 
 MINUTE: Final = 60_000_000
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Ledger:
+class LedgerRows:
     """The rows, by schedule or by run id."""
 
     schedules: dict[str, Row] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class Ledger:
         return any(row["day"] == day for row in rows)
 
 
-async def read_ledger(store: ScheduleStore) -> Ledger:
+async def read_ledger(store: Ledger) -> LedgerRows:
     async def rows(table: Any) -> list[Row]:
         columns = LEDGER_TABLES[table].columns
-        return [dict(zip(columns, row, strict=True)) for row in await store.read_ledger(table, None, 1_000_000)]
+        return [dict(zip(columns, row, strict=True)) for row in await store.read(table, None, 1_000_000)]
 
-    ledger = Ledger()
+    ledger = LedgerRows()
     ids: dict[int, str] = {}
     for row in await rows("schedules"):
         ids[row["sid"]] = row["schedule_id"]
@@ -166,7 +166,7 @@ def _read_try(story: Story, line: Line) -> None:
     tries.append(Try(line["attempt"], line["life"]))
 
 
-def judge(story: Story, ledger: Ledger, *, patience: int = PATIENCE) -> list[str]:
+def judge(story: Story, ledger: LedgerRows, *, patience: int = PATIENCE) -> list[str]:
     """What is wrong; `patience` is how long after an occurrence a life may be up and not have decided it."""
     wrong = list(story.wrong)
     for run, tries in story.tries.items():
@@ -186,7 +186,7 @@ def judge(story: Story, ledger: Ledger, *, patience: int = PATIENCE) -> list[str
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _check_run(run: str, tries: list[Try], ledger: Ledger) -> Iterator[str]:
+def _check_run(run: str, tries: list[Try], ledger: LedgerRows) -> Iterator[str]:
     schedule, kind, _ = run.rsplit(":", 2)
     if len(tries) > 1 and (kind == "manual" or schedule == AT_MOST_ONCE):
         yield f"{run} started {len(tries)} times, and may start once"
@@ -208,7 +208,7 @@ def _check_run(run: str, tries: list[Try], ledger: Ledger) -> Iterator[str]:
             yield f"attempt {one.attempt} of {run} was cut off, but is recorded as {recorded}"
 
 
-def _check_ended(story: Story, ledger: Ledger) -> Iterator[str]:
+def _check_ended(story: Story, ledger: LedgerRows) -> Iterator[str]:
     for run, row in ledger.runs.items():
         schedule, kind, _ = run.rsplit(":", 2)
         outcome, tries = row["outcome"], story.tries.get(run, [])
@@ -231,7 +231,7 @@ def _check_ended(story: Story, ledger: Ledger) -> Iterator[str]:
             yield f"{run} is recorded with {row['attempts']} attempts, but attempt {latest} started"
 
 
-def _check_stream(schedule: str, stream: list[tuple[str, int, bool]], ledger: Ledger) -> Iterator[str]:
+def _check_stream(schedule: str, stream: list[tuple[str, int, bool]], ledger: LedgerRows) -> Iterator[str]:
     furthest = 0
     reached: dict[int, int] = {}  # how far each life has come
     refused: dict[int, str] = {}  # what each life has to bring next
@@ -269,7 +269,7 @@ def judge_letters(story: Story, letters: Iterable[DeadLetter], *, deaths: int) -
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def _check_minutes(schedule: str, ledger: Ledger) -> Iterator[str]:
+def _check_minutes(schedule: str, ledger: LedgerRows) -> Iterator[str]:
     """Walk the minutes of each epoch and cross off what has a verdict."""
     cursor = ledger.schedules[schedule]["cursor_at"]
     left: set[int] = set()
@@ -303,7 +303,7 @@ def _minutes(spec: str, after: int, upto: int) -> Iterator[int]:
             yield minute * MINUTE
 
 
-def _check_verdicts(schedule: str, ledger: Ledger, story: Story, patience: int) -> Iterator[str]:
+def _check_verdicts(schedule: str, ledger: LedgerRows, story: Story, patience: int) -> Iterator[str]:
     """Whether its policies allow what became of its occurrences."""
     row = ledger.schedules[schedule]
     for span in ledger.spans[schedule]:
@@ -332,7 +332,7 @@ def _may_be_skipped(schedule: str, span: Row) -> bool:
     return schedule == "overlap-skip" and bool(span["reason"] == "overlap")
 
 
-def _check_edits(story: Story, ledger: Ledger) -> Iterator[str]:
+def _check_edits(story: Story, ledger: LedgerRows) -> Iterator[str]:
     for schedule in EDITED:
         asked = [edit for edit in story.edits if schedule in edit["ids"]]
         epochs = ledger.epochs[schedule]

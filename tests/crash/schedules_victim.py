@@ -37,7 +37,7 @@ from noonbell.core.records import StoredSchedule, Turn
 from noonbell.core.terms import CatchUp
 from noonbell.engine import SystemClock
 from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError, SchedulerInUseError, StoreUnavailableError
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres import pruning as pruning_on_postgres
@@ -46,6 +46,7 @@ from noonbell.store.sqlite import SqliteStore
 from noonbell.store.sqlite import connection as sqlite_connection
 from noonbell.store.sqlite import pruning as pruning_on_sqlite
 from tests.crash.schedules_declared import EDITED, QUIET_HOURS, declared
+from tests.store.overriding import find_verb
 
 Point = Literal[
     "before-prune-commit", "after-prune-commit", "before-claim-commit", "after-claim-commit", "in-callback",
@@ -61,11 +62,11 @@ SLOW_SECONDS: Final = 80 / SPEED
 
 # The verbs with a point before and after their commit.
 _VERBS: Final = {
-    "claim": "claim",
-    "settle": "settle",
-    "edit_schedules": "edit",
+    "runs.claim": "claim",
+    "runs.settle": "settle",
+    "schedules.edit": "edit",
     "prune_day": "prune",
-    "settle_streams": "delivery",
+    "outbox.settle": "delivery",
 }
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ class MortalConnections(Connections):
             MortalConnections.under_way -= 1
 
 
-def open_store(address: str, reaper: Reaper) -> ScheduleStore:
+def open_store(address: str, reaper: Reaper) -> Ledger:
     """The store at the address, with the points around its verbs."""
     store: Any
     if "://" in address:
@@ -204,10 +205,11 @@ def open_store(address: str, reaper: Reaper) -> ScheduleStore:
         store._connections.__class__ = MortalConnections
     else:
         store = SqliteStore(address)
-        store._connection.__class__ = MortalConnection
-    for verb, name in _VERBS.items():
-        setattr(store, verb, _mortal(getattr(store, verb), verb, name, reaper))
-    opened: ScheduleStore = store
+        store._file.__class__ = MortalConnection
+    for path, name in _VERBS.items():
+        part, verb = find_verb(store, path)
+        setattr(part, verb, _mortal(getattr(part, verb), path, name, reaper))
+    opened: Ledger = store
     return opened
 
 
@@ -215,7 +217,7 @@ def _mortal(verb: Callable[..., Any], name: str, part: str, reaper: Reaper) -> C
     @functools.wraps(verb)
     async def mortal(*args: Any, **more: Any) -> Any:
         doing = Doing(reaper, part)
-        if name == "claim":
+        if name == "runs.claim":
             *rest, take_turn = args
             args = (*rest, _noting(take_turn, doing))
         else:
@@ -381,7 +383,7 @@ async def persistently(step: Callable[[], Any]) -> None:
 async def prepare(schedules: Schedules) -> None:
     """What is declared and not there yet."""
     await schedules.open()
-    if not await schedules._store.quiet_hours("still"):
+    if not await schedules._store.schedules.quiet_hours("still"):
         await schedules.create_quiet_hours("still", QUIET_HOURS, policy_id="still")
     for fields in declared():
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.judge import Ledger, judge
+from tests.crash.judge import LedgerRows, judge
 
 RUN, NEXT = "abc:scheduled:60000000", "abc:scheduled:120000000"
 
@@ -26,8 +26,8 @@ def death(point: str, attempt: int = 1, *, ended: bool = True) -> dict[str, Any]
 LIFE = {"what": "life"}
 
 
-def ledger(**changed: Any) -> Ledger:
-    found = Ledger(ids={1: ("abc", "t")}, ended={RUN: ("succeeded", 2)}, attempts={(RUN, 1): "unknown"})
+def ledger(**changed: Any) -> LedgerRows:
+    found = LedgerRows(ids={1: ("abc", "t")}, ended={RUN: ("succeeded", 2)}, attempts={(RUN, 1): "unknown"})
     for name, value in changed.items():
         setattr(found, name, value)
     return found

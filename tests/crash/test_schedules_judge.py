@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.core.records import DeadLetter, OutboxMessage
-from tests.crash.schedules_judge import MINUTE, Ledger, judge, judge_letters, read
+from tests.crash.schedules_judge import MINUTE, LedgerRows, judge, judge_letters, read
 
 NOON = 1_772_366_400_000_000
 EVERY_MINUTE = "* * * * *"
@@ -50,8 +50,8 @@ def journal() -> list[dict[str, Any]]:
     ]
 
 
-def ledger() -> Ledger:
-    made = Ledger()
+def ledger() -> LedgerRows:
+    made = LedgerRows()
     for schedule, policy, cursor in (
         ("once-0", "run_once", 20), ("send-0", "run_once", 2), ("skip-0", "skip", 21), ("edited-0", "run_once", 0),
     ):  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_dead_letter_needs_ten_attempts_and_a_reason_for_each(attempts: int, d
     assert (wrong == []) == explained
 
 
-Spoil = Callable[[list[dict[str, Any]], Ledger], object]
+Spoil = Callable[[list[dict[str, Any]], LedgerRows], object]
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
     "a run is lost": (lambda _, kept: kept.runs.pop(run("once-0", 1)), "the ledger does not know it"),

@@ -179,19 +179,19 @@ async def test_a_process_that_stands_still_in_a_transaction_is_rescued_all_the_s
         await patiently(store.open, StoreUnavailableError)
         await store.hold(engine_name(name), name)
         record = EngineRecord(name, "default", "h", 7, "1", "-", 0, 0, "up")
-        await patiently(partial(store.join, record), StoreUnavailableError)
-    assert frozen._keeper is not None
-    frozen._keeper.end()
+        await patiently(partial(store.engines.join, record), StoreUnavailableError)
+    assert frozen._held.keeper is not None
+    frozen._held.keeper.end()
 
     async def rescued() -> bool:
         try:
-            return (await other.take_over("default", "other", 0)).dead == ["frozen"]
+            return (await other.engines.rescue("default", "other", 0)).dead == ["frozen"]
         except StoreUnavailableError:
             return False
 
     async def stand_still() -> None:
         async with frozen._connections.writing() as db:
-            await frozen._still_held(db, engine_name("frozen"))
+            await frozen._session.still_held(db, engine_name("frozen"))
             ends = "UPDATE instances SET expires_at = clock_timestamp() WHERE name = 'engine:frozen'"
             await postgres.execute(dsn.rpartition("/")[2], ends)
             assert await happens(rescued), "the server ends the transaction, and with it all that kept it alive"

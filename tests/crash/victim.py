@@ -34,6 +34,7 @@ from noonbell.engine import SystemClock
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.sqlite.connection import Connection
 from noonbell.store.sqlite.store import SqliteStore
+from tests.store.overriding import Overriding
 
 Point = Literal[
     "before-claim-commit", "after-claim-commit", "in-callback", "before-settle-commit", "after-settle-commit"
@@ -125,28 +126,28 @@ class MortalConnection(Connection):
         return await super().run(shown, write=write, peek=peek)
 
 
-class MortalStore(SqliteStore):
+class MortalStore(Overriding, SqliteStore):
     """The SQLite store with the points around its claim and its settle."""
 
     def __init__(self, path: Path, reaper: Reaper) -> None:
         super().__init__(path)
-        self._connection: MortalConnection = MortalConnection(path, threaded=True, busy_timeout_ms=5000)
+        self._file = self._mortal = MortalConnection(path, threaded=True, busy_timeout_ms=5000)
+        self._put_parts(self._file)
+        self.override()
         self._reaper = reaper
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+    async def runs_claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
         # the connection takes this up at once: nothing is awaited between here and its `run`
-        self._connection.before_commit = lambda made: self._reaper.at(
-            "before-claim-commit", _starts(made.claimed.starts)
-        )
-        claim = await super().claim(lane, owner, now, limit, decide, **more)
+        self._mortal.before_commit = lambda made: self._reaper.at("before-claim-commit", _starts(made.claimed.starts))
+        claim = await self.plain.runs.claim(lane, owner, now, limit, decide, **more)
         self._reaper.at("after-claim-commit", _starts(claim.claimed.starts))
         return claim
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+    async def runs_settle(self, settlements: Sequence[Settlement]) -> Settled:
         attempts = _starts([settlement.start for settlement in settlements])
         ended = all(settlement.wake_at is None for settlement in settlements)
-        self._connection.before_commit = lambda _: self._reaper.at("before-settle-commit", attempts, ended=ended)
-        settled = await super().settle(settlements)
+        self._mortal.before_commit = lambda _: self._reaper.at("before-settle-commit", attempts, ended=ended)
+        settled = await self.plain.runs.settle(settlements)
         self._reaper.at("after-settle-commit", attempts, ended=ended)
         return settled
 

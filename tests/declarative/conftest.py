@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.declarative import Scheduler
 from noonbell.declarative.events import SchedulerEvent
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -22,13 +22,13 @@ START = datetime(2026, 3, 4, 10, 5, 20, tzinfo=UTC)
 class Stage:
     """One host: a clock, a store, and the schedulers made on them."""
 
-    def __init__(self, new_store: Callable[[], Store]) -> None:
+    def __init__(self, new_store: Callable[[], Ledger]) -> None:
         self.clock = ManualClock(START)
         self.events: list[SchedulerEvent] = []
         self.new_store = new_store
         self.made: list[Scheduler] = []
 
-    def scheduler(self, store: Store | None = None, **options: Any) -> Scheduler:
+    def scheduler(self, store: Ledger | None = None, **options: Any) -> Scheduler:
         given: dict[str, Any] = {"clock": self.clock, "time_zone": "UTC", "on_event": self.events.append} | options
         made = Scheduler(store if store is not None else self.new_store(), **given)
         self.made.append(made)
@@ -42,7 +42,7 @@ class Stage:
 @pytest.fixture(params=["memory", "sqlite"])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     data = MemoryStore().data
-    stores: dict[str, Callable[[], Store]] = {
+    stores: dict[str, Callable[[], Ledger]] = {
         "memory": lambda: MemoryStore(data),
         "sqlite": lambda: SqliteStore(tmp_path / "app.db", threaded=False),
     }

@@ -130,10 +130,10 @@ async def life(path: Path, *, failing: bool, minutes: int) -> list[tuple[str, ti
     await clock.advance(timedelta(seconds=30))
     await scheduler.stop()
     if failing:
-        (row,) = [row for row in await store.schedules() if row["name"] == "fails"]
-        (live,) = await store.live(row["sid"])
+        (row,) = [row for row in await store.schedules.rows() if row["name"] == "fails"]
+        (live,) = await store.runs.live(row["sid"])
         assert live.attempt == 10 * (minutes * 60 + 30) + 1
-        assert len(await store.attempts(row["sid"], 0, 1 << 62)) == 25
+        assert len(await store.history.attempts(row["sid"], 0, 1 << 62)) == 25
         assert (await verify_store(store)).problems == []
     await store.close()
     return started

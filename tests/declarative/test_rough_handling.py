@@ -92,7 +92,7 @@ async def test_a_row_that_was_switched_off_by_hand_runs_again(stage: Stage) -> N
     await store.close()
     again = stage.scheduler()
     await again.initialize([task("0 0 1 1 *")])
-    assert [row["enabled"] for row in await again._store.schedules()] == [1]
+    assert [row["enabled"] for row in await again._store.schedules.rows()] == [1]
 
 
 # --- stop -------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ async def test_a_store_that_breaks_in_its_own_way_is_let_go_all_the_same(
     async def broken(_event: object) -> None:
         raise RuntimeError("not a store error")
 
-    monkeypatch.setattr(store, "record", broken)
+    monkeypatch.setattr(store.engines, "record", broken)
     await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     assert "not a store error" in caplog.text
@@ -255,7 +255,7 @@ async def test_a_change_of_the_hosts_zone_is_tried_again_until_it_is_written(
     zone[0] = "Asia/Tokyo"
     faults.reads = 1
     await stage.clock.advance(3 * MINUTE)
-    assert [row["timezone"] for row in await scheduler._store.schedules()] == ["Asia/Tokyo"]
+    assert [row["timezone"] for row in await scheduler._store.schedules.rows()] == ["Asia/Tokyo"]
 
 
 async def test_a_changed_host_zone_tells_which_tasks_move(
@@ -285,7 +285,7 @@ async def test_a_run_that_ends_while_the_zone_changes_keeps_its_wake_up(
     scheduler = stage.scheduler(store, time_zone=None)
     await scheduler.initialize([task(callback=finish.wait)])
     await stage.clock.advance(SECOND)
-    read = store.read_declared
+    read = store.schedules.read_declared
 
     async def slow_read(managed_by: str) -> Any:
         found = await read(managed_by)
@@ -294,11 +294,11 @@ async def test_a_run_that_ends_while_the_zone_changes_keeps_its_wake_up(
             await asyncio.sleep(0)
         return found
 
-    monkeypatch.setattr(store, "read_declared", slow_read)
+    monkeypatch.setattr(store.schedules, "read_declared", slow_read)
     zone[0] = "Asia/Tokyo"
     await stage.clock.advance(2 * MINUTE)
     monkeypatch.undo()
-    row = (await store.schedules())[0]
+    row = (await store.schedules.rows())[0]
     assert row["timezone"] == "Asia/Tokyo"
     assert row["next_run_at"] is not None
 
@@ -318,7 +318,7 @@ async def test_a_trigger_that_is_given_up_leaves_no_claimed_run(tmp_path: Path) 
         asked.cancel()
         await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
         await engine.recorded(1)
-        assert await scheduler._store.live(1) == []
+        assert await scheduler._store.runs.live(1) == []
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------

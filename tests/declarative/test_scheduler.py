@@ -185,7 +185,7 @@ async def test_an_unexpected_error_is_wrapped_with_its_cause(stage: Stage, monke
     async def broken(_managed_by: str) -> None:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(store, "read_declared", broken)
+    monkeypatch.setattr(store.schedules, "read_declared", broken)
     with pytest.raises(InitializationError, match="no such thing") as caught:
         await stage.scheduler(store).initialize([task()])
     assert isinstance(caught.value.details["cause"], RuntimeError)
@@ -242,7 +242,7 @@ async def test_other_names_share_the_store_and_see_only_their_own(stage: Stage) 
     again = stage.scheduler(name="one")
     await again.initialize([])
     await again.stop()
-    assert [row["name"] for row in await two._store.declared_tasks()] == ["t"]
+    assert [row["name"] for row in await two._store.schedules.declared_tasks()] == ["t"]
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ async def test_lateness_is_measured_and_told(stage: Stage, caplog: pytest.LogCap
 async def _lifecycle(stage: Stage) -> Any:
     store = stage.new_store()
     await store.open()
-    return await store.lifecycle("scheduler:default")
+    return await store.engines.lifecycle("scheduler:default")
 
 
 # --- zones ------------------------------------------------------------------------------------------------------------
@@ -446,9 +446,9 @@ async def test_the_hosts_zone_is_followed_when_it_changes(stage: Stage, monkeypa
     await stage.clock.advance(timedelta(hours=3))
     # 14:00 in Kyiv, UTC+2 in March
     assert starts == [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
-    row = (await scheduler._store.schedules())[0]
+    row = (await scheduler._store.schedules.rows())[0]
     assert row["timezone"] == "Europe/Kyiv"
-    assert [epoch.timezone for epoch in await scheduler._store.epochs(row["sid"])] == ["UTC", "Europe/Kyiv"]
+    assert [epoch.timezone for epoch in await scheduler._store.history.epochs(row["sid"])] == ["UTC", "Europe/Kyiv"]
 
 
 # --- a file, really ---------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ async def test_an_address_is_opened_used_and_let_go(tmp_path: Path) -> None:
     assert scheduler.state == "stopped"
     async with Scheduler(f"sqlite:///{path}") as again:
         await again.initialize([task(callback=work)])
-        assert [row["name"] for row in await again._store.schedules()] == ["t"]
+        assert [row["name"] for row in await again._store.schedules.rows()] == ["t"]
 
 
 async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -321,7 +321,7 @@ async def test_what_sqlite_holds_is_believed(tmp_path: Path) -> None:
         NewSchedule(f"id-{name}", name, "cron", "0 * * * *", "UTC", "hash", "{}", 5_000_000, now - 6, now - 5)
         for name in ("t", "u")
     ]
-    await store.declare(Declaration("scheduler:x", now, created, [], [], [], [], []))
+    await store.schedules.declare(Declaration("scheduler:x", now, created, [], [], [], [], []))
 
     def only_t(stored: StoredSchedule) -> Turn:
         if stored.sid == 1:
@@ -330,8 +330,8 @@ async def test_what_sqlite_holds_is_believed(tmp_path: Path) -> None:
         turn.next_run_at = now + HOUR
         return turn
 
-    await store.claim("scheduler:x", "me", now, 10, only_t)
-    declared = await store.read_declared("scheduler:x")
+    await store.runs.claim("scheduler:x", "me", now, 10, only_t)
+    declared = await store.schedules.read_declared("scheduler:x")
     await store.close()
     stored = read_stored(declared.rows, registered("t"))
     found = stored.tasks["t"]

@@ -11,7 +11,7 @@ from noonbell.core.records import Start
 from noonbell.engine.deleted import DeletedCheck, DeletedRuns
 from noonbell.engine.in_flight import InFlight
 from noonbell.engine.work import Job
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.testing import ManualClock
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -21,12 +21,13 @@ class Deletions:
     """A store that knows which schedules were deleted, and nothing else."""
 
     def __init__(self) -> None:
-        self.deleted: set[int] = set()
+        self.gone: set[int] = set()
         self.asked: list[list[int]] = []
+        self.schedules = self
 
-    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
+    async def deleted(self, sids: Sequence[int]) -> set[int]:
         self.asked.append(list(sids))
-        return self.deleted & set(sids)
+        return self.gone & set(sids)
 
 
 def job(sid: int, clock: ManualClock) -> Job[Any]:
@@ -43,14 +44,14 @@ def job(sid: int, clock: ManualClock) -> Job[Any]:
 
 async def test_only_runs_that_last_are_asked_about_and_those_of_deleted_schedules_are_cancelled() -> None:
     clock, store, in_flight = ManualClock(START), Deletions(), InFlight()
-    service = DeletedRuns(cast("Store", store), clock, in_flight)
+    service = DeletedRuns(cast("Ledger", store), clock, in_flight)
     assert await service.run_once() == DeletedCheck(asked=0, cancelled=0)
     old = [job(sid, clock) for sid in (3, 1)]
     for one in old:
         in_flight.add(one)
     await clock.advance(timedelta(seconds=5))
     in_flight.add(job(2, clock))
-    store.deleted = {1, 2}
+    store.gone = {1, 2}
     assert await service.run_once() == DeletedCheck(asked=2, cancelled=1)
     assert store.asked == [[1, 3]]
     await clock.settle()

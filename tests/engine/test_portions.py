@@ -19,12 +19,13 @@ DAY = 86_400_000_000
 MANY = 2 * PORTION + 40
 
 
-class Ledger:
+class EndingStore:
     """Takes every end, and what is handed back."""
 
     def __init__(self) -> None:
         self.handed_back: list[int] = []
         self.settled: list[int] = []
+        self.runs = self
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         self.settled.extend(settlement.start.sid for settlement in settlements)
@@ -34,7 +35,7 @@ class Ledger:
         del owner, now
         self.handed_back.extend(start.sid for start in starts)
 
-    async def read_ledger(self, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
+    async def read(self, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
         return []
 
 
@@ -86,7 +87,7 @@ class Work:
 
 class Bench:
     def __init__(self, claims: int = 1) -> None:
-        self.clock, self.ledger, self.work = ManualClock(START), Ledger(), Work(claims)
+        self.clock, self.ledger, self.work = ManualClock(START), EndingStore(), Work(claims)
         self.engine = Engine(cast("Any", self.ledger), self.clock, self.work, longest_wait_us=DAY)
 
     async def begin(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from noonbell.engine.pruning import Pruner, Pruning
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Pruned, ScheduleStore
+from noonbell.ports import Ledger, Pruned
 from noonbell.testing import ManualClock
 from tests.patience import PATIENCE_SECONDS
 
@@ -38,7 +38,7 @@ async def test_the_pruner_drops_what_is_older_than_it_has_to_be_kept(caplog: pyt
     caplog.set_level("INFO")
     clock = ManualClock(START)
     store = Days(clock.now() - 10 * DAY, 10)
-    pruner = Pruner(cast("ScheduleStore", store), clock, 3 * DAY)
+    pruner = Pruner(cast("Ledger", store), clock, 3 * DAY)
     assert await pruner.run_once() == Pruning(days=7, runs=21)
     assert len(store.days) == 3
     assert "Pruned 2026-02-22: 3 runs, 2 spans, 1 attempts, 4 audit events" in caplog.text
@@ -48,7 +48,7 @@ async def test_the_pruner_drops_what_is_older_than_it_has_to_be_kept(caplog: pyt
 async def test_the_pruner_works_every_hour() -> None:
     clock = ManualClock(START)
     store = Days(clock.now() - 10 * DAY, 10)
-    supervisor = Supervisor(clock, {"pruning": Pruner(cast("ScheduleStore", store), clock, 3 * DAY)})
+    supervisor = Supervisor(clock, {"pruning": Pruner(cast("Ledger", store), clock, 3 * DAY)})
     supervisor.start()
     await clock.settle()
     assert len(store.days) == 3
@@ -62,7 +62,7 @@ async def test_a_stop_comes_between_two_days() -> None:
     store = Days(clock.now() - 10 * DAY, 10)
     store.stop = asyncio.Event()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await Pruner(cast("ScheduleStore", store), clock, DAY).run(store.stop)
+        await Pruner(cast("Ledger", store), clock, DAY).run(store.stop)
     assert len(store.days) == 9
 
 
@@ -78,7 +78,7 @@ async def test_a_stop_does_not_wait_for_a_day_that_takes_long() -> None:
                 given_up.append(before)
             return None
 
-    supervisor = Supervisor(clock, {"pruning": Pruner(cast("ScheduleStore", LargeDay()), clock, DAY)})
+    supervisor = Supervisor(clock, {"pruning": Pruner(cast("Ledger", LargeDay()), clock, DAY)})
     supervisor.start()
     await clock.settle()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -93,7 +93,7 @@ async def test_a_failure_of_the_store_is_raised() -> None:
         async def prune_day(self, before: int) -> Pruned | None:
             raise StoreUnavailableError("away")
 
-    pruner = Pruner(cast("ScheduleStore", Broken()), clock, DAY)
+    pruner = Pruner(cast("Ledger", Broken()), clock, DAY)
     with pytest.raises(StoreUnavailableError, match="away"):
         await pruner.run_once()
     with pytest.raises(StoreUnavailableError, match="away"):

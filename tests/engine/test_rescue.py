@@ -14,11 +14,12 @@ from noonbell.engine.rescue import Rescuer
 from noonbell.ports import Rescue
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
+from tests.store.overriding import Overriding
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 
 
-class Locked(MemoryStore):
+class Locked(Overriding, MemoryStore):
     """Another holds a lock on what a dead engine has left, for the first few rescues."""
 
     def __init__(self, held: int) -> None:
@@ -26,9 +27,9 @@ class Locked(MemoryStore):
         self.rescues = 0
         self._held = held
 
-    async def take_over(self, *args: Any, **named: Any) -> Rescue:
+    async def engines_rescue(self, *args: Any, **named: Any) -> Rescue:
         self.rescues += 1
-        rescued = await super().take_over(*args, **named)
+        rescued = await self.plain.engines.rescue(*args, **named)
         return rescued._replace(left=int(self.rescues <= self._held))
 
 
@@ -94,7 +95,7 @@ async def test_a_heartbeat_reports_others_that_are_up_and_zone_data_that_is_new(
     await second.beat("up")
     assert await heartbeat.run_once() == Beat(others_up=True, new_zone_data=False)
     assert news == ["new"]
-    record = next(one for one in await store.engines(clock.now()) if one.instance == first.instance)
+    record = next(one for one in await store.engines.alive(clock.now()) if one.instance == first.instance)
     assert (record.up_since, record.load) == (7, {"running": 3})
     first.release()
     second.release()

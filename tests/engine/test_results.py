@@ -64,9 +64,9 @@ async def test_a_detail_and_a_message_are_written_with_the_end(*, is_async: bool
         return result
 
     await lane.run(later if is_async else lambda: result, is_async=is_async)
-    (attempt,) = await lane.store.attempts(1, 0, lane.clock.now())
+    (attempt,) = await lane.store.history.attempts(1, 0, lane.clock.now())
     assert (attempt.outcome, attempt.detail, attempt.error) == ("succeeded", pack({"exit": 0}), None)
-    claim = await lane.store.claim_streams("default", "me", lane.clock.now(), 10)
+    claim = await lane.store.outbox.claim("default", "me", lane.clock.now(), 10)
     assert [sent for stream in claim.streams for _, sent in stream.messages] == [message]
     assert lane.woken == 1
 
@@ -78,8 +78,8 @@ async def test_anything_else_that_is_returned_is_ignored() -> None:
         return '{"not": "told"}'
 
     await lane.run(work)
-    assert await lane.store.attempts(1, 0, lane.clock.now()) == []
-    assert [run.outcome for run in await lane.store.runs(1, 0, lane.clock.now())] == ["succeeded"]
+    assert await lane.store.history.attempts(1, 0, lane.clock.now()) == []
+    assert [run.outcome for run in await lane.store.history.runs(1, 0, lane.clock.now())] == ["succeeded"]
     assert lane.woken == 0
 
 
@@ -101,7 +101,7 @@ async def test_an_error_may_carry_a_detail(detail: object, kept: dict[str, Any])
         raise Told(detail)
 
     await lane.run(work)
-    (attempt,) = await lane.store.attempts(1, 0, lane.clock.now())
+    (attempt,) = await lane.store.history.attempts(1, 0, lane.clock.now())
     assert attempt.detail is not None
     found = unpack(attempt.detail)
     assert "in work" in found.pop("traceback")
@@ -124,6 +124,6 @@ async def test_an_action_that_cannot_be_prepared_is_the_failure_of_its_run() -> 
     engine.start()
     await lane.clock.advance(timedelta(minutes=1))
     await engine.stop()
-    (attempt,) = await lane.store.attempts(1, 0, lane.clock.now())
+    (attempt,) = await lane.store.history.attempts(1, 0, lane.clock.now())
     assert "nobody there" in (attempt.error or "")
     assert (engine.metrics.started, engine.metrics.failed) == (1, 1)

@@ -15,6 +15,7 @@ from noonbell.ports import Decide, LaneClaim
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
+from tests.store.overriding import Overriding
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -24,28 +25,32 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.getMessage().startswith("occurrences ")]
 
 
-class BeginsAgain(MemoryStore):
+class BeginsAgain(Overriding, MemoryStore):
     """Asks for every turn twice, as a store does whose claim was rolled back and begins again."""
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+    async def runs_claim(
+        self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any
+    ) -> LaneClaim:
         def again(stored: StoredSchedule) -> Turn:
             decide(copy(stored))
             return decide(stored)
 
-        return await super().claim(lane, owner, now, limit, again, **narrowed)
+        return await self.plain.runs.claim(lane, owner, now, limit, again, **narrowed)
 
 
-class Refuses(MemoryStore):
+class Refuses(Overriding, MemoryStore):
     """Refuses every turn that has spans."""
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+    async def runs_claim(
+        self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any
+    ) -> LaneClaim:
         def refuse(stored: StoredSchedule) -> Turn:
             turn = decide(stored)
             if turn.spans:
                 raise ValueError("refused")
             return turn
 
-        return await super().claim(lane, owner, now, limit, refuse, **narrowed)
+        return await self.plain.runs.claim(lane, owner, now, limit, refuse, **narrowed)
 
 
 STORES = pytest.mark.parametrize("store", [MemoryStore, BeginsAgain, Refuses])

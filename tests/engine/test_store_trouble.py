@@ -20,6 +20,7 @@ from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
 from noonbell.testing.faults import Faults, FaultyStore
 from tests.patience import PATIENCE_SECONDS
+from tests.store.overriding import Overriding
 
 START = datetime(2026, 3, 4, 10, 5, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -60,8 +61,8 @@ async def test_a_locked_file_is_told_and_waited_for(host: Host, caplog: pytest.L
     other.execute("ROLLBACK")
     await host.clock.advance(MINUTE)
     assert len(host.starts) >= 2
-    runs = await host.store.runs(1, 0, host.clock.now())
-    spans = await host.store.spans(1, 0, host.clock.now())
+    runs = await host.store.history.runs(1, 0, host.clock.now())
+    spans = await host.store.history.spans(1, 0, host.clock.now())
     minutes = len(runs) + sum(span.n for span in spans)
     assert minutes == 5  # 10:05 to 10:09: each has its verdict
 
@@ -100,12 +101,12 @@ async def test_the_pauses_between_attempts_to_record_an_end_grow_to_five_seconds
     clock = ManualClock(START)
     tries: list[float] = []
 
-    class Failing(MemoryStore):
-        async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+    class Failing(Overriding, MemoryStore):
+        async def runs_settle(self, settlements: Sequence[Settlement]) -> Settled:
             tries.append((clock.at - START).total_seconds())
             if len(tries) < 8:
                 raise StoreUnavailableError("no store")
-            return await super().settle(settlements)
+            return await self.plain.runs.settle(settlements)
 
     async def work() -> None:
         pass
@@ -115,7 +116,7 @@ async def test_the_pauses_between_attempts_to_record_an_end_grow_to_five_seconds
     await scheduler.initialize([("t", "6 10 * * *", work, MINUTE)])
     await clock.advance(2 * MINUTE)
     assert [after - before for before, after in pairwise(tries)] == [0.5, 1, 2, 4, 5, 5, 5]
-    assert await store.live(1) == []
+    assert await store.runs.live(1) == []
     await scheduler.stop()
     await store.close()
 
@@ -132,7 +133,7 @@ async def test_the_end_of_a_run_waits_until_it_can_be_written() -> None:
     finish.set()
     await clock.advance(timedelta(seconds=10))
     assert faults.writes == 0
-    assert [run.outcome for run in await store.runs(1, 0, clock.now())] == ["succeeded"]
+    assert [run.outcome for run in await store.history.runs(1, 0, clock.now())] == ["succeeded"]
     await scheduler.stop()
 
 
@@ -181,7 +182,7 @@ async def test_a_claim_whose_answer_was_lost_is_started_all_the_same(caplog: pyt
     await scheduler.stop()
     assert len(starts) == 1
     assert "claimed by a look that failed" in caplog.text
-    run = (await store.runs(1, 0, clock.now()))[0]
+    run = (await store.history.runs(1, 0, clock.now()))[0]
     assert (run.outcome, run.attempts) == ("succeeded", 1)
 
 

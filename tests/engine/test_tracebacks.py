@@ -87,7 +87,7 @@ async def test_of_a_declared_task(make: Make, plain: bool, caplog: pytest.LogCap
     assert record.exc_info is not None
     assert record.exc_info[1] is error
     await store.open()
-    (attempt,) = await store.attempts(1, 0, 1 << 62)
+    (attempt,) = await store.history.attempts(1, 0, 1 << 62)
     assert attempt.detail is not None
     told = unpack(attempt.detail)["traceback"]
     assert "where_it_went_wrong" in told
@@ -101,7 +101,7 @@ async def test_of_a_manual_run(caplog: pytest.LogCaptureFixture) -> None:
     await cron.schedule("task", "0 0 1 1 *", raising(error), MINUTE)
     with pytest.raises(ValueError, match="by hand"):
         await cron.run_now("task")
-    (attempt,) = await store.attempts(1, 0, 1 << 62)
+    (attempt,) = await store.history.attempts(1, 0, 1 << 62)
     await cron.close()
     assert attempt.detail is not None
     assert "where_it_went_wrong" in unpack(attempt.detail)["traceback"]
@@ -163,7 +163,7 @@ async def test_secrets_are_masked_everywhere(caplog: pytest.LogCaptureFixture) -
         await asyncio.wait_for(failed.wait(), PATIENCE_SECONDS)
         await scheduler.stop()
         await store.open()
-        (attempt,) = await store.attempts(1, 0, 1 << 62)
+        (attempt,) = await store.history.attempts(1, 0, 1 << 62)
         assert attempt.detail is not None
         assert unpack(attempt.detail)["traceback"].endswith("ValueError: bad key ***")
         assert attempt.error == "ValueError: bad key ***"

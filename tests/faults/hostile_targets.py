@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from noonbell import Schedules
 from noonbell.actions.egress import Egress, EgressPolicy
@@ -37,7 +37,6 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import new_ring
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.core.records import DocumentWrite
-from noonbell.ports import DocumentStore
 from tests.actions.egress.hostile import targets
 
 MARGIN_BYTES = 30_000_000
@@ -121,10 +120,10 @@ def tidy() -> None:
 
 
 async def fill_page_cache(schedules: Schedules) -> None:
-    store = cast("DocumentStore", schedules._store)
+    store = schedules._store
     for number in range(20):
         body = "x" * 4_000_000
-        await store.put_documents([DocumentWrite("filler", str(number), DEFAULT_TEAM, body)], 0)
+        await store.documents.put([DocumentWrite("filler", str(number), DEFAULT_TEAM, body)], 0)
 
 
 class Campaign:

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.ledger.history import eventful
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ScheduleStore]:
-    made: ScheduleStore = (
-        MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "ledger.db", threaded=False)
-    )
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
+    made: Ledger = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "ledger.db", threaded=False)
     await made.open()
     yield made
     await made.close()

@@ -24,7 +24,7 @@ from noonbell.core.records import (
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.ledger.reading import instant
-from noonbell.ports import Hold, Store
+from noonbell.ports import Hold, Ledger
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
 OWNER = "scheduler:default"
@@ -40,7 +40,7 @@ def us(text: str) -> int:
 class History:
     """One scheduler's life on one store."""
 
-    def __init__(self, store: Store, zone: str = "UTC", *, owner: str = OWNER, holds: bool = False) -> None:
+    def __init__(self, store: Ledger, zone: str = "UTC", *, owner: str = OWNER, holds: bool = False) -> None:
         self.store = store
         self.zone_name = zone
         self.owner = owner
@@ -64,7 +64,7 @@ class History:
         if crashed:
             events.insert(0, LifecycleEvent(self.owner, now, self.instance, "crash"))
         self.instance = instance
-        rows = await self.store.schedules(self.owner)
+        rows = await self.store.schedules.rows(self.owner)
         stored = {row["name"]: row for row in rows if row["removed_at"] is None}
         zone_hash = rules_hash(ZoneInfo(self.zone_name))
         declaration = Declaration(self.owner, now, [], [], [], [], [], events)
@@ -72,7 +72,7 @@ class History:
             if name not in tasks:
                 declaration.removed.append(RemovedSchedule(row["sid"], row["cursor_at"]))
                 continue
-            live = await self.store.live(row["sid"])
+            live = await self.store.runs.live(row["sid"])
             alive = [run for run in live if run.state == "running"]
             declaration.revived.extend(self._orphan(run, now) for run in alive if run.kind == "scheduled")
             declaration.interrupted.extend(run for run in alive if run.kind == "manual")
@@ -94,7 +94,7 @@ class History:
                     60 * SECOND, cursor, timing.following(cursor),
                 )
             )  # fmt: skip
-        sids = await self.store.declare(declaration)
+        sids = await self.store.schedules.declare(declaration)
         self.timings.update(zip(sids, (self.timing(tasks[name]) for name in fresh), strict=True))
 
     @staticmethod
@@ -110,15 +110,17 @@ class History:
 
     async def stop(self, at: str, ended: str | None = None) -> None:
         self.let_go()
-        await self.store.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
-        await self.store.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
+        await self.store.engines.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
+        await self.store.engines.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
 
     async def park(self, at: str, name: str) -> None:
         """Leave a task dormant: it is stored, and not scheduled."""
         (row,) = [
-            row for row in await self.store.schedules(self.owner) if row["name"] == name and row["removed_at"] is None
+            row
+            for row in await self.store.schedules.rows(self.owner)
+            if row["name"] == name and row["removed_at"] is None
         ]
-        await self.store.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))
+        await self.store.schedules.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class History:
         def decide(stored: StoredSchedule) -> Turn:
             return look(stored, now, terms=declared_terms(self.timings[stored.sid], "preempt"))
 
-        return (await self.store.claim(self.owner, self.instance, now, 1000, decide)).claimed.starts
+        return (await self.store.runs.claim(self.owner, self.instance, now, 1000, decide)).claimed.starts
 
     async def claim_beside(self, at: str) -> list[Start]:
         """Claim what is due as if nothing executed: the fault that `verify` is to find."""
@@ -137,7 +139,7 @@ class History:
             terms = declared_terms(self.timings[stored.sid], "preempt")
             return look(replace(stored, lives=[]), us(at), terms=terms)
 
-        return (await self.store.claim(self.owner, self.instance, us(at), 1000, decide)).claimed.starts
+        return (await self.store.runs.claim(self.owner, self.instance, us(at), 1000, decide)).claimed.starts
 
     async def settle(
         self, starts: list[Start], at: str | int, error: str | None = None, retry: str | None = None
@@ -145,7 +147,7 @@ class History:
         ended = us(at) if isinstance(at, str) else at
         wake_at = None if retry is None else us(retry)
         outcome: Any = "succeeded" if error is None else "failed"
-        settled = await self.store.settle(
+        settled = await self.store.runs.settle(
             [Settlement(start, self.instance, outcome, ended, wake_at, error) for start in starts]
         )
         assert settled.stale == []
@@ -168,7 +170,7 @@ class History:
             at += step // timedelta(microseconds=1)
 
 
-async def eventful(store: Store, *, holds: bool = False) -> History:
+async def eventful(store: Ledger, *, holds: bool = False) -> History:
     """An hour and a half with everything in it.
 
     `sync` runs each minute up to 00:30, then the scheduler is down until 01:10; a run fails and its retry gives way;

@@ -11,7 +11,7 @@ import pytest
 from noonbell.core.records import Settlement, Start
 from noonbell.ledger import verify_store
 from noonbell.ledger.reading import iso
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
@@ -32,7 +32,7 @@ TABLES = {
 class Life:
     """One random life, told step by step by a seed."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Ledger, seed: int) -> None:
         self.random = random.Random(seed)
         self.history = History(store, self.random.choice(ZONES))
         self.now = us(self.random.choice(STARTS))
@@ -64,8 +64,8 @@ class Life:
             self.running.clear()
             self.up = False  # a crash
         else:
-            rows = await self.history.store.declared_tasks()
-            start = await self.history.store.trigger(self.random.choice(rows)["sid"], self._name, self.now)
+            rows = await self.history.store.schedules.declared_tasks()
+            start = await self.history.store.runs.trigger(self.random.choice(rows)["sid"], self._name, self.now)
             if start is not None:
                 self.running.append(start)
 
@@ -84,7 +84,7 @@ class Life:
         return f"i{self.instances}"
 
     async def _begin(self) -> None:
-        events = await self.history.store.lifecycle(OWNER)
+        events = await self.history.store.engines.lifecycle(OWNER)
         crashed = bool(events) and events[-1].event == "init-ok"
         self.instances += 1
         names = self.random.sample("abcd", self.random.randrange(1, 5))
@@ -100,7 +100,7 @@ class Life:
         for start in ending:
             fails = self.random.random() < 0.4
             wake_at = self.now + 20 * SECOND if fails and start.kind == "scheduled" else None
-            await self.history.store.settle(
+            await self.history.store.runs.settle(
                 [
                     Settlement(
                         start,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import LifecycleEvent
 from noonbell.ledger import Report, verify_store
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
@@ -39,7 +39,7 @@ def texts(report: Report) -> list[str]:
 # --- whole ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_eventful_ledger_is_whole(store: ScheduleStore) -> None:
+async def test_an_eventful_ledger_is_whole(store: Ledger) -> None:
     await eventful(store)
     report = await verify_store(store)
     assert texts(report) == []
@@ -51,14 +51,14 @@ async def test_an_eventful_ledger_is_whole(store: ScheduleStore) -> None:
     assert report.spans == 4
 
 
-async def test_an_empty_store_is_whole(store: ScheduleStore) -> None:
+async def test_an_empty_store_is_whole(store: Ledger) -> None:
     report = await verify_store(store)
     assert report.clean
     assert (report.schedules, report.occurrences, report.runs, report.spans) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
-async def test_clock_changes_break_no_account(store: ScheduleStore, zone: str) -> None:
+async def test_clock_changes_break_no_account(store: Ledger, zone: str) -> None:
     history = History(store, zone)
     await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *", "often": "0,20,40 * * * *"})
     await history.run_each("2026-03-07T12:00:00", "2026-03-09T12:00:00", timedelta(minutes=10))
@@ -68,11 +68,11 @@ async def test_clock_changes_break_no_account(store: ScheduleStore, zone: str) -
     assert report.occurrences > 17_000
 
 
-async def test_a_running_run_and_a_manual_one_are_whole(store: ScheduleStore) -> None:
+async def test_a_running_run_and_a_manual_one_are_whole(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.run("2026-11-15T00:00:00")
-    start = await store.trigger(1, "one", us("2026-11-15T00:00:30"))
+    start = await store.runs.trigger(1, "one", us("2026-11-15T00:00:30"))
     assert start is not None
     assert (await verify_store(store)).clean
     await history.settle([start], "2026-11-15T00:00:40")
@@ -159,7 +159,7 @@ async def test_damage_is_told_and_never_raises(night: SqliteStore, sql: str) -> 
 # --- remarks ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: ScheduleStore) -> None:
+async def test_a_clock_that_was_set_back_is_remarked_and_no_problem(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.settle(await history.claim("2026-11-15T00:00:05"), "2026-11-15T00:00:01")
@@ -178,16 +178,16 @@ async def test_an_epoch_of_other_zone_rules_is_not_judged_by_todays(night: Sqlit
     assert "which are not those it was decided by" in report.remarks[0]
 
 
-async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: ScheduleStore) -> None:
+async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {})
-    await store.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
+    await store.engines.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
     report = await verify_store(store)
     assert report.clean
     assert len(report.remarks) == 1
 
 
-async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: ScheduleStore) -> None:
+async def test_a_run_that_a_stop_could_not_put_back_is_a_remark(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.claim("2026-11-15T00:00:00")
@@ -220,7 +220,7 @@ async def test_what_is_written_meanwhile_is_no_problem(file_store: SqliteStore) 
     """A run that ends between two pages is seen alive and ended; at the second look it is not."""
     history = await eventful(file_store)
     starts = await history.claim("2026-11-15T01:22:00")
-    genuine = file_store.read_ledger
+    genuine = file_store.read
     asked = 0
 
     async def read_ledger(table: Any, after: Any, limit: int, **bounds: Any) -> list[tuple[Any, ...]]:
@@ -230,14 +230,14 @@ async def test_what_is_written_meanwhile_is_no_problem(file_store: SqliteStore) 
             await history.settle(starts, "2026-11-15T01:22:01")
         return await genuine(table, after, limit, **bounds)
 
-    file_store.read_ledger = read_ledger  # type: ignore[method-assign]  # the moment between two reads
+    file_store.read = read_ledger  # type: ignore[method-assign]  # the moment between two reads
     report = await verify_store(file_store)
     assert asked
     assert texts(report) == []
 
 
 async def test_a_million_missed_occurrences_are_counted_not_enumerated(
-    store: ScheduleStore, monkeypatch: pytest.MonkeyPatch
+    store: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(store)
     await history.start("2024-01-01T00:00:00", {"sync": "* * * * *"})
@@ -347,7 +347,7 @@ async def test_a_manual_run_of_a_task_does_not_put_off_its_wake_up() -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
     await history.run("2026-11-15T00:00:00")
-    assert await store.trigger(1, "one", us("2026-11-15T00:00:30")) is not None
+    assert await store.runs.trigger(1, "one", us("2026-11-15T00:00:30")) is not None
     for next_run_at in (None, us("2026-11-15T01:00:00")):
         store.data.schedules[1]["next_run_at"] = next_run_at
         assert texts(await verify_store(store)) == []
@@ -360,7 +360,7 @@ async def test_a_manual_run_of_a_task_does_not_put_off_its_wake_up() -> None:
     ]
 
 
-async def test_a_run_of_a_task_that_ended_during_another_is_a_problem(store: ScheduleStore) -> None:
+async def test_a_run_of_a_task_that_ended_during_another_is_a_problem(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     first = await history.claim("2026-11-15T00:00:00")
@@ -380,7 +380,7 @@ async def test_a_run_of_a_task_that_ended_during_another_is_a_problem(store: Sch
 
 
 @pytest.mark.parametrize("beside", [False, True])
-async def test_runs_of_a_task_that_overlap_by_the_clock_are_a_remark(store: ScheduleStore, *, beside: bool) -> None:
+async def test_runs_of_a_task_that_overlap_by_the_clock_are_a_remark(store: Ledger, *, beside: bool) -> None:
     """Where they ended in their order, the same rows come of a clock that was set back between them."""
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})

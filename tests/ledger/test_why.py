@@ -8,7 +8,7 @@ import pytest
 
 from noonbell.errors import NoonbellError, TaskNotFoundError
 from noonbell.ledger import Answer, verify_store, why
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.ledger.answers import DST, NIGHT, PLAIN, Question
@@ -17,11 +17,11 @@ from tests.ledger.history import History, eventful, us
 TASKS = {"sync": "* * * * *", "hourly": "0,30 * * * *", "gone": "0 * * * *"}
 
 
-async def ask(store: ScheduleStore, task: str, at: str | None, now: str) -> Answer:
+async def ask(store: Ledger, task: str, at: str | None, now: str) -> Answer:
     return await why(store, task, None if at is None else datetime.fromisoformat(at), now=us(now))
 
 
-async def check(store: ScheduleStore, stage: str, questions: list[Question]) -> None:
+async def check(store: Ledger, stage: str, questions: list[Question]) -> None:
     """Every question of a stage, with its answer."""
     asked = [question for question in questions if question.stage == stage]
     assert asked
@@ -30,7 +30,7 @@ async def check(store: ScheduleStore, stage: str, questions: list[Question]) -> 
         assert (answer.facts["verdict"], answer.text) == (question.verdict, question.text)
 
 
-async def test_a_night_with_everything_in_it(store: ScheduleStore) -> None:
+async def test_a_night_with_everything_in_it(store: Ledger) -> None:
     history = await eventful(store, holds=True)
     await check(store, "up", NIGHT)
     await history.stop("2026-11-15T01:40:00")
@@ -45,7 +45,7 @@ async def test_a_night_with_everything_in_it(store: ScheduleStore) -> None:
     assert (await verify_store(store)).clean
 
 
-async def test_clock_changes(store: ScheduleStore) -> None:
+async def test_clock_changes(store: Ledger) -> None:
     history = History(store, "America/New_York")
     await history.start("2026-03-07T12:00:00", {"night": "30 1,2 * * *"})
     await history.run_each("2026-03-07T12:00:00", "2026-03-08T12:00:00", timedelta(minutes=10))
@@ -53,13 +53,13 @@ async def test_clock_changes(store: ScheduleStore) -> None:
     await check(store, "after", DST)
 
 
-async def test_crashes_sleep_and_people(store: ScheduleStore) -> None:
+async def test_crashes_sleep_and_people(store: Ledger) -> None:
     tasks = {"half": "0,30 * * * *", "minutely": "* * * * *"}
     history = History(store, holds=True)
     await history.start("2026-11-15T00:00:30", tasks)
     await check(store, "new", PLAIN)
     await history.run("2026-11-15T00:00:31")
-    start = await store.trigger(1, "one", us("2026-11-15T00:10:10"))
+    start = await store.runs.trigger(1, "one", us("2026-11-15T00:10:10"))
     assert start is not None
     await history.settle([start], "2026-11-15T00:10:20")
     await history.start("2026-11-15T00:45:00", tasks, instance="two", crashed=True)
@@ -71,7 +71,7 @@ async def test_crashes_sleep_and_people(store: ScheduleStore) -> None:
     )
     await check(store, "edited", PLAIN)
     claimed = await history.claim("2026-11-15T03:11:00")
-    await store.hand_back(claimed, "three", us("2026-11-15T03:11:01"))
+    await store.runs.hand_back(claimed, "three", us("2026-11-15T03:11:01"))
     await check(store, "handed back", PLAIN)
 
 
@@ -89,7 +89,7 @@ async def test_a_task_that_was_never_due() -> None:
     assert answer.facts["next"] == "2027-01-01T00:00:00+00:00"
 
 
-async def test_a_removed_task_abandons_its_run(store: ScheduleStore) -> None:
+async def test_a_removed_task_abandons_its_run(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"slow": "0 * * * *"})
     await history.claim("2026-11-15T00:00:00")
@@ -102,7 +102,7 @@ async def test_a_removed_task_abandons_its_run(store: ScheduleStore) -> None:
     assert answer.facts["outcome"] == "abandoned"
 
 
-async def test_many_attempts_are_told_by_the_last_of_them(store: ScheduleStore) -> None:
+async def test_many_attempts_are_told_by_the_last_of_them(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {"flaky": "0 0 * * *"})
     for minute in range(8):
@@ -169,7 +169,7 @@ async def test_a_name_that_two_schedulers_have_wants_a_scheduler(night: SqliteSt
     assert answer.facts["managed_by"] == "scheduler:other"
 
 
-async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: ScheduleStore) -> None:
+async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: Ledger) -> None:
     history = History(store, "Etc/UTC")
     await history.start("2026-11-15T00:00:00", {"sync": "* * * * *"})
     await history.run("2026-11-15T00:00:00")
@@ -180,7 +180,7 @@ async def test_a_zone_that_is_utc_by_another_name_is_said_once(store: ScheduleSt
     )
 
 
-async def test_a_dormant_task_says_so(store: ScheduleStore) -> None:
+async def test_a_dormant_task_says_so(store: Ledger) -> None:
     history = History(store, holds=True)
     await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
     await history.run("2026-11-15T00:00:00")
@@ -197,7 +197,7 @@ async def test_a_dormant_task_says_so(store: ScheduleStore) -> None:
     assert answer.facts["verdict"] == "not decided"
 
 
-async def test_what_is_due_behind_a_run_that_starts_again_is_part_of_it(store: ScheduleStore) -> None:
+async def test_what_is_due_behind_a_run_that_starts_again_is_part_of_it(store: Ledger) -> None:
     history = History(store, holds=True)
     await history.start("2026-11-15T00:00:00", {"sync": "0 * * * *"})
     await history.claim("2026-11-15T00:00:00")

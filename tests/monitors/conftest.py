@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from noonbell.monitors import MonitorFlipped
-from noonbell.ports import DocumentStore, ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -20,7 +20,7 @@ from tests.store.postgres_server import PostgresServer
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
-class Handle(DocumentStore, ScheduleStore, Protocol):
+class Handle(Ledger, Protocol):
     """A store with all its verbs."""
 
 

@@ -23,6 +23,7 @@ from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from tests.monitors.conftest import NOON, Handle, Handles, Told, minutes
 from tests.patience import PATIENCE_SECONDS
+from tests.store.overriding import Overriding
 
 
 async def hourly(monitors: Monitors, name: str = "backup") -> Monitor:
@@ -63,7 +64,7 @@ async def test_silence_is_late_then_down_and_a_ping_recovers(store: Handle, cloc
         "default",
         "no ping within the grace",
     )
-    rows = await store.audit(AuditFilter(subject="backup"), 0, 10)
+    rows = await store.audit.page(AuditFilter(subject="backup"), 0, 10)
     assert [event.event for _, event in rows][1:] == ["monitor.up", "monitor.late", "monitor.down", "monitor.up"]
     await watch.run_once()
     assert len(told.flips) == 3
@@ -171,18 +172,18 @@ async def test_after_downtime_of_the_watch_jobs_have_their_grace_again(store: Ha
     assert told.events == ["late", "recovered"], "it was never down"
 
 
-class Away(MemoryStore):
+class Away(Overriding, MemoryStore):
     """A store that fails while it is told to."""
 
     away = False
 
-    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+    async def documents_get(self, kind: str, ids: Sequence[str]) -> list[Document]:
         self._check()
-        return await super().get_documents(kind, ids)
+        return await self.plain.documents.get(kind, ids)
 
-    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+    async def documents_due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
         self._check()
-        return await super().due_documents(kind, now, limit)
+        return await self.plain.documents.due(kind, now, limit)
 
     def _check(self) -> None:
         if self.away:
@@ -249,7 +250,7 @@ async def test_a_ping_that_waited_through_an_outage_does_not_hide_it(
 ) -> None:
     store = Away()
     await store.open()
-    monitors, put = Monitors(store, clock), store.put_documents
+    monitors, put = Monitors(store, clock), store.documents.put
     patient, other = await hourly(monitors, "patient"), await hourly(monitors, "other")
     await clock.advance(minutes(50))
 
@@ -263,7 +264,7 @@ async def test_a_ping_that_waited_through_an_outage_does_not_hide_it(
         clock.stall(minutes(10))
         return await put(*args)
 
-    monkeypatch.setattr(store, "put_documents", slow)
+    monkeypatch.setattr(store.documents, "put", slow)
     await monitors.ping(patient.token)
     await monitors.ping(other.token)
     assert [flip.status for flip in await monitors.flips("other")] == ["up", "late", "up"]
@@ -339,7 +340,7 @@ async def test_a_monitor_that_cannot_be_read_holds_up_nobody(
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     await hourly(monitors)
-    await store.put_documents([DocumentWrite(MONITOR, "broken", "default", '{"name": 5}', wake_at=1)], 1)
+    await store.documents.put([DocumentWrite(MONITOR, "broken", "default", '{"name": 5}', wake_at=1)], 1)
     await watch.run_once()
     assert 'The monitor "broken" cannot be read' in caplog.text
     await clock.advance(minutes(59))
@@ -357,9 +358,9 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
     monitors, told = Monitors(store, clock), Told()
     made = await hourly(monitors, "a-stranger")
     await hourly(monitors)
-    (document,) = await store.get_documents(MONITOR, [made.monitor_id])
+    (document,) = await store.documents.get(MONITOR, [made.monitor_id])
     moved = document.body.replace('"interval"', '"cron"')  # as by somebody else's hand: 3600 is no expression
-    await store.put_documents([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
+    await store.documents.put([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
     await clock.advance(minutes(61))
     await Watch(store, clock, told).run_once()
     assert 'The monitor "a-stranger" cannot be judged' in caplog.text
@@ -369,10 +370,10 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
 async def test_a_monitor_that_was_put_off_finds_back(store: Handle, clock: ManualClock) -> None:
     monitors, watch = Monitors(store, clock), Watch(store, clock, Told())
     await hourly(monitors)
-    (document,) = await store.get_documents(MONITOR, ["backup"])
-    await store.put_documents([DocumentWrite(MONITOR, "backup", "default", document.body, wake_at=1)], 1)
+    (document,) = await store.documents.get(MONITOR, ["backup"])
+    await store.documents.put([DocumentWrite(MONITOR, "backup", "default", document.body, wake_at=1)], 1)
     await watch.run_once()
-    (document,) = await store.get_documents(MONITOR, ["backup"])
+    (document,) = await store.documents.get(MONITOR, ["backup"])
     assert document.wake_at == (NOON + minutes(60)).timestamp() * 1_000_000
 
 

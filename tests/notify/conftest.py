@@ -15,7 +15,7 @@ from noonbell.actions.callback import Call
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import KeyRing, new_ring
 from noonbell.engine import membership
-from noonbell.notify import NotifyStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -43,7 +43,7 @@ async def hook() -> AsyncIterator[Hook]:
 class World:
     """Schedules whose only callback does what `plan` says next: None succeeds, a text fails with it."""
 
-    def __init__(self, store: NotifyStore, hook: Hook) -> None:
+    def __init__(self, store: Ledger, hook: Hook) -> None:
         self.store = store
         self.hook = hook
         self.clock = ManualClock(NOON)
@@ -94,7 +94,7 @@ class World:
                 await asyncio.sleep(0.01)
 
     async def _under_way(self) -> bool:
-        return bool(await self.store.owned_streams(self.schedules._lane.instance or ""))
+        return bool(await self.store.outbox.owned(self.schedules._lane.instance or ""))
 
     async def stop(self, schedules: Schedules | None = None) -> None:
         task = asyncio.ensure_future((self.schedules if schedules is None else schedules).stop())
@@ -110,7 +110,7 @@ def events(told: list[dict[str, Any]]) -> list[str]:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path, hook: Hook) -> AsyncIterator[World]:
-    store: NotifyStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.db", threaded=False)
+    store: Ledger = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.db", threaded=False)
     await store.open()
     made = World(store, hook)
     yield made

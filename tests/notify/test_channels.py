@@ -19,11 +19,11 @@ from noonbell.errors import (
     DocumentConflictError,
     MasterKeyMissingError,
 )
-from noonbell.notify import Channels, NotifyStore, Rules
+from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import Postman
 from noonbell.notify.records import CHANNEL, Notice
 from noonbell.notify.wording import letter_of
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -43,8 +43,8 @@ NASTY = Notice(
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NotifyStore]:
-    made: NotifyStore
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
+    made: Ledger
     if request.param == "memory":
         made = MemoryStore()
     elif request.param == "sqlite":
@@ -60,7 +60,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 class Office:
     """Channels that may reach some places on the loopback interface."""
 
-    def __init__(self, store: NotifyStore, *places: str, tls: Any = None, keys: bool = True) -> None:
+    def __init__(self, store: Ledger, *places: str, tls: Any = None, keys: bool = True) -> None:
         self.store = store
         self.clock = ManualClock(NOON)
         self.secrets = Secrets(store, new_ring() if keys else None, self.clock)
@@ -70,7 +70,7 @@ class Office:
 
     async def send(self, kind: str, config: dict[str, Any], notice: Notice = NASTY) -> str:
         made = await self.channels.create(name="c", kind=kind, config=config)
-        (document,) = await self.store.get_documents(CHANNEL, [made.channel_id])
+        (document,) = await self.store.documents.get(CHANNEL, [made.channel_id])
         postman = Postman(self.clock, egress=self.egress, secrets=self.secrets)
         try:
             return await postman.send(document, letter_of(notice))
@@ -81,15 +81,15 @@ class Office:
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_secret_of_a_config_is_sealed_and_never_shown(store: NotifyStore, hook: Hook) -> None:
+async def test_a_secret_of_a_config_is_sealed_and_never_shown(store: Ledger, hook: Hook) -> None:
     office = Office(store, hook.place)
     url = f"{hook.url}/services/T000/very-secret-part"
     made = await office.channels.create(name="ops", kind="slack", config={"url": url}, channel_id="ops")
     assert made.config == {"url": "***"}
     assert (await office.channels.get("ops")).config == {"url": "***"}
-    (document,) = await store.get_documents(CHANNEL, ["ops"])
+    (document,) = await store.documents.get(CHANNEL, ["ops"])
     assert "very-secret-part" not in document.body
-    for _, audit in await store.audit(AuditFilter(), 0, 100):
+    for _, audit in await store.audit.page(AuditFilter(), 0, 100):
         assert "very-secret-part" not in audit.detail
     assert await office.channels.test("ops") == "200: ok"
     assert hook.came[0].path == "/services/T000/very-secret-part"
@@ -103,7 +103,7 @@ async def test_a_secret_of_a_config_is_sealed_and_never_shown(store: NotifyStore
     assert await office.secrets.list("default") == []
 
 
-async def test_a_reference_to_a_secret_stays_one(store: NotifyStore, hook: Hook) -> None:
+async def test_a_reference_to_a_secret_stays_one(store: Ledger, hook: Hook) -> None:
     office = Office(store, hook.place)
     await office.secrets.put("default", "HOOK", f"{hook.url}/from-the-secret")
     made = await office.channels.create(name="ops", kind="slack", config={"url": "${secrets.HOOK}"})
@@ -114,14 +114,14 @@ async def test_a_reference_to_a_secret_stays_one(store: NotifyStore, hook: Hook)
     assert [facts.name for facts in await office.secrets.list("default")] == ["HOOK"]
 
 
-async def test_without_a_master_key_no_secret_is_taken(store: NotifyStore) -> None:
+async def test_without_a_master_key_no_secret_is_taken(store: Ledger) -> None:
     office = Office(store, keys=False)
     with pytest.raises(MasterKeyMissingError):
         await office.channels.create(name="ops", kind="slack", config={"url": "https://hooks.example.com/x"})
     assert (await office.channels.list()).items == []
 
 
-async def test_channels_and_rules_are_kept_listed_changed_and_dropped(store: NotifyStore) -> None:
+async def test_channels_and_rules_are_kept_listed_changed_and_dropped(store: Ledger) -> None:
     office = Office(store)
     for name in ("a", "b", "c"):
         await office.channels.create(
@@ -147,7 +147,7 @@ async def test_channels_and_rules_are_kept_listed_changed_and_dropped(store: Not
         await office.channels.get("a")
     await office.rules.delete(rule.rule_id)
     assert (await office.rules.list()).items == []
-    told = {event.event for _, event in await store.audit(AuditFilter(), 0, 100)}
+    told = {event.event for _, event in await store.audit.page(AuditFilter(), 0, 100)}
     assert {"channel.created", "channel.updated", "channel.deleted", "rule.created", "rule.updated"} <= told
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError
-from noonbell.notify import Channels, NotifyStore
+from noonbell.notify import Channels
 from noonbell.notify.desk import ChannelTarget, Desk
 from noonbell.notify.records import STATE, Flush, Notice
 from noonbell.notify.wording import Letter
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -27,7 +28,7 @@ FLUSH = msgspec.json.encode(Flush("f")).decode()
 class Office:
     """A desk whose letters go nowhere: `sent` has the team of the channel and the title of each."""
 
-    def __init__(self, store: NotifyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store = store
         self.clock = ManualClock(NOON)
         self.channels = Channels(store, self.clock)
@@ -66,7 +67,7 @@ class Office:
             await self.desk._ask_for_summaries()
 
     async def outbox(self) -> list[OutboxMessage]:
-        claim = await self.store.claim_streams("default", "x", self.clock.now(), 10)
+        claim = await self.store.outbox.claim("default", "x", self.clock.now(), 10)
         return [message for stream in claim.streams for _, message in stream.messages]
 
     async def put_back(self, state: Document, *, of_older_version: bool = False) -> None:
@@ -75,17 +76,17 @@ class Office:
         if of_older_version:
             body.pop("made_for", None)
         write = DocumentWrite(STATE, state.id, state.team, msgspec.json.encode(body).decode(), wake_at=state.wake_at)
-        await self.store.put_documents([write], self.clock.now())
+        await self.store.documents.put([write], self.clock.now())
 
     async def states(self) -> list[Document]:
-        return await self.store.list_documents(STATE, None, "", 10)
+        return await self.store.documents.page(STATE, None, "", 10)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def office(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Office]:
-    store: NotifyStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.db", threaded=False)
+    store: Ledger = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.db", threaded=False)
     await store.open()
     made = Office(store, monkeypatch)
     yield made
@@ -122,7 +123,7 @@ async def test_what_is_counted_goes_with_the_channel(office: Office) -> None:
     await office.channel("b", "ops-2")
     await office.turn(office.notice(1, "a"), office.notice(2, "a"))
     other = DocumentWrite(STATE, "ops-2/default", "noonbell", "{}")
-    await office.store.put_documents([other, msgspec.structs.replace(other, id="ops/night")], office.clock.now())
+    await office.store.documents.put([other, msgspec.structs.replace(other, id="ops/night")], office.clock.now())
     await office.channels.delete("ops")
     assert [state.id for state in await office.states()] == ["ops-2/default"]
 

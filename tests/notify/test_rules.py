@@ -87,7 +87,7 @@ async def test_a_monitor_that_flips_is_told_by_the_same_rules() -> None:
                 was="up", status="down", at=clock.at, reason="no ping came", lasted=clock.at - NOON,
             )
         )  # fmt: skip
-    claim = await store.claim_streams("default", "me", clock.now(), 10)
+    claim = await store.outbox.claim("default", "me", clock.now(), 10)
     ((_, message),) = claim.streams[0].messages
     assert message.target == TARGET_PREFIX + "ops"
     assert '"no ping came"' in message.body

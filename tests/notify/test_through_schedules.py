@@ -13,9 +13,9 @@ import pytest
 
 from noonbell.core.records import OutboxMessage
 from noonbell.errors import SchedulerInUseError
-from noonbell.notify import NotifyStore
 from noonbell.notify.desk import ChannelTarget
 from noonbell.notify.records import Flush, Notice
+from noonbell.ports import Ledger
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -273,16 +273,16 @@ async def test_a_channel_takes_notices_alone(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(ChannelTarget, "turn_over", turn_over)
     await world.channel()
     schedule_id = await world.schedule(spec="0 0 1 1 *")
-    (stored,) = await world.store.find_schedules([schedule_id])
+    (stored,) = await world.store.schedules.find([schedule_id])
     now = world.clock.now()
     forged = Flush("1") if flush else Notice("1", "failed", now, "schedule", schedule_id, "x", "default", ())
     body = msgspec.json.encode(forged).decode()
     message = OutboxMessage(stored.sid, "default", f"{schedule_id}:manual:1", "channel:ops", body, now)
-    await world.store.post_messages([message], now)
+    await world.store.outbox.post([message], now)
     await world.schedules.start()
     await world.minutes(0.1)
     await world.settled()
-    found = await world.store.sending(stored.sid, message.message_id)
+    found = await world.store.outbox.sending(stored.sid, message.message_id)
     assert found is not None
     assert 'No target named "channel:ops" is registered' in (found.error or "")
     assert (world.hook.came, turned) == ([], [])
@@ -327,7 +327,7 @@ async def test_a_crash_between_the_settle_and_the_delivery_loses_nothing(
     server: PostgresServer | None = request.getfixturevalue("postgres") if backend == "postgres" else None
     dsn = "" if server is None else await server.new_ledger()
 
-    def handle() -> NotifyStore:
+    def handle() -> Ledger:
         if backend == "memory":
             return MemoryStore(data)
         if backend == "sqlite":

@@ -43,7 +43,7 @@ async def test_what_is_held_back_is_counted_across_engines(world: World) -> None
     await world.clock.advance(timedelta(minutes=5))
     for desk in (one, two):
         await desk._ask_for_summaries()
-    claim = await world.store.claim_streams("default", "x", world.clock.now(), 10)
+    claim = await world.store.outbox.claim("default", "x", world.clock.now(), 10)
     bodies = [message.body for stream in claim.streams for _, message in stream.messages]
     assert len(bodies) == 1, "one has asked for a summary, and the other sees that"
     for desk in (one, two):  # a crash between the turn and its record brings it again

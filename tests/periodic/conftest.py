@@ -14,7 +14,7 @@ import pytest
 from noonbell import periodic
 from noonbell.declarative.events import SchedulerEvent, TaskEvent
 from noonbell.periodic import Capabilities, PeriodicScheduler
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -28,7 +28,7 @@ START = datetime(2024, 3, 1, 9, 50, 30, tzinfo=UTC)
 class Bench:
     """Makes schedulers on one clock and one store, and remembers what they tell."""
 
-    def __init__(self, store: ScheduleStore, reopen: Callable[[ScheduleStore], ScheduleStore]) -> None:
+    def __init__(self, store: Ledger, reopen: Callable[[Ledger], Ledger]) -> None:
         self.clock = ManualClock(START)
         self.store = store
         self.events: list[SchedulerEvent] = []
@@ -81,7 +81,7 @@ class Bench:
         await self.store.close()
 
 
-def _reopen(store: ScheduleStore) -> ScheduleStore:
+def _reopen(store: Ledger) -> Ledger:
     if isinstance(store, SqliteStore):
         return SqliteStore(store.path, threaded=False)
     assert isinstance(store, MemoryStore)
@@ -90,9 +90,7 @@ def _reopen(store: ScheduleStore) -> ScheduleStore:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    store: ScheduleStore = (
-        MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "p.db", threaded=False)
-    )
+    store: Ledger = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "p.db", threaded=False)
     made = Bench(store, _reopen)
     yield made
     await made.close()

@@ -64,7 +64,7 @@ async def test_retries_take_precedence_and_the_ledger_agrees(bench: Bench, seed:
                 assert (event.name, event.run_id) == ("TaskRetryStarted", pending.run_id), "nothing comes before it"
                 assert event.at >= pending.retry_at
             pending = None
-    (row,) = await bench.store.schedules()
-    for span in (await bench.store.spans(row["sid"], 0, 1 << 60))[-5:]:
+    (row,) = await bench.store.schedules.rows()
+    for span in (await bench.store.history.spans(row["sid"], 0, 1 << 60))[-5:]:
         answer = await why(bench.store, "a", moment(span.from_at), now=bench.clock.now())
         assert "folded into the run for" in answer.text

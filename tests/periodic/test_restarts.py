@@ -27,7 +27,7 @@ async def test_a_task_that_is_scheduled_again_keeps_its_history_and_catches_up_o
     assert f"{task.last_success_at:%H:%M}" == "10:00"
     await bench.clock.advance(MINUTE)
     assert bench.times("a") == ["10:00:00", "15:50:30"], "one run for all that was missed"
-    (row,) = await bench.store.schedules()
+    (row,) = await bench.store.schedules.rows()
     assert row["removed_at"] is None
     assert (await verify_store(bench.store)).problems == []
 
@@ -77,7 +77,11 @@ async def test_a_run_that_was_interrupted_starts_again_at_once_when_its_task_is_
     starts = [event for event in bench.events if event.name == "TaskRunStarted" and event.fields()["task"] == "a"]
     assert [event.fields()["cause"] for event in starts] == ["cron", "orphan"]
     assert starts[0].fields()["run_id"] == starts[1].fields()["run_id"]
-    assert [event.event for event in await bench.store.lifecycle("periodic:default")] == ["init-ok", "crash", "init-ok"]
+    assert [event.event for event in await bench.store.engines.lifecycle("periodic:default")] == [
+        "init-ok",
+        "crash",
+        "init-ok",
+    ]
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -131,7 +135,7 @@ async def test_what_was_left_can_be_cancelled(bench: Bench) -> None:
     assert bench.told().count("PollingStarted") == 1
     await second.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     assert await second.cancel_all() == 2
-    assert await bench.store.declared_tasks() == []
+    assert await bench.store.schedules.declared_tasks() == []
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -142,7 +146,7 @@ async def test_other_names_have_their_own_tasks(bench: Bench) -> None:
     assert await one.cancel_all() == 1
     await bench.clock.advance(HOUR)
     assert bench.calls == [("two", "10:00:00")]
-    assert {row["managed_by"] for row in await bench.store.schedules()} == {"periodic:one", "periodic:two"}
+    assert {row["managed_by"] for row in await bench.store.schedules.rows()} == {"periodic:one", "periodic:two"}
 
 
 async def test_a_store_that_fails_leaves_everything_as_it_was(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,13 +157,13 @@ async def test_a_store_that_fails_leaves_everything_as_it_was(bench: Bench, monk
         raise StoreUnavailableError("The disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store, "declare", fail)
+        patch.setattr(bench.store.schedules, "declare", fail)
         with pytest.raises(StoreUnavailableError):
             await cron.schedule("a", "0 * * * *", bench.task("a"), FIVE)
     assert await cron.get_tasks() == []
     await cron.schedule("a", "0 * * * *", bench.task("a"), FIVE)
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store, "declare", fail)
+        patch.setattr(bench.store.schedules, "declare", fail)
         with pytest.raises(StoreUnavailableError):
             await cron.cancel("a")
         with pytest.raises(StoreUnavailableError):
@@ -174,14 +178,14 @@ async def test_a_change_that_was_written_though_it_failed_is_found_the_next_time
 ) -> None:
     cron = bench.make()
     await cron.schedule("a", "0 * * * *", bench.task("a"), FIVE)
-    declare = bench.store.declare
+    declare = bench.store.schedules.declare
 
     async def write_and_fail(declaration: Declaration) -> list[int]:
         await declare(declaration)
         raise StoreUnavailableError("The line went dead")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store, "declare", write_and_fail)
+        patch.setattr(bench.store.schedules, "declare", write_and_fail)
         with pytest.raises(StoreUnavailableError):
             await cron.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     await bench.clock.advance(HOUR)
@@ -205,11 +209,11 @@ async def test_a_cancelled_task_is_removed_when_the_store_is_back(
         raise StoreUnavailableError("The disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store, "declare", fail)
+        patch.setattr(bench.store.schedules, "declare", fail)
         await bench.clock.advance(2 * MINUTE)
-        assert [row["name"] for row in await bench.store.declared_tasks()] == ["long", "other"]
+        assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["long", "other"]
     await bench.clock.advance(timedelta(seconds=10))
-    assert [row["name"] for row in await bench.store.declared_tasks()] == ["other"]
+    assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["other"]
     assert bench.times("long") == ["09:50:30"]
 
 

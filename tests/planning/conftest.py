@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noonbell.planning import Plan, ScheduleFile, apply, loads, plan
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.timing.protocol import SECOND
 from tests.schedules.conftest import new_dsn, store_maker
 from tests.schedules.patience import PatientClock, PatientPostgres, calm_duties
@@ -30,14 +30,14 @@ def toml(text: str, *, head: str = HEAD) -> ScheduleFile:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ScheduleStore]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
     made = store_maker(request.param, tmp_path, await new_dsn(request, request.param))()
     await made.open()
     yield made
     await made.close()
 
 
-def clock_beside(store: ScheduleStore) -> PatientClock:
+def clock_beside(store: Ledger) -> PatientClock:
     """Manual time that waits for the store."""
     clock = PatientClock(NOON)
     if isinstance(store, PatientPostgres):
@@ -45,7 +45,7 @@ def clock_beside(store: ScheduleStore) -> PatientClock:
     return clock
 
 
-async def applied(store: ScheduleStore, text: str, now: int = NOW) -> Plan:
+async def applied(store: Ledger, text: str, now: int = NOW) -> Plan:
     """Apply a file, deletions included; returns the plan that was applied."""
     made = await plan(store, toml(text), now=now)
     await apply(store, made, now=now, allow_delete=True)

@@ -15,7 +15,7 @@ from noonbell.core.presence import EngineRecord, EngineSign, engine_name
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleFileInvalidError
 from noonbell.ledger import verify_store
 from noonbell.planning import Plan, apply, loads, plan
-from noonbell.ports import AuditFilter, ScheduleFilter, ScheduleStore
+from noonbell.ports import AuditFilter, Ledger, ScheduleFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.testing import ManualClock
 from noonbell.timing.protocol import SECOND
@@ -31,13 +31,13 @@ def kinds(made: Plan) -> dict[str, str]:
     return {item.id: item.kind for item in (*made.schedules, *made.quiet_hours)}
 
 
-async def stored(store: ScheduleStore) -> dict[str, Any]:
-    found = await store.list_schedules(ScheduleFilter(managed_by="file:billing"), 0, 1000)
+async def stored(store: Ledger) -> dict[str, Any]:
+    found = await store.schedules.page(ScheduleFilter(managed_by="file:billing"), 0, 1000)
     return {one.schedule_id: one for one in found}
 
 
-async def audits(store: ScheduleStore) -> list[tuple[str, str, str]]:
-    found = await store.audit(AuditFilter(), 0, 1000)
+async def audits(store: Ledger) -> list[tuple[str, str, str]]:
+    found = await store.audit.page(AuditFilter(), 0, 1000)
     return [(event.event, event.subject, event.actor) for _, event in found]
 
 
@@ -48,7 +48,7 @@ def test_the_public_names() -> None:
     ]  # fmt: skip
 
 
-async def test_creations_changes_and_deletions(store: ScheduleStore) -> None:
+async def test_creations_changes_and_deletions(store: Ledger) -> None:
     first = '[schedules.report]\ncron = "30 2 * * *"\ntimezone = "America/New_York"\n[schedules.old]\nevery = "15m"\n'
     assert kinds(await applied(store, first)) == {"report": "create", "old": "create"}
     again = await plan(store, toml(first), now=NOW)
@@ -82,7 +82,7 @@ async def test_creations_changes_and_deletions(store: ScheduleStore) -> None:
     ]
 
 
-async def test_others_are_left_alone(store: ScheduleStore) -> None:
+async def test_others_are_left_alone(store: Ledger) -> None:
     schedules = Schedules(store, clock=ManualClock(NOON))
     await schedules.create(schedule_id="theirs", type="cron", spec="0 9 * * *", action=ACTION)
     assert kinds(await applied(store, "[schedules.mine]\nevery = 60\n")) == {"mine": "create"}
@@ -93,7 +93,7 @@ async def test_others_are_left_alone(store: ScheduleStore) -> None:
     assert (await schedules.get("theirs")).spec == "0 9 * * *"
 
 
-async def test_what_the_store_cannot_take_is_told_with_its_line(store: ScheduleStore) -> None:
+async def test_what_the_store_cannot_take_is_told_with_its_line(store: Ledger) -> None:
     await applied(store, "[schedules.a]\nevery = 60\n[schedules.b]\nevery = 60\n")
     await applied(store, "[schedules.a]\nevery = 60\n")
     text = (
@@ -115,7 +115,7 @@ async def test_what_the_store_cannot_take_is_told_with_its_line(store: ScheduleS
     assert "'nights' names no quiet hours, in this file or in the store" in told[3]
 
 
-async def test_names_may_change_hands(store: ScheduleStore) -> None:
+async def test_names_may_change_hands(store: Ledger) -> None:
     def named(**names: str) -> str:
         return "".join(f'[schedules.{key}]\nevery = 60\nname = "{name}"\n' for key, name in names.items())
 
@@ -129,7 +129,7 @@ async def test_names_may_change_hands(store: ScheduleStore) -> None:
     assert await names() == {"b": "two", "c": "one", "d": "three"}
 
 
-async def test_deletions_must_be_allowed(store: ScheduleStore) -> None:
+async def test_deletions_must_be_allowed(store: Ledger) -> None:
     await applied(store, "[schedules.a]\nevery = 60\n")
     made = await plan(store, toml(""), now=NOW)
     with pytest.raises(DeletionRefusedError, match="deletes a; allow that"):
@@ -138,7 +138,7 @@ async def test_deletions_must_be_allowed(store: ScheduleStore) -> None:
 
 
 @pytest.mark.parametrize("meddle", ["edit", "pause", "delete", "create", "edit another"])
-async def test_a_store_that_has_changed_is_left_alone(store: ScheduleStore, meddle: str) -> None:
+async def test_a_store_that_has_changed_is_left_alone(store: Ledger, meddle: str) -> None:
     await applied(store, "[schedules.a]\nevery = 60\n[schedules.kept]\nevery = 60\n")
     made = await plan(
         store, toml("[schedules.a]\nevery = 90\n[schedules.kept]\nevery = 60\n[schedules.b]\nevery = 5\n"), now=NOW
@@ -162,7 +162,7 @@ async def test_a_store_that_has_changed_is_left_alone(store: ScheduleStore, medd
     assert "b" not in await stored(store)
 
 
-async def test_all_or_nothing(store: ScheduleStore) -> None:
+async def test_all_or_nothing(store: Ledger) -> None:
     """An id that another owner takes in the last moment undoes the quiet hours and the edits."""
     await applied(store, "[schedules.a]\nevery = 60\n")
     text = (
@@ -173,11 +173,11 @@ async def test_all_or_nothing(store: ScheduleStore) -> None:
     await Schedules(store, clock=ManualClock(NOON)).create(schedule_id="b", type="interval", spec=60, action=ACTION)
     with pytest.raises(Exception, match='The schedule_id "b" is taken'):
         await apply(store, made, now=NOW)
-    assert await store.quiet_hours() == []
+    assert await store.schedules.quiet_hours() == []
     assert (await stored(store))["a"].columns.spec == "60"
 
 
-async def test_a_one_shot_that_has_fired_is_as_declared(store: ScheduleStore) -> None:
+async def test_a_one_shot_that_has_fired_is_as_declared(store: Ledger) -> None:
     clock = clock_beside(store)
     text = "[schedules.once]\nat = 2026-11-15T12:30:00\n"
     await applied(store, text)
@@ -201,7 +201,7 @@ async def test_a_one_shot_that_has_fired_is_as_declared(store: ScheduleStore) ->
     assert (await stored(store))["once"].enabled
 
 
-async def test_pausing_and_resuming(store: ScheduleStore) -> None:
+async def test_pausing_and_resuming(store: Ledger) -> None:
     await applied(store, "[schedules.a]\nevery = 60\n")
     paused = await applied(store, "[schedules.a]\nevery = 60\nenabled = false\n")
     assert paused.schedules[0].words[0] == "1,440 fires a day fewer"
@@ -222,11 +222,11 @@ QUIET = (
 )
 
 
-async def test_quiet_hours_belong_to_the_file(store: ScheduleStore) -> None:
+async def test_quiet_hours_belong_to_the_file(store: Ledger) -> None:
     created = await applied(store, QUIET.format("22:00"))
     assert kinds(created) == {"a": "create", "file:billing:nights": "create"}
     assert created.schedules[0].words[1] == "16 fires a day"
-    (policy,) = await store.quiet_hours()
+    (policy,) = await store.schedules.quiet_hours()
     assert (policy.policy_id, policy.name) == ("file:billing:nights", "nights")
 
     made = await applied(store, QUIET.format("20:00"), NOW + DAY)
@@ -241,13 +241,13 @@ async def test_quiet_hours_belong_to_the_file(store: ScheduleStore) -> None:
 
     gone = await applied(store, '[schedules.a]\ncron = "0 * * * *"\n', NOW + 2 * DAY)
     assert kinds(gone) == {"a": "change", "file:billing:nights": "delete"}
-    assert await store.quiet_hours() == []
+    assert await store.schedules.quiet_hours() == []
     assert [event for event, subject, _ in await audits(store) if subject.endswith("nights")] == [
         "quiet_hours.created",
         "quiet_hours.updated",
         "quiet_hours.deleted",
     ]
-    told = [json.loads(event.detail) for _, event in await store.audit(AuditFilter("file:billing:nights"), 0, 10)]
+    told = [json.loads(event.detail) for _, event in await store.audit.page(AuditFilter("file:billing:nights"), 0, 10)]
     assert [one["windows"][0]["from"] for one in (told[0], told[1]["before"], told[1]["after"], told[2])] == [
         "22:00", "22:00", "20:00", "20:00",
     ]  # fmt: skip
@@ -261,7 +261,7 @@ async def test_quiet_hours_belong_to_the_file(store: ScheduleStore) -> None:
     ],
 )
 async def test_a_change_that_leaves_nothing_to_come_is_a_problem_of_its_field(
-    store: ScheduleStore, before: str, after: str, told: str
+    store: Ledger, before: str, after: str, told: str
 ) -> None:
     await applied(store, f"[schedules.a]\n{before}\n")
     with pytest.raises(ScheduleFileInvalidError) as refused:
@@ -270,18 +270,18 @@ async def test_a_change_that_leaves_nothing_to_come_is_a_problem_of_its_field(
     assert f"{problem.line}:{problem.column}" == told
 
 
-async def test_applying_knows_that_the_lane_was_polled(store: ScheduleStore) -> None:
+async def test_applying_knows_that_the_lane_was_polled(store: Ledger) -> None:
     await applied(store, '[schedules.a]\ncron = "* * * * *"\n')
     hold = await store.hold(engine_name("one-1"), "process 1")
-    await store.join(EngineRecord("one-1", "default", "h", 1, "1", "-", NOW, NOW, "up"))
-    await store.beat(EngineSign("one-1", NOW, NOW, "up", last_poll_at=NOW + 550_000_000), lambda: NOW)
+    await store.engines.join(EngineRecord("one-1", "default", "h", 1, "1", "-", NOW, NOW, "up"))
+    await store.engines.beat(EngineSign("one-1", NOW, NOW, "up", last_poll_at=NOW + 550_000_000), lambda: NOW)
     await applied(store, '[schedules.a]\ncron = "*/2 * * * *"\n', NOW + 600_000_000)
     hold.release()
-    (span,) = await store.spans(1, NOW, NOW + DAY)
+    (span,) = await store.history.spans(1, NOW, NOW + DAY)
     assert (span.verdict, span.reason) == ("coalesced", "one run for all that was due")
 
 
-async def test_quiet_hours_that_others_use(store: ScheduleStore) -> None:
+async def test_quiet_hours_that_others_use(store: Ledger) -> None:
     await applied(store, QUIET.format("22:00"))
     schedules = Schedules(store, clock=ManualClock(NOON))
     theirs = await schedules.create(
@@ -293,17 +293,17 @@ async def test_quiet_hours_that_others_use(store: ScheduleStore) -> None:
         await plan(store, toml(""), now=NOW + DAY)
 
 
-async def test_quiet_hours_of_the_store_can_be_named(store: ScheduleStore) -> None:
+async def test_quiet_hours_of_the_store_can_be_named(store: Ledger) -> None:
     schedules = Schedules(store, clock=ManualClock(NOON))
     window = {"weekdays": [1], "from": "01:00", "to": "02:00", "timezone": "UTC"}
     await schedules.create_quiet_hours("shared", [window], policy_id="shared")
     await applied(store, '[schedules.a]\nevery = 60\nquiet_hours_policy_id = "shared"\n')
     assert (await stored(store))["a"].columns.quiet_hours_policy_id == "shared"
     await applied(store, "")
-    assert [policy.policy_id for policy in await store.quiet_hours()] == ["shared"]
+    assert [policy.policy_id for policy in await store.schedules.quiet_hours()] == ["shared"]
 
 
-async def test_the_ledger_stays_whole_through_edits(store: ScheduleStore) -> None:
+async def test_the_ledger_stays_whole_through_edits(store: Ledger) -> None:
     clock = clock_beside(store)
     await applied(store, '[schedules.a]\ncron = "* * * * *"\n[schedules.b]\nevery = 30\n')
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -43,7 +43,7 @@ class World:
 
     def __init__(
         self,
-        make_store: Callable[[], ScheduleStore],
+        make_store: Callable[[], Ledger],
         start: datetime = NOON,
         *,
         longest_wait: timedelta = timedelta(hours=1),
@@ -62,7 +62,7 @@ class World:
             self.store.attend(self.clock)
         return Schedules(self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=self._longest_wait)
 
-    def another_store(self) -> ScheduleStore:
+    def another_store(self) -> Ledger:
         """Another handle on the same data, not opened yet."""
         return self._make_store()
 
@@ -107,7 +107,7 @@ class World:
         return [f"{call.scheduled_for:%H:%M}" for call in self.calls]
 
 
-def store_maker(kind: str, folder: Path, dsn: str = "") -> Callable[[], ScheduleStore]:
+def store_maker(kind: str, folder: Path, dsn: str = "") -> Callable[[], Ledger]:
     """Handles on the same data, one after the other; `dsn` is where PostgreSQL keeps it."""
     if kind == "memory":
         data = MemoryStore().data

@@ -11,7 +11,6 @@ engine looks at least three times in the life of a lease, so a lease of `Patient
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -23,8 +22,10 @@ from noonbell.engine import deleted as deleted_runs
 from noonbell.engine import membership
 from noonbell.monitors import watch
 from noonbell.notify import desk
+from noonbell.ports import PARTS
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import Lease
+from noonbell.store.wrapping import verbs_of
 from noonbell.testing import ManualClock
 
 _HOUR: Final = 3_600_000_000
@@ -94,9 +95,8 @@ class PatientPostgres(PostgresStore):
         self._connections._options = lambda: options  # type: ignore[method-assign]  # of this one alone
 
     def attend(self, clock: PatientClock) -> None:
-        for name, verb in inspect.getmembers(self, inspect.iscoroutinefunction):
-            if not name.startswith("_"):
-                setattr(self, name, clock.under_way.watch(verb))
+        for whole in (self, *(getattr(self, part) for part in PARTS)):
+            vars(whole).update({name: clock.under_way.watch(verb) for name, verb in verbs_of(whole).items()})
 
     async def open(self) -> None:
         await super().open()
@@ -113,5 +113,5 @@ class PatientPostgres(PostgresStore):
             self._dead.clear()
 
     def kill(self) -> None:
-        self._dead.update(lease.token for lease in self._leases.values())
+        self._dead.update(lease.token for lease in self._held.leases.values())
         super().kill()

@@ -176,13 +176,13 @@ async def test_after_a_downtime_batches_begin_small_and_follow_what_there_is_to_
     keys = await world.schedules.create_many(many)
     await world.minutes(101)
     limits: list[int] = []
-    claim = world.store.claim
+    claim = world.store.runs.claim
 
     async def counted(lane: str, owner: str, now: int, limit: int, take_turn: Decide) -> LaneClaim:
         limits.append(limit)
         return await claim(lane, owner, now, limit, take_turn)
 
-    monkeypatch.setattr(world.store, "claim", counted)
+    monkeypatch.setattr(world.store.runs, "claim", counted)
     await world.schedules.start()
     await world.clock.settle()
     # however many slots were missed, a schedule has one stretch of them to tell
@@ -492,7 +492,7 @@ async def test_a_retry_that_nothing_takes_the_place_of_sleeps_through_quiet_hour
     world.failures = 1
     await world.schedules.start()
     await world.minutes(20)
-    (stored,) = await world.store.find_schedules([key])
+    (stored,) = await world.store.schedules.find([key])
     assert [live.wake_at for live in stored.lives] == [world.clock.now() + (9 * 60 + 30) * 1_000_000]
     await world.minutes(10)
     assert world.called == ["12:09", "12:09"]

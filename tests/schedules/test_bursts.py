@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import DurableSchedule, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
-from noonbell.ports import LaneClaim, ScheduleFilter, ScheduleStore
+from noonbell.ports import LaneClaim, Ledger, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -48,27 +48,27 @@ def message_of(stored: StoredSchedule, start: Start) -> OutboxMessage:
     return OutboxMessage(stored.sid, stored.lane, run, "inbox", f'{{"id":"{run}"}}', start.started_at)
 
 
-async def claim(store: ScheduleStore, now: int) -> LaneClaim:
+async def claim(store: Ledger, now: int) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
         turn = look(stored, now)
         finish(turn, stored, now, "me", message_of)
         return turn
 
-    return await store.claim("default", "me", now, 10_000, take_turn)
+    return await store.runs.claim("default", "me", now, 10_000, take_turn)
 
 
-async def everything(store: ScheduleStore) -> dict[str, Any]:
+async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
-    found["stored"] = await store.list_schedules(ScheduleFilter(), 0, 10_000)
+    found["stored"] = await store.schedules.page(ScheduleFilter(), 0, 10_000)
     return found
 
 
 @pytest.mark.parametrize("messages", [False, True], ids=["callbacks", "messages"])
 async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messages: bool) -> None:
-    stores: list[ScheduleStore] = [MemoryStore(), SqliteStore(tmp_path / "burst.db", threaded=False)]
+    stores: list[Ledger] = [MemoryStore(), SqliteStore(tmp_path / "burst.db", threaded=False)]
     for store in stores:
         await store.open()
-        await store.create_schedules(made(messages), T0, "somebody")
+        await store.schedules.create(made(messages), T0, "somebody")
     fired = 0
     for minute in (1, 2, 5, 30):
         now = T0 + minute * MINUTE + SECOND
@@ -77,12 +77,12 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
         starts = claims[0].claimed.starts
         fired += len(starts)
         ends = [Settlement(start, "me", "succeeded", now + SECOND) for start in starts]
-        assert [(await store.settle(ends)).stale for store in stores] == [[], []]
+        assert [(await store.runs.settle(ends)).stale for store in stores] == [[], []]
         dumps = [await everything(store) for store in stores]
         for table, rows in dumps[0].items():
             assert rows == dumps[1][table], (minute, table)
     assert fired > 4 * LEAST_ALIKE
-    sent = [await store.claim_streams("default", "me", now, 10_000) for store in stores]
+    sent = [await store.outbox.claim("default", "me", now, 10_000) for store in stores]
     assert sent[0] == sent[1]
     assert bool(sent[0].streams) is messages
     for store in stores:
@@ -92,7 +92,7 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "burst.db", threaded=False)
     await store.open()
-    await store.create_schedules(made(messages=True)[:20], T0, "somebody")
+    await store.schedules.create(made(messages=True)[:20], T0, "somebody")
     due = T0 + MINUTE - T0 % MINUTE
     other = apsw.Connection(str(store.path))
     # sid 2 sends messages; its run of that minute is on record already, which no right course of things brings about
@@ -101,9 +101,9 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Pat
     other.close()
     claimed = (await claim(store, due)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]
-    stored = {one.sid: one for one in await store.list_schedules(ScheduleFilter(), 0, 100)}
+    stored = {one.sid: one for one in await store.schedules.page(ScheduleFilter(), 0, 100)}
     assert (stored[2].cursor_at, stored[2].next_run_at) == (T0, due + MINUTE)
     assert stored[12].cursor_at == due
     assert {start.sid for start in claimed.starts} >= {1, 7, 11, 17}
-    assert 2 not in {stream.sid for stream in (await store.claim_streams("default", "me", due, 100)).streams}
+    assert 2 not in {stream.sid for stream in (await store.outbox.claim("default", "me", due, 100)).streams}
     await store.close()

@@ -14,11 +14,12 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Schedules
 from tests.schedules.conftest import World, new_dsn, store_maker
+from tests.store.overriding import find_verb
 
-WRITES = ("claim", "settle", "take_over", "edit_schedules", "record", "hand_back")
+WRITES = ("runs.claim", "runs.settle", "engines.rescue", "schedules.edit", "engines.record", "runs.hand_back")
 
 
 class Fuse:
@@ -29,12 +30,13 @@ class Fuse:
         self.after = after
         self.blown: str | None = None
 
-    def arm(self, store: ScheduleStore) -> ScheduleStore:
-        for name in WRITES:
-            setattr(store, name, self._guard(store, name, getattr(store, name)))
+    def arm(self, store: Ledger) -> Ledger:
+        for path in WRITES:
+            part, name = find_verb(store, path)
+            setattr(part, name, self._guard(store, path, getattr(part, name)))
         return store
 
-    def _guard(self, store: ScheduleStore, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    def _guard(self, store: Ledger, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         async def guarded(*args: Any, **more: Any) -> Any:
             if self.blown is not None:
                 return await verb(*args, **more)
@@ -53,7 +55,7 @@ class Fuse:
 class Life:
     """Six minutes of a schedule that fails once and is edited half-way; restarted where it dies."""
 
-    def __init__(self, make: Callable[[], ScheduleStore], fuse: Fuse) -> None:
+    def __init__(self, make: Callable[[], Ledger], fuse: Fuse) -> None:
         self.fuse = fuse
         self.world = World(lambda: fuse.arm(make()), longest_wait=timedelta(minutes=1))
         self.died = False

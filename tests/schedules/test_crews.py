@@ -124,7 +124,7 @@ async def test_a_crew_that_comes_and_goes_misses_and_repeats_nothing(seed: int) 
     assert (await face.audit(event="schedule.missed")).items == []
     report = await verify_store(store)
     assert report.problems == []
-    assert await store.read_ledger("live", None, 10) == []
-    ended = await store.read_ledger("runs", None, 10_000)
+    assert await store.read("live", None, 10) == []
+    ended = await store.read("runs", None, 10_000)
     assert {f"s{row[0] - 1}:{row[2]}:{row[1]}" for row in ended} == set(by_run)
     assert {row[3] for row in ended} <= {"succeeded", "abandoned"}

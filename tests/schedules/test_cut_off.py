@@ -30,9 +30,9 @@ async def test_what_is_told_of_runs_that_end_with_their_engine(world: World) -> 
         return [OutboxMessage(-stored.sid, "default", f"{stored.sid}", "channel:x", "{}", world.clock.now())]
 
     hold = await world.store.hold(engine_name("me"), "a test")
-    assert (await world.store.take_over("default", "me", world.clock.now(), tell)).queued == 1
+    assert (await world.store.engines.rescue("default", "me", world.clock.now(), tell)).queued == 1
     assert sorted(told) == [("asked", "manual", "unknown"), ("once", "scheduled", "unknown")]
-    claim = await world.store.claim_streams("default", "me", world.clock.now(), 10)
+    claim = await world.store.outbox.claim("default", "me", world.clock.now(), 10)
     assert sorted(stream.sid for stream in claim.streams) == [-3, -1]
     hold.release()
 
@@ -56,6 +56,6 @@ async def test_a_run_that_is_given_up_is_told_as_abandoned(world: World) -> None
         await crashing
     assert len(world.calls) == 3
     hold = await world.store.hold(engine_name("me"), "a test")
-    assert (await world.store.take_over("default", "me", world.clock.now(), tell)).queued == 0
+    assert (await world.store.engines.rescue("default", "me", world.clock.now(), tell)).queued == 0
     assert told == ["abandoned"]
     hold.release()

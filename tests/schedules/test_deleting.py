@@ -8,13 +8,11 @@ import os
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from noonbell.actions.secrets.keys import new_ring
 from noonbell.ledger import verify_store
-from noonbell.ports import DocumentStore
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -152,10 +150,10 @@ async def test_a_stop_that_waits_says_for_what(world: World, caplog: pytest.LogC
 
 
 async def test_the_signing_keys_of_a_schedule_go_with_it(world: World) -> None:
-    documents = cast("DocumentStore", world.store)
+    documents = world.store
     signing = Schedules(world.store, clock=world.clock, secrets=new_ring())
     kept, gone = await world.create(name="kept"), await world.create(name="gone", team="red")
     for key, team in ((kept, "default"), (gone, "red")):
         assert len(await signing.secrets.signing_keys(key, team)) == 1
     await world.schedules.delete(gone)  # also by whoever has no master key
-    assert [one.id for one in await documents.get_documents("signing_key", [kept, gone])] == [kept]
+    assert [one.id for one in await documents.documents.get("signing_key", [kept, gone])] == [kept]

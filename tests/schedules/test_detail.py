@@ -22,7 +22,7 @@ async def test_it_is_the_same_as_its_parts(world: World) -> None:
         whole = await schedules.detail(key, occurrences=20, runs=7)
         schedule = await schedules.get(key)
         assert whole.schedule == schedule
-        assert whole.history == await world.store.history_of(key)
+        assert whole.history == await world.store.history.find(key)
         assert whole.began_at == NOON
         assert whole.coming == (await schedules.preview(key) if schedule.enabled else [])
         assert whole.runs == (await schedules.runs(key, limit=7)).items
@@ -30,7 +30,7 @@ async def test_it_is_the_same_as_its_parts(world: World) -> None:
         assert whole.occurrences == await schedules.occurrences(key, start=LONG_AGO, order="newest", limit=20)
         policy = schedule.quiet_hours_policy_id
         assert whole.quiet_hours == (None if policy is None else await schedules.get_quiet_hours(policy))
-        (stored,) = await world.store.find_schedules([key])
+        (stored,) = await world.store.schedules.find([key])
         alive = [f"{key}:{live.kind}:{live.run_for}" for live in stored.lives]
         assert list(whole.live) == [await schedules.run(run_id) for run_id in alive]
         upto = NOON + timedelta(minutes=20)

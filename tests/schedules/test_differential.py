@@ -26,7 +26,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import finish, look, timing_of
 from noonbell.errors import NoonbellError
-from noonbell.ports import AuditFilter, LaneClaim, QuietChanges, ScheduleFilter, ScheduleStore, StreamClaim
+from noonbell.ports import AuditFilter, LaneClaim, Ledger, QuietChanges, ScheduleFilter, StreamClaim
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -36,7 +36,7 @@ from noonbell.testing.storage_cases.base import HOUR, MINUTE, SECOND, T0, ledger
 from tests.store.postgres_server import PostgresServer
 from tests.store.spilling import SpillingStore
 
-Verb = Callable[[ScheduleStore], Awaitable[Any]]
+Verb = Callable[[Ledger], Awaitable[Any]]
 SPECS = (
     ("cron", "* * * * *"), ("cron", "*/7 * * * *"), ("cron", "0 3 * * *"), ("interval", "45"), ("interval", "600"),
     ("one_shot", "2024-01-01T02:00"), ("one_shot", "2024-01-01T09:30"),
@@ -64,7 +64,7 @@ class History:
         self.streams: list[tuple[Stream, str]] = []
         self.seen: set[str] = set()
 
-    async def step(self, stores: Sequence[ScheduleStore]) -> None:
+    async def step(self, stores: Sequence[Ledger]) -> None:
         self.now += self.random.choice((0, 1, SECOND, 20 * SECOND, MINUTE, MINUTE, 5 * MINUTE, 40 * MINUTE, HOUR))
         if self.random.random() < 0.1:
             self.up_since = self.now
@@ -93,7 +93,7 @@ class History:
         if step in (self.prune, self.revive) and results[0]:
             self.seen.add(f"did {step.__name__}")
 
-    async def compare(self, stores: Sequence[ScheduleStore], last: str) -> None:
+    async def compare(self, stores: Sequence[Ledger], last: str) -> None:
         """All tables of all stores hold the same; `last` names the step before."""
         right = await everything(stores[0])
         for store in stores[1:]:
@@ -108,7 +108,7 @@ class History:
         self.seen.update("quarantined" for _ in claim.claimed.quarantined)
         self.seen.update({"full"} if claim.claimed.full else ())
 
-    async def claim(self, store: ScheduleStore) -> Verb:
+    async def claim(self, store: Ledger) -> Verb:
         lane, owner, now = self.random.choice(LANES), self.random.choice(INSTANCES), self.now
         limit, gaps = self.random.choice(self.limits), Polls(self.up_since).at(now)
         bad = {stored.sid for stored in await _all(store) if self.random.random() < 0.04}
@@ -121,16 +121,16 @@ class History:
             finish(turn, stored, now, owner, _message)
             return turn
 
-        async def call(store: ScheduleStore) -> LaneClaim:
-            found = await store.claim(lane, owner, now, limit, take_turn)
+        async def call(store: Ledger) -> LaneClaim:
+            found = await store.runs.claim(lane, owner, now, limit, take_turn)
             if isinstance(store, MemoryStore):
                 self.starts.extend((start, owner) for start in found.claimed.starts)
             return found
 
         return call
 
-    async def settle(self, store: ScheduleStore) -> Verb:
-        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.owned(i)}
+    async def settle(self, store: Ledger) -> Verb:
+        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.owned(i)}
         alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in held]
         lanes = {stored.sid: stored.lane for stored in await _all(store)}
         batch: dict[int, Settlement] = {}
@@ -148,29 +148,29 @@ class History:
                     end.messages = [OutboxMessage(start.sid, lanes[start.sid], "m", "inbox", '{"a": "☃"}', self.now)]
                     end.detail = pack({"code": 0})
                 batch[start.sid] = end
-        return lambda store: store.settle(list(batch.values()))
+        return lambda store: store.runs.settle(list(batch.values()))
 
-    async def hand_back(self, store: ScheduleStore) -> Verb:
+    async def hand_back(self, store: Ledger) -> Verb:
         some = {start.sid: start for start, _ in self.random.sample(self.starts, min(len(self.starts), 3))}
         owner, now = self.random.choice(INSTANCES), self.now
-        return lambda store: store.hand_back(list(some.values()), owner, now)
+        return lambda store: store.runs.hand_back(list(some.values()), owner, now)
 
-    async def trigger(self, store: ScheduleStore) -> Verb:
+    async def trigger(self, store: Ledger) -> Verb:
         sid, owner, now = self.random.randint(0, self.names + 1), self.random.choice(INSTANCES), self.now
 
-        async def call(store: ScheduleStore) -> Start | None:
-            start = await store.trigger(sid, owner, now)
+        async def call(store: Ledger) -> Start | None:
+            start = await store.runs.trigger(sid, owner, now)
             if start is not None and isinstance(store, MemoryStore):
                 self.starts.append((start, owner))
             return start
 
         return call
 
-    async def create(self, store: ScheduleStore) -> Verb:
+    async def create(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store)
-        return lambda store: store.create_schedules(made, now, "somebody")
+        return lambda store: store.schedules.create(made, now, "somebody")
 
-    async def apply(self, store: ScheduleStore) -> Verb:
+    async def apply(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
         ids = [row.schedule_id for row in await _all(store) if self.random.random() < 0.1]
         gone = {key for key in ids if self.random.random() < 0.3}
@@ -187,10 +187,10 @@ class History:
         quiet = QuietChanges(
             put if self.random.random() < 0.4 else (), dropped if self.random.random() < 0.2 else dropped[1:]
         )
-        return lambda store: store.apply_schedules(made, ids, edit, now, "somebody", quiet=quiet)
+        return lambda store: store.schedules.apply(made, ids, edit, now, "somebody", quiet=quiet)
 
-    async def _new(self, store: ScheduleStore) -> list[DurableSchedule]:
-        policies = [policy.policy_id for policy in await store.quiet_hours()]
+    async def _new(self, store: Ledger) -> list[DurableSchedule]:
+        policies = [policy.policy_id for policy in await store.schedules.quiet_hours()]
         made = []
         now = self.now
         for _ in range(self.random.choice((1, 3))):
@@ -226,12 +226,12 @@ class History:
             "quiet_hours_policy_id": self.random.choice((None, None, *policies)),
         }
 
-    async def edit(self, store: ScheduleStore) -> Verb:
+    async def edit(self, store: Ledger) -> Verb:
         rows = await _all(store)
         ids = [row.schedule_id for row in self.random.sample(rows, min(len(rows), self.random.choice((1, 2))))]
         if self.random.random() < 0.1:
             ids.append("nobody")
-        policies = [policy.policy_id for policy in await store.quiet_hours()]
+        policies = [policy.policy_id for policy in await store.schedules.quiet_hours()]
         terms = self._fields(policies)
         del terms["type"], terms["spec"]
         fields: dict[str, Any] = self.random.choice(
@@ -241,48 +241,48 @@ class History:
             )
         )  # fmt: skip
         now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, Polls(self.up_since))))
-        return lambda store: store.edit_schedules(ids, changes.Change(fields, now, up, "somebody"))
+        return lambda store: store.schedules.edit(ids, changes.Change(fields, now, up, "somebody"))
 
-    async def delete(self, store: ScheduleStore) -> Verb:
+    async def delete(self, store: Ledger) -> Verb:
         rows = await _all(store)
         ids = [row.schedule_id for row in self.random.sample(rows, min(len(rows), 1)) if self.random.random() < 0.3]
         now = self.now
-        return lambda store: store.edit_schedules(ids, lambda stored: changes.deleted(stored, now, "somebody"))
+        return lambda store: store.schedules.edit(ids, lambda stored: changes.deleted(stored, now, "somebody"))
 
-    async def take_over(self, store: ScheduleStore) -> Verb:
+    async def take_over(self, store: Ledger) -> Verb:
         lane, now = self.random.choice(LANES), self.now
-        return lambda store: store.take_over(lane, "rescuer", now)
+        return lambda store: store.engines.rescue(lane, "rescuer", now)
 
-    async def quiet(self, store: ScheduleStore) -> Verb:
+    async def quiet(self, store: Ledger) -> Verb:
         key, now, up = self.random.choice(("q1", "q2")), self.now, dict.fromkeys(LANES, Polls(self.up_since))
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")
-        return lambda store: store.put_quiet_hours(policy, audit, changes.Change({}, now, up, "x").reopen)
+        return lambda store: store.schedules.put_quiet_hours(policy, audit, changes.Change({}, now, up, "x").reopen)
 
-    async def drop_quiet(self, store: ScheduleStore) -> Verb:
+    async def drop_quiet(self, store: Ledger) -> Verb:
         audit = AuditEvent(self.now, "quiet_hours.deleted", "q2", "somebody", "{}")
-        return lambda store: store.drop_quiet_hours("q2", audit)
+        return lambda store: store.schedules.drop_quiet_hours("q2", audit)
 
-    async def ask(self, store: ScheduleStore) -> Verb:
+    async def ask(self, store: Ledger) -> Verb:
         ids, now = [row.schedule_id for row in await _all(store)], self.now
         chosen = self.random.choice([*ids, "nobody"])
         queue, retry = self.random.random() < 0.5, self.random.random() < 0.5
-        return lambda store: store.ask(chosen, now, "somebody", "api", queue=queue, retry=retry)
+        return lambda store: store.runs.ask(chosen, now, "somebody", "api", queue=queue, retry=retry)
 
-    async def claim_streams(self, store: ScheduleStore) -> Verb:
+    async def claim_streams(self, store: Ledger) -> Verb:
         lane, owner, now = self.random.choice(LANES), self.random.choice(INSTANCES), self.now
         limit = self.random.choice(self.limits)
 
-        async def call(store: ScheduleStore) -> StreamClaim:
-            found = await store.claim_streams(lane, owner, now, limit)
+        async def call(store: Ledger) -> StreamClaim:
+            found = await store.outbox.claim(lane, owner, now, limit)
             if isinstance(store, MemoryStore):
                 self.streams.extend((stream, owner) for stream in found.streams)
             return found
 
         return call
 
-    async def settle_streams(self, store: ScheduleStore) -> Verb:
+    async def settle_streams(self, store: Ledger) -> Verb:
         deliveries: dict[int, Delivery] = {}
         for stream, owner in self.random.sample(self.streams, min(len(self.streams), 4)):
             numbers = [number for number, _ in stream.messages]
@@ -292,30 +292,32 @@ class History:
             wake_at = self.now + MINUTE if cut < len(numbers) and dead is None else None
             error = self.random.choice((None, "boom ☃"))
             deliveries[stream.sid] = Delivery(stream.sid, owner, self.now, delivered, dead, wake_at, error)
-        return lambda store: store.settle_streams(list(deliveries.values()))
+        return lambda store: store.outbox.settle(list(deliveries.values()))
 
-    async def revive(self, store: ScheduleStore) -> Verb:
+    async def revive(self, store: Ledger) -> Verb:
         numbers, now = await self._letters(store), self.now
-        return lambda store: store.revive_dead_letters(numbers, now)
+        return lambda store: store.outbox.revive(numbers, now)
 
-    async def drop_letters(self, store: ScheduleStore) -> Verb:
+    async def drop_letters(self, store: Ledger) -> Verb:
         numbers = (await self._letters(store))[:1]
-        return lambda store: store.drop_dead_letters(numbers)
+        return lambda store: store.outbox.drop(numbers)
 
-    async def _letters(self, store: ScheduleStore) -> list[int]:
-        found = [letter.number for letter in await store.dead_letters(None, 0, 100) if self.random.random() < 0.6]
+    async def _letters(self, store: Ledger) -> list[int]:
+        found = [
+            letter.number for letter in await store.outbox.dead_letters(None, 0, 100) if self.random.random() < 0.6
+        ]
         return [*found, *found[:1], 1_000_000]
 
-    async def prune(self, store: ScheduleStore) -> Verb:
+    async def prune(self, store: Ledger) -> Verb:
         before = self.now - self.random.choice((0, 24 * HOUR, 48 * HOUR))
         return lambda store: store.prune_day(before)
 
-    async def zones(self, store: ScheduleStore) -> Verb:
+    async def zones(self, store: Ledger) -> Verb:
         rules = {zone: f"rules {self.now}" for zone in ("UTC", "Mars/Base") if self.random.random() < 0.5}
-        return lambda store: store.put_zone_rules(rules)
+        return lambda store: store.schedules.put_zone_rules(rules)
 
-    async def reopen(self, store: ScheduleStore) -> Verb:
-        async def call(store: ScheduleStore) -> None:
+    async def reopen(self, store: Ledger) -> Verb:
+        async def call(store: Ledger) -> None:
             store.kill()
             await store.open()
 
@@ -330,29 +332,31 @@ def _message(stored: StoredSchedule, start: Start) -> OutboxMessage:
     return OutboxMessage(stored.sid, stored.lane, run_id, "inbox", '{"☃": "\\u0000"}', start.started_at)
 
 
-async def _all(store: ScheduleStore) -> list[StoredSchedule]:
-    return await store.list_schedules(ScheduleFilter(), 0, 1000)
+async def _all(store: Ledger) -> list[StoredSchedule]:
+    return await store.schedules.page(ScheduleFilter(), 0, 1000)
 
 
-async def everything(store: ScheduleStore) -> dict[str, Any]:
+async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
     found["stored"] = await _all(store)
     found["some"] = [
-        await store.list_schedules(wanted, 1, 2)
+        await store.schedules.page(wanted, 1, 2)
         for wanted in (
             ScheduleFilter(enabled=True), ScheduleFilter(type="cron", lane="one"), ScheduleFilter(tag="red"),
             ScheduleFilter(name_contains="1"), ScheduleFilter(quiet_hours_policy_id="q1"),
             ScheduleFilter(managed_by="else"),
         )
     ]  # fmt: skip
-    found["quiet"] = await store.quiet_hours()
-    found["owned streams"] = [await store.owned_streams(owner) for owner in INSTANCES]
-    found["zone rules"] = await store.zone_rules()
-    found["in zone"] = await store.schedules_in_zone("Asia/Kathmandu", 1, 2)
-    found["dead letters"] = await store.dead_letters(None, 0, 1000)
-    found["some letters"] = await store.dead_letters(2, 1, 2)
-    found["audit"] = await store.audit(AuditFilter(), 0, 100_000)
-    found["audits"] = await store.audit(AuditFilter(subject="s2", event="schedule.missed", from_at=T0 + HOUR), 5, 3)
+    found["quiet"] = await store.schedules.quiet_hours()
+    found["owned streams"] = [await store.outbox.owned(owner) for owner in INSTANCES]
+    found["zone rules"] = await store.schedules.zone_rules()
+    found["in zone"] = await store.schedules.page(ScheduleFilter(timezone="Asia/Kathmandu"), 1, 2)
+    found["dead letters"] = await store.outbox.dead_letters(None, 0, 1000)
+    found["some letters"] = await store.outbox.dead_letters(2, 1, 2)
+    found["audit"] = await store.audit.page(AuditFilter(), 0, 100_000)
+    found["audits"] = await store.audit.page(
+        AuditFilter(subject="s2", event="schedule.missed", from_at=T0 + HOUR), 5, 3
+    )
     return found
 
 
@@ -367,7 +371,7 @@ def _heeded(result: object) -> object:
     return result
 
 
-async def _outcome(verb: Verb, store: ScheduleStore) -> object:
+async def _outcome(verb: Verb, store: Ledger) -> object:
     try:
         return await verb(store)
     except NoonbellError as error:

@@ -19,6 +19,7 @@ from noonbell.store.postgres.schema import LOCKS, PRUNING
 from noonbell.testing.storage_cases.base import T0
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
+from tests.store.overriding import find_verb
 from tests.store.postgres_server import PostgresServer
 from tests.store.test_postgres_durable import DAY, two_days
 
@@ -38,7 +39,8 @@ def folder(tmp_path: Path) -> Iterator[ZoneFolder]:
 def overtaken(world: World, verb: str, monkeypatch: pytest.MonkeyPatch) -> ZoneWatch:
     """A watch of another engine, which does its whole work just before ours writes for the first time."""
     slow, quick = ZoneWatch(world.store, world.clock), ZoneWatch(world.store, world.clock)
-    write = getattr(world.store, verb)
+    part, name = find_verb(world.store, verb)
+    write = getattr(part, name)
     done: list[list[str]] = []
 
     async def late(*args: Any, **more: Any) -> Any:
@@ -48,7 +50,7 @@ def overtaken(world: World, verb: str, monkeypatch: pytest.MonkeyPatch) -> ZoneW
             assert done[0] == [TOWN]
         return await write(*args, **more)
 
-    monkeypatch.setattr(world.store, verb, late)
+    monkeypatch.setattr(part, name, late)
     return slow
 
 
@@ -57,7 +59,7 @@ async def test_new_zone_rules_are_taken_over_once(
 ) -> None:
     keys = [await world.create(spec="0 15 * * *", timezone=TOWN) for _ in range(3)]
     folder.put("YYY-3", "2026b")
-    slow = overtaken(world, "edit_schedules", monkeypatch)
+    slow = overtaken(world, "schedules.edit", monkeypatch)
     await slow.run_once()
     for key in keys:
         assert len(await world.audits(key, CHANGED)) == 1
@@ -71,7 +73,7 @@ async def test_new_rules_of_quiet_hours_are_taken_over_once(
     calm = (await world.schedules.create_quiet_hours("calm", [WINDOW])).policy_id
     key = await world.create(spec="*/10 * * * *", quiet_hours_policy_id=calm)
     folder.put("YYY-1", "2026b")
-    slow = overtaken(world, "put_quiet_hours", monkeypatch)
+    slow = overtaken(world, "schedules.put_quiet_hours", monkeypatch)
     await slow.run_once()
     assert len(await world.audits(calm, QUIET_CHANGED)) == 1
     assert len(await world.audits(key, CHANGED)) == 1

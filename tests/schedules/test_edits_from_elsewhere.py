@@ -40,7 +40,7 @@ async def test_an_interval_is_not_left_before_the_start_that_it_counts_from(worl
     assert world.called == ["12:01"]
     behind = Schedules(world.store, clock=ManualClock(world.clock.now() - 5_000_000))
     await (behind.update(key, spec="120") if change == "update" else behind.delete(key))
-    first = (await world.store.epochs(1))[0]
+    first = (await world.store.history.epochs(1))[0]
     assert first.to_at == world.clock.now()  # when its run began, by the clock of the engine
     await world.minutes(5)
     assert await problems(world) == []
@@ -53,7 +53,7 @@ async def test_an_interval_that_is_to_start_later_is_edited_at_the_time_of_the_e
     await world.schedules.update(key, start_at="2026-03-04T13:00")  # it counts from 12:59 now
     await world.minutes(1)
     await world.schedules.update(key, name="renamed")
-    assert (await world.store.epochs(1))[1].to_at == world.clock.now()
+    assert (await world.store.history.epochs(1))[1].to_at == world.clock.now()
     assert await problems(world) == []
 
 
@@ -64,7 +64,7 @@ async def test_after_an_edit_during_its_run_a_schedule_looks_at_once(world: Worl
     await world.minutes(1)
     await world.schedules.update(key, name="renamed")
     await stopped(world)
-    (stored,) = await world.store.find_schedules([key])
+    (stored,) = await world.store.schedules.find([key])
     assert stored.next_run_at == stored.cursor_at
     assert await problems(world) == []
     world.duration = timedelta(0)
@@ -84,9 +84,9 @@ async def test_a_run_that_is_not_repeated_leaves_what_is_due_to_a_look_at_once(w
         await world.minutes(10)
     await crashing
     hold = await world.store.hold(engine_name("me"), "a test")
-    await world.store.take_over("default", "me", world.clock.now())
+    await world.store.engines.rescue("default", "me", world.clock.now())
     hold.release()
-    (stored,) = await world.store.find_schedules([key])
+    (stored,) = await world.store.schedules.find([key])
     assert stored.next_run_at == stored.cursor_at
     assert await problems(world) == []
 
@@ -96,14 +96,14 @@ async def test_a_handed_back_run_of_an_earlier_epoch_brings_no_wake_up_of_its_ow
     await world.schedules.start()
     world.duration = timedelta(minutes=3)
     await world.minutes(1)
-    (live,) = await world.store.live(1)
+    (live,) = await world.store.runs.live(1)
     assert live.owner is not None
-    (stored,) = await world.store.find_schedules([key])
+    (stored,) = await world.store.schedules.find([key])
     await world.schedules.update(key, spec="*/7 * * * *")
     far = world.clock.now() + 3_600_000_000
     start = Start(1, live.kind, live.run_for, live.fence, live.attempt, live.cause, stored.epoch, 0, 0, far)
-    await world.store.hand_back([start], live.owner, world.clock.now())
-    (after,) = await world.store.find_schedules([key])
+    await world.store.runs.hand_back([start], live.owner, world.clock.now())
+    (after,) = await world.store.schedules.find([key])
     assert after.next_run_at == after.cursor_at
 
 
@@ -136,22 +136,22 @@ async def test_an_edit_while_nothing_is_up_says_so(world: World) -> None:
 
 async def test_which_lanes_are_up(world: World) -> None:
     store, began = world.store, world.clock.now()
-    assert lanes_up(await store.engines(0)) == {}
+    assert lanes_up(await store.engines.alive(0)) == {}
     await world.schedules.start()
     await world.minutes(1)
-    assert lanes_up(await store.engines(0)) == {"default": began}
+    assert lanes_up(await store.engines.alive(0)) == {"default": began}
     # an engine that has joined a lane is up when it says so, and until it has left
     hold = await store.hold(engine_name("new-2"), "process 2")
-    await store.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
-    assert lanes_up(await store.engines(0)) == {"default": began}
-    await store.beat(EngineSign("new-2", began + 2, began + 1, "up"), lambda: began + 2)
-    await store.beat(EngineSign("new-2", began + 3, began + 1, "stopping"), lambda: began + 3)
-    assert lanes_up(await store.engines(0)) == {"default": began, "other": began + 1}
-    await store.leave("new-2")
-    assert lanes_up(await store.engines(0)) == {"default": began}
+    await store.engines.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
+    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    await store.engines.beat(EngineSign("new-2", began + 2, began + 1, "up"), lambda: began + 2)
+    await store.engines.beat(EngineSign("new-2", began + 3, began + 1, "stopping"), lambda: began + 3)
+    assert lanes_up(await store.engines.alive(0)) == {"default": began, "other": began + 1}
+    await store.engines.leave("new-2")
+    assert lanes_up(await store.engines.alive(0)) == {"default": began}
     hold.release()
     await stopped(world)
-    assert lanes_up(await store.engines(0)) == {}
+    assert lanes_up(await store.engines.alive(0)) == {}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

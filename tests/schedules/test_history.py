@@ -36,11 +36,11 @@ async def all_runs(world: World, key: str, limit: int = 1000) -> list[Run]:
 async def kept_runs(world: World) -> list[dict[str, Any]]:
     """The runs as the ledger has them."""
     columns = LEDGER_TABLES["runs"].columns
-    return [dict(zip(columns, row, strict=True)) for row in await world.store.read_ledger("runs", None, 100_000)]
+    return [dict(zip(columns, row, strict=True)) for row in await world.store.read("runs", None, 100_000)]
 
 
 async def sid_of(world: World, key: str) -> int:
-    history = await world.store.history_of(key)
+    history = await world.store.history.find(key)
     assert history is not None
     return history.sid
 
@@ -67,9 +67,9 @@ async def test_how_each_has_ended_last_is_one_question(world: World) -> None:
     await world.schedules.trigger(good)
     await world.minutes(0.2)
     sids = [await sid_of(world, key) for key in (good, bad, never)]
-    assert await world.store.last_outcomes([*sids, 10_000]) == {sids[0]: "succeeded", sids[1]: "failed"}
+    assert await world.store.history.last_outcomes([*sids, 10_000]) == {sids[0]: "succeeded", sids[1]: "failed"}
     assert (await all_runs(world, good))[0].kind == "manual"
-    assert await world.store.last_outcomes([]) == {}
+    assert await world.store.history.last_outcomes([]) == {}
 
 
 async def test_the_run_that_ended_last_comes_first(world: World) -> None:

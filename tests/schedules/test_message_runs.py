@@ -35,7 +35,7 @@ async def create(world: World, name: str, **fields: Any) -> None:
     definition = msgspec.json.decode(columns.definition) | {"action": {"kind": "message", "target": "inbox"}}
     columns = replace(columns, definition=msgspec.json.encode(definition).decode())
     new = changes.created(name, columns, NOW, enabled=True, managed_by="api", lane="default")
-    await world.store.create_schedules([new], NOW, "me")
+    await world.store.schedules.create([new], NOW, "me")
 
 
 async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: bool = False) -> LaneClaim:
@@ -49,11 +49,11 @@ async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: boo
         finish(turn, stored, now, "me", made)
         return turn
 
-    return await world.store.claim("default", "me", now, 100, take_turn)
+    return await world.store.runs.claim("default", "me", now, 100, take_turn)
 
 
 async def sent(world: World, now: int) -> list[OutboxMessage]:
-    claimed = await world.store.claim_streams("default", "you", now, 100)
+    claimed = await world.store.outbox.claim("default", "you", now, 100)
     return [message for stream in claimed.streams for _, message in stream.messages]
 
 
@@ -65,13 +65,13 @@ async def test_the_run_is_over_and_its_message_is_in_the_outbox(world: World) ->
     assert claimed.looked == 1
     assert claimed.next_wake_at == DUE + MINUTE
 
-    (stored,) = await world.store.find_schedules(["a"])
+    (stored,) = await world.store.schedules.find(["a"])
     assert (stored.cursor_at, stored.next_run_at, stored.last_run_for) == (DUE, DUE + MINUTE, DUE)
     assert (stored.last_run_at, stored.last_attempt_at, stored.last_success_at) == (DUE, DUE, DUE)
     assert stored.last_failure_at is None
     assert stored.ran == (DUE, DUE)
     assert stored.lives == []
-    (run,) = await world.store.runs(stored.sid, 0, DUE)
+    (run,) = await world.store.history.runs(stored.sid, 0, DUE)
     assert (run.run_for, run.kind, run.outcome, run.attempts, run.owner) == (DUE, "scheduled", "succeeded", 1, "me")
 
     start = Start(stored.sid, "scheduled", DUE, 1, 1, "cron", 1, DUE, DUE, None)
@@ -83,7 +83,7 @@ async def test_a_stream_that_waits_keeps_its_wake_up_and_its_order(world: World)
     await create(world, "a")
     for minute in range(3):
         await claim(world, DUE + minute * MINUTE)
-    early = await world.store.claim_streams("default", "you", DUE - 1, 100)
+    early = await world.store.outbox.claim("default", "you", DUE - 1, 100)
     assert early.streams == []
     assert early.next_wake_at == DUE
     bodies = [message.message_id for message in await sent(world, DUE)]
@@ -97,11 +97,11 @@ async def test_a_capped_backlog_goes_on_at_the_next_look(world: World, overlap: 
     for left in (2, 1):
         claimed = (await claim(world, late, [Gap(NOW, late)])).claimed
         assert claimed.next_wake_at == late
-        (stored,) = await world.store.find_schedules(["a"])
+        (stored,) = await world.store.schedules.find(["a"])
         assert stored.backlog_left == left
     for _ in range(3):
         await claim(world, late, [Gap(NOW, late)])
-    runs = await world.store.runs(1, 0, late)
+    runs = await world.store.history.runs(1, 0, late)
     assert [run.run_for for run in runs] == [DUE, DUE + MINUTE, DUE + 2 * MINUTE, DUE + 9 * MINUTE]
     assert len(await sent(world, late)) == 4
     assert (await verify_store(world.store)).problems == []
@@ -112,14 +112,14 @@ async def test_an_interval_counts_on_from_the_claim(world: World) -> None:
     now = NOW + 95 * SECOND
     claimed = (await claim(world, now)).claimed
     assert claimed.next_wake_at == now + 90 * SECOND
-    (stored,) = await world.store.find_schedules(["a"])
+    (stored,) = await world.store.schedules.find(["a"])
     assert stored.anchor_at == now
 
 
 async def test_a_one_shot_is_over_with_its_message(world: World) -> None:
     await create(world, "a", type="one_shot", spec="2026-03-04T12:01Z")
     await claim(world, DUE)
-    (stored,) = await world.store.find_schedules(["a"])
+    (stored,) = await world.store.schedules.find(["a"])
     assert (stored.enabled, stored.next_run_at) == (False, None)
     assert len(await sent(world, DUE)) == 1
 
@@ -130,7 +130,7 @@ async def test_a_message_that_cannot_be_made_is_left_to_the_run(world: World) ->
     (start,) = claimed.starts
     assert claimed.quarantined == []
     ended = Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "the template has no such name")
-    assert (await world.store.settle([ended])).stale == []
+    assert (await world.store.runs.settle([ended])).stale == []
     assert await sent(world, DUE + MINUTE) == []
 
 
@@ -138,16 +138,16 @@ async def test_a_retry_settles_with_its_message_unless_it_is_stale(world: World)
     await create(world, "a")
     await create(world, "b")
     first = (await claim(world, DUE, broken=True)).claimed.starts
-    await world.store.settle([Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "no") for start in first])
+    await world.store.runs.settle([Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "no") for start in first])
     again = (await claim(world, DUE + SECOND)).claimed.starts
     assert [start.fence for start in again] == [2, 2]
-    stored = await world.store.find_schedules(["a", "b"])
+    stored = await world.store.schedules.find(["a", "b"])
     ended = [
         Settlement(start, owner, "succeeded", DUE + 2 * SECOND, messages=[message_of(seen, start)])
         for seen, start, owner in zip(stored, again, ("me", "somebody else"), strict=True)
     ]
-    assert (await world.store.settle(ended)).stale == [ended[1]]
-    found = await world.store.claim_streams("default", "you", DUE + 2 * SECOND, 100)
+    assert (await world.store.runs.settle(ended)).stale == [ended[1]]
+    found = await world.store.outbox.claim("default", "you", DUE + 2 * SECOND, 100)
     assert [stream.sid for stream in found.streams] == [stored[0].sid]
 
 

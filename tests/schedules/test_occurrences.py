@@ -13,12 +13,18 @@ from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
 from noonbell.timing.cron_timing import CronTiming
 from tests.schedules.conftest import IN_EARNEST, NOON, World
+from tests.store.overriding import find_verb
 
 START = NOON - timedelta(days=1)
 READS = (
-    "runs", "spans", "attempts", "runs_for", "next_runs", "next_spans", "previous_runs", "previous_spans", "live",
-    "past_runs", "read_ledger",
-)  # fmt: skip
+    "history.runs",
+    "history.spans",
+    "history.attempts",
+    "history.runs_for",
+    "history.past_runs",
+    "runs.live",
+    "read",
+)
 BOTH_ORDERS = pytest.mark.parametrize("order", ["oldest", "newest"])
 
 
@@ -93,15 +99,15 @@ async def test_pages_of_any_size_tell_the_same(world: World, limits: tuple[int, 
 async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
     now = round(world.clock.now())
     for key in await eventful(world):
-        (stored,) = await world.store.find_schedules([key])
+        (stored,) = await world.store.schedules.find([key])
         told = await paged(world, key, 10)
-        runs = {run.run_for: run for run in await world.store.runs(stored.sid, 0, 1 << 60, "scheduled")}
+        runs = {run.run_for: run for run in await world.store.history.runs(stored.sid, 0, 1 << 60, "scheduled")}
         fired = {round(one.scheduled_for.timestamp() * 1_000_000): one for one in told if one.verdict == "fired"}
         assert set(fired) == set(runs) | {live.run_for for live in stored.lives}
-        spans = await world.store.spans(stored.sid, 0, 1 << 60)
+        spans = await world.store.history.spans(stored.sid, 0, 1 << 60)
         assert sum(one.verdict in ("skipped", "missed", "coalesced") for one in told) == sum(span.n for span in spans)
         for at, run in runs.items():
-            tried = [one for one in await world.store.attempts(stored.sid, at, at) if one.kind == "scheduled"]
+            tried = [one for one in await world.store.history.attempts(stored.sid, at, at) if one.kind == "scheduled"]
             assert (fired[at].state, len(fired[at].tried)) == (run.outcome, len(tried))
         assert all(round(one.scheduled_for.timestamp() * 1_000_000) > now for one in told)
 
@@ -111,8 +117,9 @@ class Counting:
 
     def __init__(self, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for name in READS:
-            monkeypatch.setattr(type(store), name, self._counted(getattr(type(store), name)))
+        for path in READS:
+            part, name = find_verb(store, path)
+            monkeypatch.setattr(type(part), name, self._counted(getattr(type(part), name)))
 
     def _counted(self, verb: Callable[..., Awaitable[list[Any]]]) -> Callable[..., Awaitable[list[Any]]]:
         async def read(*args: Any, **named: Any) -> list[Any]:
@@ -156,8 +163,17 @@ async def test_the_runs_of_other_schedules_are_not_looked_at(
         scanned += 1
         return []
 
-    for name in ("runs", "next_runs", "previous_runs", "latest_runs", "read_ledger"):
-        monkeypatch.setattr(type(world.store), name, scan)
+    usual = world.store.history.runs
+
+    async def by_key(sid: int, from_at: int, to_at: int, *more: Any, **named: Any) -> list[Any]:
+        nonlocal scanned
+        scanned += not (named.get("kind") or more)
+        return await usual(sid, from_at, to_at, *more, **named)
+
+    monkeypatch.setattr(world.store.history, "runs", by_key)
+    for path in ("history.latest_runs", "read"):
+        part, name = find_verb(world.store, path)
+        monkeypatch.setattr(type(part), name, scan)
     found = [f"{one.scheduled_for:%M}" for one in await paged(world, key, 2, order=order)]
     assert found == (["10", "20", "30"] if order == "oldest" else ["30", "20", "10"])
     assert scanned == 0

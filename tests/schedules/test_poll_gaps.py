@@ -18,25 +18,26 @@ from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.patience import until
 from tests.schedules.conftest import IN_EARNEST, World
+from tests.store.overriding import Overriding
 
 LONGEST_WAIT = IN_EARNEST
 MINUTES = [f"12:{minute:02}" for minute in range(60)]
 
 
-class Unreachable(MemoryStore):
+class Unreachable(Overriding, MemoryStore):
     """A store that fails while `away` is set."""
 
     away = False
 
-    async def claim(self, *args: Any, **more: Any) -> Any:
+    async def runs_claim(self, *args: Any, **more: Any) -> Any:
         if self.away:
             raise StoreUnavailableError("The database is away")
-        return await super().claim(*args, **more)
+        return await self.plain.runs.claim(*args, **more)
 
-    async def beat(self, *args: Any) -> None:
+    async def engines_beat(self, *args: Any) -> None:
         if self.away:
             raise StoreUnavailableError("The database is away")
-        await super().beat(*args)
+        await self.plain.engines.beat(*args)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ async def away() -> AsyncIterator[World]:
 
 
 async def explained(world: World, key: str, minute: int) -> str:
-    (stored,) = await world.store.find_schedules([key])
+    (stored,) = await world.store.schedules.find([key])
     at = datetime(2026, 3, 4, 12, minute, tzinfo=UTC)
     return (await why_schedule(world.store, stored.sid, at, now=world.clock.now())).text
 
@@ -156,15 +157,15 @@ async def test_a_longer_wait_between_polls_is_a_longer_grace() -> None:
     await world.schedules.stop()
 
 
-class Locked(MemoryStore):
+class Locked(Overriding, MemoryStore):
     """A store that lets a claim wait for a lock before it reads."""
 
     wait: Any = None
 
-    async def claim(self, *args: Any, **more: Any) -> Any:
+    async def runs_claim(self, *args: Any, **more: Any) -> Any:
         if self.wait is not None:
             await self.wait()
-        return await super().claim(*args, **more)
+        return await self.plain.runs.claim(*args, **more)
 
 
 @pytest.mark.parametrize("seconds", [61, 90])
@@ -199,16 +200,16 @@ async def test_a_clock_that_was_ahead_leaves_nothing_missed_behind() -> None:
     await world.schedules.stop()
 
 
-class Forgetful(MemoryStore):
+class Forgetful(Overriding, MemoryStore):
     """A store that fails to record a gap."""
 
     fails = 0
 
-    async def record_gaps(self, *args: Any) -> Any:
+    async def engines_record_gaps(self, *args: Any) -> Any:
         if self.fails:
             self.fails -= 1
             raise StoreUnavailableError("not now")
-        return await super().record_gaps(*args)
+        return await self.plain.engines.record_gaps(*args)
 
 
 async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +227,7 @@ async def test_a_gap_that_could_not_be_recorded_at_once_holds_all_the_same(monke
         found = dict(await world.told(key))
         assert {found[at] for at in MINUTES[2:6]} == {"missed"}
     assert (await verify_store(world.store)).problems == []
-    assert len((await world.store.polls())["default"].gaps) == 2
+    assert len((await world.store.engines.polls())["default"].gaps) == 2
     await world.schedules.stop()
 
 
@@ -244,19 +245,19 @@ async def test_two_gaps_that_could_not_be_recorded_at_once_are_both_recorded() -
     found = dict(await world.told(key))
     assert {found[at] for at in (*MINUTES[2:6], *MINUTES[7:11])} == {"missed"}
     assert (await verify_store(world.store)).problems == []
-    assert len((await world.store.polls())["default"].gaps) == 3, "and the one before the first poll"
+    assert len((await world.store.engines.polls())["default"].gaps) == 3, "and the one before the first poll"
     await world.schedules.stop()
 
 
-class ForgetfulFile(SqliteStore):
+class ForgetfulFile(Overriding, SqliteStore):
     """A file that fails to record a gap."""
 
     fails = False
 
-    async def record_gaps(self, *args: Any) -> Any:
+    async def engines_record_gaps(self, *args: Any) -> Any:
         if self.fails:
             raise StoreUnavailableError("not now")
-        return await super().record_gaps(*args)
+        return await self.plain.engines.record_gaps(*args)
 
 
 async def test_a_gap_that_was_not_recorded_before_the_engine_died_is_recorded_by_the_next(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Service:
         await until(all_ran)
 
     async def fires(self) -> dict[int, int]:
-        rows = await self.store.read_ledger("runs", None, 100_000)
+        rows = await self.store.read("runs", None, 100_000)
         count = Counter(row[0] for row in rows)
         return {sid: count[sid] for sid in range(1, 2 * MANY + 1)}
 
@@ -118,20 +118,20 @@ async def test_an_engine_lives_through_restarts_and_cut_connections(postgres: Po
     sent = {f"send-{n}" for n in range(MANY)}
 
     async def delivered() -> bool:
-        runs = await service.store.read_ledger("runs", None, 100_000)
+        runs = await service.store.read("runs", None, 100_000)
         wanted = {(row[0], row[1]) for row in runs if row[0] % 2 == 0}
         return len(set(service.received)) >= len(wanted)
 
     async def idle() -> bool:
-        return not await service.store.read_ledger("live", None, 10)
+        return not await service.store.read("live", None, 10)
 
     await until(delivered)
     await until(idle)  # a stop hands back what has not started yet
     await service.schedules.stop()
     report = await verify_store(service.store)
     assert (report.problems, report.schedules) == ([], 2 * MANY)
-    assert (await service.store.read_ledger("live", None, 10)) == []
-    runs = await service.store.read_ledger("runs", None, 100_000)
+    assert (await service.store.read("live", None, 10)) == []
+    runs = await service.store.read("runs", None, 100_000)
     assert {row[3] for row in runs} == {"succeeded"}
     ran = {f"work-{(row[0] - 1) // 2}:scheduled:{row[1]}" for row in runs if row[0] % 2 == 1}
     assert set(service.called) == ran, "what ran is on record, and what is on record ran"
@@ -173,7 +173,7 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
         assert run_id.startswith("a:scheduled:")
         victim.send_signal(signal.SIGSTOP)  # alive as far as its lease goes, and no further
         await service.schedules.start()
-        assert len(await service.store.engines(0)) == 2, "its lease holds for a while"
+        assert len(await service.store.engines.alive(0)) == 2, "its lease holds for a while"
         assert service.called[run_id] == 0
         await lease_ends(postgres, dsn, victim.pid)
 
@@ -189,6 +189,6 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
     assert service.called[run_id] == 1
     report = await verify_store(service.store)
     assert report.problems == []
-    kinds = [event.event for event in await service.store.lifecycle("lane:default")]
+    kinds = [event.event for event in await service.store.engines.lifecycle("lane:default")]
     assert kinds.count("crash") == 1
     await service.store.close()

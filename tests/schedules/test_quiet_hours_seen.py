@@ -20,11 +20,11 @@ async def test_whoever_is_quicker_is_not_written_over(
     schedules, store = world.schedules, world.store
     seen = await schedules.create_quiet_hours("calm", [WINDOW], policy_id="calm")
     await world.clock.advance(timedelta(seconds=1))
-    look = store.quiet_hours
+    look = store.schedules.quiet_hours
 
     async def overtaken(policy_id: str | None = None) -> Any:
         found = await look(policy_id)
-        monkeypatch.setattr(store, "quiet_hours", look)  # the first look alone is overtaken
+        monkeypatch.setattr(store.schedules, "quiet_hours", look)  # the first look alone is overtaken
         await schedules.update_quiet_hours("calm", name="quicker")
         return found
 
@@ -34,7 +34,7 @@ async def test_whoever_is_quicker_is_not_written_over(
         else:
             await schedules.delete_quiet_hours("calm", seen=seen)
 
-    monkeypatch.setattr(store, "quiet_hours", overtaken)
+    monkeypatch.setattr(store.schedules, "quiet_hours", overtaken)
     with pytest.raises(ScheduleChangedError, match='"calm" was changed meanwhile'):
         await slower()
     with pytest.raises(ScheduleChangedError):

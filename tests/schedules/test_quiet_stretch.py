@@ -41,11 +41,11 @@ async def test_each_is_skipped_from_the_moment_it_has_come(world: World) -> None
         "hush did not run for 2026-03-04 12:05 UTC: it is skipped, since it lies in the quiet"
     )
     assert "which last until 13:00" in answer.text
-    assert await world.store.spans(1, 0, 1 << 60) == [], "the span is written with the end"
+    assert await world.store.history.spans(1, 0, 1 << 60) == [], "the span is written with the end"
     assert (await verify_store(world.store)).problems == []
     await world.minutes(60)
     assert await records(world, key) == [("begun", 57), ("over", 57)]
-    (span,) = await world.store.spans(1, 0, 1 << 60)
+    (span,) = await world.store.history.spans(1, 0, 1 << 60)
     assert (span.n, span.verdict) == (57, "skipped")
     assert (await verify_store(world.store)).problems == []
 

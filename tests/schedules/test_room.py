@@ -120,12 +120,12 @@ async def test_the_loop_claims_a_few_more_plain_functions_than_it_has_threads(
             return len(quick) == 3 and len(begun) == 2
 
         await until(swift_ones_ran)
-        live = await store.read_ledger("live", None, 100)
+        live = await store.read("live", None, 100)
         assert len(live) == 3, "two run, one waits, and three are still due"
         free.set()
 
         async def all_ran() -> bool:
-            return len(await store.read_ledger("runs", None, 100)) == 9
+            return len(await store.read("runs", None, 100)) == 9
 
         await until(all_ran)
         assert sorted(begun) == [f"slow-{n}" for n in range(6)]
@@ -162,7 +162,7 @@ async def test_the_loop_has_only_so_many_runs_in_hand(tmp_path: Path, monkeypatc
         free.set()
 
         async def all_ran() -> bool:
-            return len(await store.read_ledger("runs", None, 100)) == 10
+            return len(await store.read("runs", None, 100)) == 10
 
         await until(all_ran)
         await schedules.stop()

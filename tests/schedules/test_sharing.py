@@ -17,7 +17,7 @@ import pytest
 from noonbell.core.presence import lanes_up
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -46,11 +46,11 @@ def lock_files(folder: Path) -> int:
 class Crew:
     """Engines on one lane, each with a store handle of its own, on manual time."""
 
-    def __init__(self, make_store: Callable[[], ScheduleStore]) -> None:
+    def __init__(self, make_store: Callable[[], Ledger]) -> None:
         self.clock = ManualClock(NOON)
         self.calls: list[tuple[str, str]] = []  # who, and the run
         self.duration = timedelta(0)
-        self.stores: dict[str, ScheduleStore] = {}
+        self.stores: dict[str, Ledger] = {}
         self.engines: dict[str, Schedules] = {}
         self._make_store = make_store
 
@@ -87,14 +87,14 @@ class Crew:
             await store.close()
 
     @property
-    def store(self) -> ScheduleStore:
+    def store(self) -> Ledger:
         return next(iter(self.stores.values()))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def crew(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Crew]:
     data = MemoryStore().data
-    kinds: dict[str, Callable[[], ScheduleStore]] = {
+    kinds: dict[str, Callable[[], Ledger]] = {
         "memory": lambda: MemoryStore(data),
         "sqlite": lambda: SqliteStore(tmp_path / "shared.db", threaded=False),
     }
@@ -116,12 +116,12 @@ async def test_what_a_dead_engine_had_in_hand_goes_on_at_another_within_seconds(
     await crew.kill("a")
     await crew.clock.advance(timedelta(microseconds=membership.LOOK))
     assert crew.calls == [("a", run), ("b", run)], "under the same id"
-    (live,) = await crew.store.live(1)
+    (live,) = await crew.store.runs.live(1)
     assert (live.crashes, live.fence) == (1, 3)
-    events = [(event.event, event.detail[:5]) for event in await crew.store.lifecycle(LANE)]
+    events = [(event.event, event.detail[:5]) for event in await crew.store.engines.lifecycle(LANE)]
     assert events == [("init-ok", ""), ("init-ok", ""), ("crash", "found")]
     await crew.clock.advance(timedelta(minutes=3))
-    (ended,) = await crew.store.runs(1, 0, 2**62)
+    (ended,) = await crew.store.history.runs(1, 0, 2**62)
     assert ended.outcome == "succeeded"
     assert (await verify_store(crew.store)).problems == []
 
@@ -171,7 +171,7 @@ async def test_what_comes_due_while_one_of_two_polls_is_never_missed(crew: Crew)
     await crew.clock.advance(timedelta(minutes=1))
     (one,) = (await first.occurrences(made.schedule_id)).items
     assert (one.verdict, [who for who, _ in crew.calls]) == ("fired", ["b"])
-    polls = (await crew.store.polls())["default"]
+    polls = (await crew.store.engines.polls())["default"]
     assert [gap.since for gap in polls.gaps] == [0], "the lane was polled all the time"
 
 
@@ -182,9 +182,9 @@ async def test_who_is_left_alone_knows_since_when_the_lane_is_up(crew: Crew) -> 
     await crew.up("b")
     await crew.kill("a")
     await crew.clock.advance(timedelta(minutes=5))
-    assert lanes_up(await crew.store.engines(0)) == {"default": began}
+    assert lanes_up(await crew.store.engines.alive(0)) == {"default": began}
     await crew.up("c")
-    assert [one.up_since for one in await crew.store.engines(0)] == [began, began]
+    assert [one.up_since for one in await crew.store.engines.alive(0)] == [began, began]
 
 
 async def test_engines_tell_of_themselves(crew: Crew) -> None:
@@ -192,7 +192,7 @@ async def test_engines_tell_of_themselves(crew: Crew) -> None:
     await face.create(type="interval", spec="1", action=ACTION)
     await crew.up("b")
     await crew.clock.advance(timedelta(seconds=90))
-    found = await crew.store.engines(crew.clock.now())
+    found = await crew.store.engines.alive(crew.clock.now())
     assert [(one.state, one.lane, one.pid) for one in found] == [("up", "default", os.getpid())] * 2
     assert all(one.seen_ago_us <= membership.BEAT + membership.LOOK for one in found)
     assert 50 <= sum(one.load["started_per_minute"] for one in found) <= 62
@@ -221,7 +221,7 @@ async def test_a_poisonous_run_is_given_up_though_different_engines_die_and_its_
         await crew.clock.advance(timedelta(seconds=2))
     assert len(deaths) == 3
     assert len(set(deaths)) == 3, "each time another"
-    rows = await crew.store.read_ledger("runs", None, 1000)
+    rows = await crew.store.read("runs", None, 1000)
     outcomes = {row[0]: row[3] for row in rows}
     assert outcomes.pop(31) == "abandoned"
     assert outcomes == dict.fromkeys(range(1, 31), "succeeded")
@@ -285,14 +285,14 @@ class Looks:
     def __init__(self, store: PostgresStore) -> None:
         self.sure = 0
         self._store = store
-        self._look = store.dead_engines
-        store.dead_engines = self._counted  # type: ignore[method-assign]  # as before, and counted
+        self._look = store.engines.dead
+        store.engines.dead = self._counted  # type: ignore[method-assign]  # as before, and counted
 
     async def _counted(self, lane: str) -> list[str]:
         up_for = "SELECT clock_timestamp() - pg_postmaster_start_time() > make_interval(secs => $1)"
         async with self._store._connections.reading() as db:
             trusted = await db.fetchval(up_for, self._store.lease_seconds)
-        keeper = self._store._keeper
+        keeper = self._store._held.keeper
         self.sure += trusted and keeper is not None and not keeper.in_doubt
         return await self._look(lane)
 
@@ -338,14 +338,14 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
 
     async def both_are_up() -> bool:
         try:
-            return len(await pair.stores[0].engines(0)) == 2
+            return len(await pair.stores[0].engines.alive(0)) == 2
         except Exception:  # noqa: BLE001 - the store is not back yet
             return False
 
     await until(both_are_up)
     looks = [Looks(store) for store in pair.stores]
     await until(lambda: all(one.sure >= 2 for one in looks))
-    assert [event.event for event in await pair.stores[0].lifecycle(LANE)] == ["init-ok", "init-ok"]
+    assert [event.event for event in await pair.stores[0].engines.lifecycle(LANE)] == ["init-ok", "init-ok"]
     assert sum(counter.total() for counter in pair.called) == 1, "the run goes on where it was"
     assert [face.lanes_lost for face in pair.faces] == [0, 0]
     await pair.stop()
@@ -419,7 +419,7 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
     async with asyncio.timeout(PATIENCE_SECONDS):
         run_id = (await victim.stdout.readline()).decode().strip()
         await face.start()
-        assert len(await store.engines(0)) == 2
+        assert len(await store.engines.alive(0)) == 2
         await renewed_twice(dsn)
         assert pair.called[0][run_id] == 0
         victim.send_signal(signal.SIGKILL)
@@ -433,6 +433,6 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
         await face.pause("a")
         await face.stop()
     assert pair.called[0][run_id] == 1
-    assert [event.event for event in await store.lifecycle(LANE)].count("crash") == 1
+    assert [event.event for event in await store.engines.lifecycle(LANE)].count("crash") == 1
     assert (await verify_store(store)).problems == []
     await store.close()

@@ -13,16 +13,18 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import zone_rules, zone_watch
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
+from tests.store.overriding import find_verb
 
 # Every write of a start, in order, and the first look: it joins (1), frees what was left and tells the crash before it
 # (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
 # 7), and looks (8).
 STEPS = (
-    "join", "take_over", "edit_schedules", "edit_schedules", "put_zone_rules", "record", "beat", "claim",
+    "engines.join", "engines.rescue", "schedules.edit", "schedules.edit", "schedules.put_zone_rules", "engines.record",
+    "engines.beat", "runs.claim",
 )  # fmt: skip
 
 
@@ -39,12 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ZoneFold
 class Watched:
     """Notes the writes of one process, and kills it after one of them."""
 
-    def __init__(self, store: ScheduleStore, last: int | None) -> None:
+    def __init__(self, store: Ledger, last: int | None) -> None:
         self.writes: list[str] = []
         self._store = store
         self._last = last
-        for name in set(STEPS):
-            setattr(store, name, self._guard(name, getattr(store, name)))
+        for path in set(STEPS):
+            part, name = find_verb(store, path)
+            setattr(part, name, self._guard(path, getattr(part, name)))
 
     def _guard(self, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         async def guarded(*args: Any, **more: Any) -> Any:
@@ -112,9 +115,9 @@ async def test_a_crash_after_any_step_is_as_one_before_it(world: World, folder: 
     verdicts = await world.told(minutely)
     assert [at for at, _ in verdicts] == [f"12:{minute:02}" for minute in range(1, len(verdicts) + 1)]
     assert {verdict for _, verdict in verdicts} <= {"fired", "coalesced"}
-    known = zone_rules.Rules.read((await world.store.zone_rules())[TOWN])
+    known = zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN])
     assert known.version == "2026b"
-    events = [event.event for event in await world.store.lifecycle("lane:default")]
+    events = [event.event for event in await world.store.engines.lifecycle("lane:default")]
     assert events[-1] == "init-ok"
     assert events.count("init-ok") == events.count("crash") + 1
     assert (await verify_store(world.store)).problems == []

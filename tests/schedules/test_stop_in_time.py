@@ -24,7 +24,7 @@ async def stop_within(world: World, seconds: timedelta) -> bool:
 
 
 async def lives_of(world: World, schedule_id: str) -> list[LiveRun]:
-    (stored,) = await world.store.find_schedules([schedule_id])
+    (stored,) = await world.store.schedules.find([schedule_id])
     return stored.lives
 
 
@@ -52,7 +52,7 @@ async def test_one_that_does_not_is_queued_again_and_no_crash_is_counted(world: 
         (live,) = await lives_of(world, made)
         assert (live.state, live.cause, live.crashes, live.attempt) == ("queued", "orphan", 0, stops)
         assert live.owner is None
-        told = [event.event for event in await world.store.lifecycle("lane:default")]
+        told = [event.event for event in await world.store.engines.lifecycle("lane:default")]
         assert told == ["init-ok", "stop-start", "stop-end"] * stops
         answer = await why_schedule(world.store, live.sid, world.calls[0].scheduled_for, now=world.clock.now())
         assert "was cut off when its instance ended" in answer.text
@@ -153,7 +153,7 @@ async def test_only_the_runs_of_the_engine_that_stops_are_handed_over(world: Wor
         return []
 
     for stopped in (True, False):
-        freed = await world.store.take_over("default", "another", world.clock.now(), tell, stopped=stopped)
+        freed = await world.store.engines.rescue("default", "another", world.clock.now(), tell, stopped=stopped)
         assert (freed.queued, freed.dead) == (0, [])
     assert await lives_of(world, made) == [live]
     assert told == []

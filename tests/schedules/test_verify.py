@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from noonbell.ledger import verify_store
 from noonbell.ledger.decided_epochs import DecidedEpochs
 from noonbell.store.memory import MemoryStore
-from noonbell.store.memory_tables import MemoryData
+from noonbell.store.memory.tables import MemoryData
 from tests.schedules.conftest import IN_EARNEST, World, store_maker
 
 
@@ -114,6 +114,25 @@ async def test_runs_may_meet_by_as_much_as_clocks_differ(seconds: int, found: li
     first, second = sorted(key for key in runs if key[1] == "scheduled")[:2]
     runs[first] = replace(runs[first], ended_at=runs[second].started_at + seconds * 1_000_000)
     assert [problem.kind for problem in (await verify_store(store)).problems] == found
+
+
+@pytest.mark.parametrize(("minutes", "found"), [(0.5, ["overlap"]), (30, [])])
+async def test_a_clock_that_was_set_back_while_a_run_ended_is_a_remark(minutes: float, found: list[str]) -> None:
+    """The next run ended after it, by the chain, and long before it by the clock: so they did not overlap."""
+    world = await eventful()
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    runs = store.data.runs[1]
+    first, second = sorted(key for key in runs if key[1] == "scheduled")[:2]
+    assert runs[second].prev_for == first[0]
+    runs[first] = replace(runs[first], ended_at=runs[second].ended_at + round(minutes * 60_000_000))
+    report = await verify_store(store)
+    assert {problem.kind for problem in report.problems} == set(found)
+    assert ["the clock was set back" in remark for remark in report.remarks if "lasted to" in remark] == [True] * (
+        not found
+    )
+    runs[second] = replace(runs[second], prev_for=None)
+    assert "overlap" in [problem.kind for problem in (await verify_store(store)).problems], "nothing proves it"
 
 
 async def test_a_last_start_that_is_too_early_is_told() -> None:

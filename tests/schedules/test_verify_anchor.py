@@ -40,7 +40,7 @@ async def lives(world: World) -> list[StoredSchedule]:
     world.duration = timedelta(seconds=20)
     await world.schedules.start()
     await world.minutes(1)
-    return await world.store.find_schedules(keys)
+    return await world.store.schedules.find(keys)
 
 
 async def set_anchor(world: World, sid: int, anchor_at: int | None) -> None:

@@ -23,7 +23,7 @@ MINUTE = 60_000_000
 
 
 async def stored_in(world: World, key: str) -> StoredSchedule:
-    (found,) = await world.store.find_schedules([key])
+    (found,) = await world.store.schedules.find([key])
     return found
 
 
@@ -64,10 +64,10 @@ async def test_an_end_leaves_a_wake_up_that_stands_and_brings_back_one_that_is_g
             turn.next_run_at = None
         return turn
 
-    claim = await world.store.claim("default", "me", now, 10, gone_for_the_second)
+    claim = await world.store.runs.claim("default", "me", now, 10, gone_for_the_second)
     ends = [Settlement(replace(start, following=now + 7), "me", "succeeded", now) for start in claim.claimed.starts]
-    assert (await world.store.settle(ends)).stale == []
-    first, second = await world.store.find_schedules(keys)
+    assert (await world.store.runs.settle(ends)).stale == []
+    first, second = await world.store.schedules.find(keys)
     assert (first.next_run_at, second.next_run_at) == (now - now % MINUTE + 24 * 60 * MINUTE, now + 7)
 
 
@@ -146,10 +146,10 @@ async def test_the_others_are_claimed_though_the_ledger_contradicts_one(tmp_path
         turn = look(stored, now)
         return replace(turn, spans=[span, span]) if stored.schedule_id == keys[1] else turn
 
-    claimed = (await world.store.claim("default", "me", now, 10, take_turn)).claimed
+    claimed = (await world.store.runs.claim("default", "me", now, 10, take_turn)).claimed
     assert [start.sid for start in claimed.starts] == [1, 3]
     assert [sid for sid, _ in claimed.quarantined] == [2]
     assert asked == [*keys, *keys], "nothing of the first look counts"
-    assert [live.sid for live in await world.store.owned("me")] == [1, 3]
+    assert [live.sid for live in await world.store.runs.owned("me")] == [1, 3]
     assert (await stored_in(world, keys[1])).next_run_at == now + MINUTE, "put off"
     await world.schedules.close()

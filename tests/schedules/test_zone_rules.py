@@ -58,7 +58,7 @@ async def test_a_schedule_follows_new_rules_and_tells_what_moves(world: World, f
     assert told["fires"][0] == {"before": micros(earlier + timedelta(minutes=30)), "after": micros(earlier)}
     await world.minutes(30)
     assert await world.told(key) == [("13:00", "fired"), ("13:30", "fired")]
-    epochs = await world.store.epochs(1)
+    epochs = await world.store.history.epochs(1)
     assert [epoch.epoch for epoch in epochs] == [1, 2]
     assert epochs[1].from_at == micros(datetime(2026, 3, 4, 13, tzinfo=UTC)), "it begins at the cursor"
     assert (await verify_store(world.store)).problems == []
@@ -83,7 +83,7 @@ async def test_the_same_rules_in_other_bytes_are_no_change(world: World, folder:
     await restart(world)
     assert (await world.schedules.get(key)).epoch == 1
     assert await world.audits(key, CHANGED) == []
-    known = zone_rules.Rules.read((await world.store.zone_rules())[TOWN])
+    known = zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN])
     assert (known.version, known.data) == ("2026b", compiled(EAST_2, padding=4))
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +22,9 @@ from noonbell.errors import RuleInvalidError, StoreError
 from noonbell.notify.channels import Postman
 from noonbell.notify.engine_watch import EngineWatch
 from noonbell.notify.records import ENGINE_REPORT
+from noonbell.ports import PARTS, Ledger
 from noonbell.store.memory import MemoryStore
+from noonbell.store.wrapping import verbs_of, with_verbs
 from noonbell.testing import ManualClock
 from tests.notify.servers import Hook, hook_server
 from tests.patience import until
@@ -36,12 +38,17 @@ class Shared:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.away = False
+        for part in PARTS:
+            whole = getattr(store, part)
+            setattr(
+                self, part, with_verbs(whole, {name: self._watched(verb) for name, verb in verbs_of(whole).items()})
+            )
+        self.holder = self._watched(store.holder)
+        self.read = self._watched(store.read)
+        self.snapshot = self._watched(store.snapshot)
+        self.lease_seconds = store.lease_seconds
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
-
+    def _watched(self, found: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def verb(*arguments: Any, **named: Any) -> Any:
             if self.away:
                 raise StoreError("the connection was refused")
@@ -74,9 +81,10 @@ class World:
     async def watch(self, *, of_a_rule: bool = True) -> EngineWatch:
         """A watch that has read its channels: opening secrets takes a while on no clock of ours."""
         egress = Egress(EgressPolicy(allow=(self.hook.place,)))
-        secrets = Secrets(self.seen, self.keys, self.clock)
+        seen = cast("Ledger", self.seen)
+        secrets = Secrets(seen, self.keys, self.clock)
         postman = Postman(self.clock, egress=egress, secrets=secrets)
-        watch = EngineWatch(self.seen, self.clock, postman, lane="default", public_url="https://bell.test/")
+        watch = EngineWatch(seen, self.clock, postman, lane="default", public_url="https://bell.test/")
         self.watches.append(watch)
         self._tasks.append(asyncio.create_task(watch.run(self._stop)))
 
@@ -110,7 +118,7 @@ class World:
         return [came.json["data"] for came in self.hook.came]
 
     async def report(self) -> list[Document]:
-        return await self.store.get_documents(ENGINE_REPORT, ["default"])
+        return await self.store.documents.get(ENGINE_REPORT, ["default"])
 
     async def end(self) -> None:
         self._stop.set()

@@ -41,14 +41,14 @@ async def left_in(database: Path) -> tuple[dict[str, tuple[Any, ...]], list[str]
     try:
         found: dict[str, tuple[Any, ...]] = {}
         run_ids = []
-        for stored in await store.find_schedules(["slow-command", "slow-http", "slow-once"]):
-            attempts = await store.attempts(stored.sid, 0, 1 << 62)
-            runs = await store.runs(stored.sid, 0, 1 << 62)
+        for stored in await store.schedules.find(["slow-command", "slow-http", "slow-once"]):
+            attempts = await store.history.attempts(stored.sid, 0, 1 << 62)
+            runs = await store.history.runs(stored.sid, 0, 1 << 62)
             lives = [(live.state, live.crashes, live.owner) for live in stored.lives]
             run_ids += [run_id(stored.schedule_id, live.kind, live.run_for) for live in stored.lives]
             told = [(one.attempt, one.outcome, one.error) for one in attempts]
             found[stored.schedule_id] = (lives, [run.outcome for run in runs], told)
-        events = [event.event for event in await store.lifecycle("lane:default")]
+        events = [event.event for event in await store.engines.lifecycle("lane:default")]
         assert events[-2:] == ["stop-start", "stop-end"], "a stop, and no crash"
         return found, run_ids
     finally:

@@ -20,13 +20,15 @@ from noonbell.declarative import override
 from noonbell.engine import declared as declared_module
 from noonbell.engine.declared import DeclaredWork
 from noonbell.engine.engine import Engine
-from noonbell.store.memory import MemoryStore
+from noonbell.ports import Settled
+from noonbell.store.memory.runs import MemoryRuns
+from noonbell.store.memory.schedules import MemorySchedules
 from noonbell.timing.protocol import Timing
 
 MINUTE = 60_000_000
 
-settle = MemoryStore.settle
-settle_one = MemoryStore._settle
+settle = MemoryRuns.settle
+settle_one = MemoryRuns._settle
 launch = Engine._launch
 look = Engine._look
 first_cursor = override.first_cursor
@@ -34,12 +36,13 @@ first_cursor = override.first_cursor
 
 @contextmanager
 def _settling(change: Callable[[Settlement], Settlement]) -> Iterator[None]:
-    async def changed(self: MemoryStore, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def changed(self: MemoryRuns, settlements: Sequence[Settlement]) -> Settled:
         pairs = [(change(settlement), settlement) for settlement in settlements]
-        stale = {id(settlement) for settlement in await settle(self, [new for new, _ in pairs])}
-        return [old for new, old in pairs if id(new) in stale]
+        settled = await settle(self, [new for new, _ in pairs])
+        stale = {id(settlement) for settlement in settled.stale}
+        return Settled([old for new, old in pairs if id(new) in stale], settled.woken)
 
-    with patch.object(MemoryStore, "settle", changed):
+    with patch.object(MemoryRuns, "settle", changed):
         yield
 
 
@@ -77,10 +80,10 @@ def lost_orphan() -> Any:
 
 
 def unfenced_settle() -> Any:
-    def anybodys(self: MemoryStore, start: Start, owner: str) -> LiveRun | None:
+    def anybodys(self: MemoryRuns, start: Start, owner: str) -> LiveRun | None:
         return self.data.live[start.sid].get((start.kind, start.run_for))
 
-    return patch.object(MemoryStore, "_mine", anybodys)
+    return patch.object(MemoryRuns, "_mine", anybodys)
 
 
 def cursor_not_advanced() -> Any:
@@ -128,12 +131,12 @@ def start_before_commit() -> Iterator[None]:
 def lost_follow_up() -> Any:
     """What fell due during a run is taken to be answered by it."""
 
-    def forgetful(self: MemoryStore, tx: Any, settlement: Settlement, live: LiveRun) -> None:
+    def forgetful(self: MemoryRuns, tx: Any, settlement: Settlement, live: LiveRun) -> None:
         settle_one(self, tx, settlement, live)
         row = self.data.schedules[live.sid]
         tx.update(live.sid, cursor_at=max(row["cursor_at"], settlement.ended_at))
 
-    return patch.object(MemoryStore, "_settle", forgetful)
+    return patch.object(MemoryRuns, "_settle", forgetful)
 
 
 def boot_run_without_match() -> Any:
@@ -149,7 +152,7 @@ def stop_without_waiting() -> Any:
 
 
 def forgotten_removal() -> Any:
-    return patch.object(MemoryStore, "_remove", lambda self, tx, declaration: None)
+    return patch.object(MemorySchedules, "_remove", lambda self, tx, declaration: None)
 
 
 def made_up_runs() -> Any:

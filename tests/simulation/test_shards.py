@@ -13,7 +13,7 @@ import pytest
 from noonbell.core.shards import shard_of
 from noonbell.engine import membership
 from noonbell.ports import Rescue
-from noonbell.store.memory import MemoryStore
+from noonbell.store.memory.engines import MemoryEngines
 from tests.schedules.patience import calm_duties
 from tests.simulation.sharded import START, Plan, Shard, Told, live
 
@@ -75,7 +75,7 @@ async def test_without_a_rescue_the_same_life_loses_runs(monkeypatch: pytest.Mon
     async def nothing(*_: Any, **__: Any) -> Rescue:
         return Rescue(0, [])
 
-    monkeypatch.setattr(MemoryStore, "take_over", nothing)
+    monkeypatch.setattr(MemoryEngines, "rescue", nothing)
     plan = Plan.drawn(1, 2, SCHEDULES // 4)
     shards = await live(plan)
     lost = [key for number, shard in enumerate(shards) for key in wanted(plan, number) - counted(shard, "end").keys()]

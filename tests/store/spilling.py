@@ -8,10 +8,11 @@ import apsw
 
 from noonbell.ports import Decide, LaneClaim
 from noonbell.store.sqlite import SqliteStore, slots
+from tests.store.overriding import Overriding
 
 
-class SpillingStore(SqliteStore):
-    async def claim(
+class SpillingStore(Overriding, SqliteStore):
+    async def runs_claim(
         self,
         lane: str,
         owner: str,
@@ -22,7 +23,7 @@ class SpillingStore(SqliteStore):
         among: Sequence[int] | None = None,
         due_by: int | None = None,
     ) -> LaneClaim:
-        claim = await super().claim(lane, owner, now, limit, decide, among=among, due_by=due_by)
+        claim = await self.plain.runs.claim(lane, owner, now, limit, decide, among=among, due_by=due_by)
         await self._connection.run(lambda db: slots.spill(db, filled(db)))
         return claim
 

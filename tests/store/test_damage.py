@@ -64,21 +64,21 @@ async def damage(store: AnyStore, table: str, sid: int, column: str, value: Any)
     ],
 )
 async def test_a_damaged_schedule_is_read_as_it_stands(store: AnyStore, column: str, value: Any) -> None:
-    await store.declare(declaration(created=[new("a"), new("b")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b")]))
     await damage(store, "schedules", 1, column, value)
-    rows = (await store.read_declared(OWNER)).rows
+    rows = (await store.schedules.read_declared(OWNER)).rows
     assert rows[0][column] == value
-    assert (await store.schedules())[0][column] == value
+    assert (await store.schedules.rows())[0][column] == value
     assert len((await ledger(store))["schedules"]) == 2
 
 
 @pytest.mark.parametrize(("column", "value"), [("wake_at", "x"), ("state", 7), ("attempt", "many"), ("owner", 1)])
 async def test_a_damaged_live_run_is_read_as_it_stands(store: AnyStore, column: str, value: Any) -> None:
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     await fail(store, await start_one(store, T0 + MINUTE), T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
     await damage(store, "runs_live", 1, column, value)
-    (row,) = (await store.read_declared(OWNER)).rows
-    (live,) = await store.live(1)
+    (row,) = (await store.schedules.read_declared(OWNER)).rows
+    (live,) = await store.runs.live(1)
     assert (row[column], getattr(live, column)) == (value, value)
     assert len((await ledger(store))["live"]) == 1
 
@@ -86,7 +86,7 @@ async def test_a_damaged_live_run_is_read_as_it_stands(store: AnyStore, column: 
 @pytest.mark.parametrize("value", ["x", "", b"\x00", None])
 async def test_a_wake_up_that_is_no_instant_stops_nobody_else(store: AnyStore, value: Any) -> None:
     tasks = [new("bad"), new("good"), new("later", next_run_at=T0 + 9 * MINUTE)]
-    await store.declare(declaration(created=tasks))
+    await store.schedules.declare(declaration(created=tasks))
     await damage(store, "schedules", 1, "next_run_at", value)
     claimed = await claim(store, T0 + MINUTE)
     assert ([start.sid for start in claimed.starts], claimed.next_wake_at) == ([2], T0 + 2 * MINUTE)
@@ -95,16 +95,16 @@ async def test_a_wake_up_that_is_no_instant_stops_nobody_else(store: AnyStore, v
 
 
 async def test_a_retry_at_no_instant_stops_nobody_else(store: AnyStore) -> None:
-    await store.declare(declaration(created=[new("bad")]))
+    await store.schedules.declare(declaration(created=[new("bad")]))
     await fail(store, await start_one(store, T0 + MINUTE), T0 + 61 * SECOND, retry_at=T0 + 70 * SECOND)
     await damage(store, "runs_live", 1, "wake_at", "x")
-    await store.declare(declaration(created=[new("good", next_run_at=T0 + 90 * SECOND)]))
+    await store.schedules.declare(declaration(created=[new("good", next_run_at=T0 + 90 * SECOND)]))
     claimed = await claim(store, T0 + 80 * SECOND)
     assert (claimed.starts, claimed.next_wake_at) == ([], T0 + 90 * SECOND)
 
 
 async def test_a_cursor_that_is_no_instant_is_quarantined(store: AnyStore) -> None:
-    await store.declare(declaration(created=[new("bad"), new("good")]))
+    await store.schedules.declare(declaration(created=[new("bad"), new("good")]))
     await damage(store, "schedules", 1, "cursor_at", "x")
     claimed = await claim(store, T0 + MINUTE)
     assert [start.sid for start in claimed.starts] == [2]
@@ -112,7 +112,7 @@ async def test_a_cursor_that_is_no_instant_is_quarantined(store: AnyStore) -> No
 
 
 async def test_a_live_run_that_cannot_be_decided_does_not_come_back_at_once(store: AnyStore) -> None:
-    await store.declare(declaration(created=[new("bad"), new("good")]))
+    await store.schedules.declare(declaration(created=[new("bad"), new("good")]))
     for start in (await claim(store, T0 + MINUTE)).starts:
         await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + (70 + start.sid) * SECOND)
     await damage(store, "runs_live", 1, "fence", "x")

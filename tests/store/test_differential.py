@@ -27,7 +27,7 @@ from noonbell.core.records import (
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ports import Claimed, Store
+from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -57,7 +57,7 @@ class History:
         self.names = 0
         self.seen: set[str] = set()
 
-    async def step(self, stores: tuple[Store, ...]) -> None:
+    async def step(self, stores: tuple[Ledger, ...]) -> None:
         forward = (0, 1, SECOND, 20 * SECOND, 20 * SECOND, MINUTE, MINUTE, 5 * MINUTE, HOUR)
         self.now += self.random.choice(forward if self.random.random() < 0.95 else (-SECOND, -MINUTE, -2 * HOUR))
         steps = (
@@ -78,21 +78,21 @@ class History:
             self.seen.update("quarantined" for _ in results[0].quarantined)
             self.seen.update({"full"} if results[0].full else ())
 
-    async def compare(self, stores: tuple[Store, ...], last: str) -> None:
+    async def compare(self, stores: tuple[Ledger, ...], last: str) -> None:
         """All tables of both stores hold the same; `last` names the step before."""
         dumps = [await ledger(store) for store in stores]
         for table, rows in dumps[0].items():
             assert rows == dumps[1][table], (last, table)
         for managed_by in OWNERS:
-            declared = [await store.read_declared(managed_by) for store in stores]
+            declared = [await store.schedules.read_declared(managed_by) for store in stores]
             assert declared[0] == declared[1]
         for instance in INSTANCES:
-            assert await stores[0].owned(instance) == await stores[1].owned(instance)
+            assert await stores[0].runs.owned(instance) == await stores[1].runs.owned(instance)
 
-    async def claim(self, store: Store) -> Callable[[Store], Any]:
+    async def claim(self, store: Ledger) -> Callable[[Ledger], Any]:
         managed_by, owner = self.random.choice(OWNERS), self.random.choice(INSTANCES)
         limit, now = self.random.choice(self.limits), self.now
-        specs = {row["sid"]: row["spec"] for row in await store.schedules()}
+        specs = {row["sid"]: row["spec"] for row in await store.schedules.rows()}
         bad = {sid for sid in specs if self.random.random() < 0.05}
         error = ValueError("bad")
 
@@ -101,17 +101,17 @@ class History:
                 raise error
             return look(stored, now, terms=declared_terms(cron_timing(specs[stored.sid], UTC), "preempt"))
 
-        async def call(store: Store) -> Claimed:
-            claimed, _ = await store.claim(managed_by, owner, now, limit, decide)
+        async def call(store: Ledger) -> Claimed:
+            claimed, _ = await store.runs.claim(managed_by, owner, now, limit, decide)
             if isinstance(store, MemoryStore):
                 self.starts.extend((start, owner) for start in claimed.starts)
             return claimed
 
         return call
 
-    async def settle(self, store: Store) -> Callable[[Store], Any]:
+    async def settle(self, store: Ledger) -> Callable[[Ledger], Any]:
         batch: dict[int, Settlement] = {}  # a schedule ends one run at a time
-        running = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.owned(i)}
+        running = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.owned(i)}
         alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in running]
         chosen = [pair for pair in alive if self.random.random() < 0.6]
         for start, owner in (*chosen, *self.random.sample(self.starts, min(len(self.starts), 2))):
@@ -124,33 +124,33 @@ class History:
             if start.kind == "manual":
                 wake_at = None
             batch[start.sid] = Settlement(again, who, outcome, self.now, wake_at, error)
-        return lambda store: store.settle(list(batch.values()))
+        return lambda store: store.runs.settle(list(batch.values()))
 
-    async def hand_back(self, store: Store) -> Callable[[Store], Any]:
+    async def hand_back(self, store: Ledger) -> Callable[[Ledger], Any]:
         some = {start.sid: (start, owner) for start, owner in self.random.sample(self.starts, min(len(self.starts), 3))}
         owner = self.random.choice(INSTANCES)
         now, starts = self.now, [start for start, _ in some.values()]
-        return lambda store: store.hand_back(starts, owner, now)
+        return lambda store: store.runs.hand_back(starts, owner, now)
 
-    async def trigger(self, store: Store) -> Callable[[Store], Any]:
+    async def trigger(self, store: Ledger) -> Callable[[Ledger], Any]:
         sid, owner, now = self.random.randint(0, self.names + 1), self.random.choice(INSTANCES), self.now
 
-        async def call(store: Store) -> Start | None:
-            start = await store.trigger(sid, owner, now)
+        async def call(store: Ledger) -> Start | None:
+            start = await store.runs.trigger(sid, owner, now)
             if start is not None and isinstance(store, MemoryStore):
                 self.starts.append((start, owner))
             return start
 
         return call
 
-    async def record(self, store: Store) -> Callable[[Store], Any]:
+    async def record(self, store: Ledger) -> Callable[[Ledger], Any]:
         event = LifecycleEvent(self.random.choice(OWNERS), self.now, "i1", "stop-start", "asked")
-        return lambda store: store.record(event)
+        return lambda store: store.engines.record(event)
 
-    async def reopen(self, store: Store) -> Callable[[Store], Any]:
+    async def reopen(self, store: Ledger) -> Callable[[Ledger], Any]:
         killed = self.random.random() < 0.5
 
-        async def call(store: Store) -> None:
+        async def call(store: Ledger) -> None:
             if killed:
                 store.kill()
             else:
@@ -159,19 +159,19 @@ class History:
 
         return call
 
-    async def declare(self, store: Store) -> Callable[[Store], Any]:
+    async def declare(self, store: Ledger) -> Callable[[Ledger], Any]:
         managed_by, now, draw = self.random.choice(OWNERS), self.now, self.random.random
         changed, removed = [], []
         revived: list[LiveRun] = []
         interrupted: list[LiveRun] = []
-        for row in await store.schedules(managed_by):
+        for row in await store.schedules.rows(managed_by):
             sid, cursor_at = row["sid"], row["cursor_at"]
             if row["removed_at"] is not None:
                 continue
             if draw() < 0.08:
                 removed.append(RemovedSchedule(sid, cursor_at))
                 continue
-            for live in await store.live(sid):
+            for live in await store.runs.live(sid):
                 if draw() < 0.3 and live.state != "waiting":
                     if live.kind == "manual":
                         interrupted.append(live)
@@ -195,7 +195,7 @@ class History:
             )
         events = [LifecycleEvent(managed_by, now, "i2", name) for name in ("crash", "init-ok")]
         whole = Declaration(managed_by, now, created, changed, removed, revived, interrupted, events)
-        return lambda store: store.declare(whole)
+        return lambda store: store.schedules.declare(whole)
 
     def _new(self, now: int) -> NewSchedule:
         self.names += 1
@@ -206,7 +206,7 @@ class History:
         return NewSchedule(f"id {self.names}", name, "cron", cron, "UTC", "z1", "{}", MINUTE, now, next_run_at)
 
 
-async def _outcome(call: Callable[[Store], Any], store: Store) -> object:
+async def _outcome(call: Callable[[Ledger], Any], store: Ledger) -> object:
     try:
         return await call(store)
     except StoreError:

@@ -5,18 +5,18 @@ import random
 import pytest
 
 from noonbell.core.records import StoredSchedule, Turn
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryData, MemoryStore
-from noonbell.store.wake_index import WakeIndex
+from noonbell.store.memory.wake_index import WakeIndex
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, deciding, declaration, ledger, new
 from noonbell.testing.storage_suite import StorageSuite
 
 
 class TestMemoryStore(StorageSuite):
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         return MemoryStore()
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         assert isinstance(store, MemoryStore)
         return MemoryStore(store.data)
 
@@ -25,7 +25,7 @@ async def test_the_data_is_an_object_of_its_own() -> None:
     data = MemoryData()
     store = MemoryStore(data)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     store.kill()
     again = MemoryStore(data)
     await again.open()
@@ -36,7 +36,7 @@ async def test_the_data_is_an_object_of_its_own() -> None:
 async def test_rows_edited_by_hand_count_from_the_next_opening() -> None:
     store = MemoryStore()
     await store.open()
-    await store.declare(declaration(created=[new("a", next_run_at=None)]))
+    await store.schedules.declare(declaration(created=[new("a", next_run_at=None)]))
     await store.close()
     store.data.schedules[1]["next_run_at"] = T0 + MINUTE
     await store.open()
@@ -47,7 +47,7 @@ async def test_a_claim_touches_only_what_is_due(monkeypatch: pytest.MonkeyPatch)
     store = MemoryStore()
     await store.open()
     later = [new(f"later {i}", next_run_at=T0 + 9 * MINUTE + i) for i in range(2000)]
-    await store.declare(declaration(created=[new("due"), *later]))
+    await store.schedules.declare(declaration(created=[new("due"), *later]))
     indexed: list[int] = []
     index = MemoryData.index
 
@@ -62,23 +62,23 @@ async def test_a_claim_touches_only_what_is_due(monkeypatch: pytest.MonkeyPatch)
         looked.append(stored.sid)
         return deciding(T0 + MINUTE)(stored)
 
-    claimed, _ = await store.claim(OWNER, ME, T0 + MINUTE, 100, decide)
+    claimed, _ = await store.runs.claim(OWNER, ME, T0 + MINUTE, 100, decide)
     assert (looked, indexed, claimed.next_wake_at) == ([1], [1], T0 + 2 * MINUTE)
 
 
 async def test_what_decide_does_to_its_argument_stays_there() -> None:
     store = MemoryStore()
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     (start,) = (await claim(store, T0 + MINUTE)).starts
-    await store.hand_back([start], ME, T0 + MINUTE)
+    await store.runs.hand_back([start], ME, T0 + MINUTE)
     before = await ledger(store)
 
     def vandal(stored: StoredSchedule) -> Turn:
         stored.lives[0].fence = 77
         raise ValueError("and gone")
 
-    await store.claim(OWNER, ME, T0 + MINUTE + SECOND, 10, vandal)
+    await store.runs.claim(OWNER, ME, T0 + MINUTE + SECOND, 10, vandal)
     assert [row[3] for row in (await ledger(store))["live"]] == [row[3] for row in before["live"]] == [1]
 
 

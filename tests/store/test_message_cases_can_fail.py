@@ -10,25 +10,33 @@ from msgspec.structs import replace
 from noonbell.core.records import Delivery, Stream
 from noonbell.ports import BOUNDS, Rescue, StreamBounds, StreamClaim, TellCut, TellNumbers
 from noonbell.store.memory import MemoryStore
-from noonbell.store.memory_outbox import Numbered
-from noonbell.store.memory_tables import Row, Transaction
+from noonbell.store.memory.handle import MemoryHandle
+from noonbell.store.memory.outbox import MemoryOutbox, Numbered
+from noonbell.store.memory.tables import Row, Transaction
+from tests.store.overriding import Overriding
 from tests.store.test_suite_can_fail import failures
 
 
-class ForgetsWhoseStreamItIs(MemoryStore):
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+class ForgetsWhoseStreamItIs(Overriding, MemoryStore):
+    async def outbox_settle(self, deliveries: Sequence[Delivery]) -> None:
         owners = {sid: stream["owner"] for sid, stream in self.data.streams.items()}
-        await super().settle_streams([replace(one, owner=owners.get(one.sid) or "") for one in deliveries])
+        await self.plain.outbox.settle([replace(one, owner=owners.get(one.sid) or "") for one in deliveries])
 
 
-class GivesAStreamToTwo(MemoryStore):
+class _GivesAStreamToTwo(MemoryOutbox):
     def _claim(self, tx: Transaction, sid: int, owner: str, messages: Sequence[Numbered]) -> Stream:
         claimed = super()._claim(tx, sid, owner, messages)
         tx.put(self.data.streams, sid, self.data.streams[sid] | {"owner": None})
         return claimed
 
 
-class LosesTheWakeUp(MemoryStore):
+class GivesAStreamToTwo(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.outbox = _GivesAStreamToTwo(handle)
+
+
+class _LosesTheWakeUp(MemoryOutbox):
     """A stream goes with the last message that was claimed, whatever has come behind it."""
 
     def _settle_stream(self, tx: Transaction, delivery: Delivery, stream: Row) -> None:
@@ -37,87 +45,111 @@ class LosesTheWakeUp(MemoryStore):
             tx.delete(self.data.streams, delivery.sid)
 
 
-class ForgetsTheAttempts(MemoryStore):
+class LosesTheWakeUp(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.outbox = _LosesTheWakeUp(handle)
+
+
+class _ForgetsTheAttempts(MemoryOutbox):
     def _settle_stream(self, tx: Transaction, delivery: Delivery, stream: Row) -> None:
         super()._settle_stream(tx, delivery, stream | {"attempt": 0})
 
 
-class DropsTheDead(MemoryStore):
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
-        await super().settle_streams(
+class ForgetsTheAttempts(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.outbox = _ForgetsTheAttempts(handle)
+
+
+class DropsTheDead(Overriding, MemoryStore):
+    async def outbox_settle(self, deliveries: Sequence[Delivery]) -> None:
+        await self.plain.outbox.settle(
             [one if one.dead is None else replace(one, delivered=one.dead, dead=None) for one in deliveries]
         )
 
 
-class TurnsStreamsRound(MemoryStore):
+class _TurnsStreamsRound(MemoryOutbox):
     def _claim(self, tx: Transaction, sid: int, owner: str, messages: Sequence[Numbered]) -> Stream:
         claimed = super()._claim(tx, sid, owner, messages)
         return replace(claimed, messages=claimed.messages[::-1])
 
 
-class ClaimsWithoutEnd(MemoryStore):
-    async def claim_streams(
+class TurnsStreamsRound(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.outbox = _TurnsStreamsRound(handle)
+
+
+class ClaimsWithoutEnd(Overriding, MemoryStore):
+    async def outbox_claim(
         self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
     ) -> StreamClaim:
-        return await super().claim_streams(lane, owner, now, limit + 1, bounds)
+        return await self.plain.outbox.claim(lane, owner, now, limit + 1, bounds)
 
 
-class SleepsTooLong(MemoryStore):
-    async def claim_streams(
+class SleepsTooLong(Overriding, MemoryStore):
+    async def outbox_claim(
         self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
     ) -> StreamClaim:
-        return (await super().claim_streams(lane, owner, now, limit, bounds))._replace(next_wake_at=None)
+        return (await self.plain.outbox.claim(lane, owner, now, limit, bounds))._replace(next_wake_at=None)
 
 
-class BringsWhateverThereIs(MemoryStore):
-    async def claim_streams(
+class BringsWhateverThereIs(Overriding, MemoryStore):
+    async def outbox_claim(
         self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
     ) -> StreamClaim:
-        return await super().claim_streams(lane, owner, now, limit, bounds._replace(most_bytes=1 << 40))
+        return await self.plain.outbox.claim(lane, owner, now, limit, bounds._replace(most_bytes=1 << 40))
 
 
-class AsksThoseWhoAreAway(MemoryStore):
-    async def claim_streams(
+class AsksThoseWhoAreAway(Overriding, MemoryStore):
+    async def outbox_claim(
         self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
     ) -> StreamClaim:
-        return await super().claim_streams(lane, owner, now, limit, bounds._replace(away={}))
+        return await self.plain.outbox.claim(lane, owner, now, limit, bounds._replace(away={}))
 
 
-class TriesWithEverything(MemoryStore):
+class _TriesWithEverything(MemoryOutbox):
     def _oldest(self, sid: int, most: int) -> list[Numbered]:
         return super()._oldest(sid, 100)
 
 
-class GivesNumbersTwice(MemoryStore):
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+class TriesWithEverything(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.outbox = _TriesWithEverything(handle)
+
+
+class GivesNumbersTwice(Overriding, MemoryStore):
+    async def outbox_revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         self.data.counters["outbox"] = min(numbers) - 1
-        return await super().revive_dead_letters(numbers, at, tell)
+        return await self.plain.outbox.revive(numbers, at, tell)
 
 
-class LeavesTheStreamsOfTheDead(MemoryStore):
-    async def take_over(
+class LeavesTheStreamsOfTheDead(Overriding, MemoryStore):
+    async def engines_rescue(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:
         owners = {sid: stream["owner"] for sid, stream in self.data.streams.items()}
-        taken = await super().take_over(lane, owner, at, tell, stopped=stopped)
+        taken = await self.plain.engines.rescue(lane, owner, at, tell, stopped=stopped)
         for sid, before in owners.items():
             self.data.streams[sid]["owner"] = before
         return taken
 
 
-class RevivesWithoutWaking(MemoryStore):
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-        return await super().revive_dead_letters(numbers, at + 3_600_000_000, tell)
+class RevivesWithoutWaking(Overriding, MemoryStore):
+    async def outbox_revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+        return await self.plain.outbox.revive(numbers, at + 3_600_000_000, tell)
 
 
-class BuriesInSilence(MemoryStore):
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
-        await super().settle_streams([replace(one, audit=None) for one in deliveries])
+class BuriesInSilence(Overriding, MemoryStore):
+    async def outbox_settle(self, deliveries: Sequence[Delivery]) -> None:
+        await self.plain.outbox.settle([replace(one, audit=None) for one in deliveries])
 
 
-class TellsOfThoseThatWereNotThere(MemoryStore):
-    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        return await super().drop_dead_letters(numbers, None if tell is None else lambda _: tell(list(numbers)))
+class TellsOfThoseThatWereNotThere(Overriding, MemoryStore):
+    async def outbox_drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+        return await self.plain.outbox.drop(numbers, None if tell is None else lambda _: tell(list(numbers)))
 
 
 WRONG = [

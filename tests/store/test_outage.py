@@ -17,6 +17,7 @@ from noonbell.store.outage import Outage, outage_of
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing import ManualClock
 from tests.patience import PATIENCE_SECONDS
+from tests.store.overriding import Overriding
 from tests.store.postgres_server import PostgresServer
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -69,7 +70,7 @@ def test_one_store_has_one_outage() -> None:
     assert outage_of(store) is not outage_of(MemoryStore())
 
 
-class _Away(MemoryStore):
+class _Away(Overriding, MemoryStore):
     """A store that can be taken away: what the engine asks for all the time fails then."""
 
     away = False
@@ -78,21 +79,21 @@ class _Away(MemoryStore):
         if self.away:
             raise StoreUnavailableError("the disk is gone")
 
-    async def claim(self, *given: Any, **named: Any) -> Any:
+    async def runs_claim(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await super().claim(*given, **named)
+        return await self.plain.runs.claim(*given, **named)
 
-    async def claim_streams(self, *given: Any, **named: Any) -> Any:
+    async def outbox_claim(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await super().claim_streams(*given, **named)
+        return await self.plain.outbox.claim(*given, **named)
 
-    async def list_documents(self, *given: Any, **named: Any) -> Any:
+    async def documents_page(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await super().list_documents(*given, **named)
+        return await self.plain.documents.page(*given, **named)
 
-    async def due_documents(self, *given: Any, **named: Any) -> Any:
+    async def documents_due(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await super().due_documents(*given, **named)
+        return await self.plain.documents.due(*given, **named)
 
 
 async def test_a_lane_tells_of_a_store_that_is_away_in_one_story(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError, StoreUrlError
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 from noonbell.store.postgres import PostgresStore, leases
 from noonbell.store.postgres.connection import shown
@@ -45,16 +45,16 @@ class MortalStore(PostgresStore):
 
     def __init__(self, dsn: str) -> None:
         super().__init__(dsn, pool_size=2, lease_ttl=TTL)
-        self._held: list[str] = []
+        self._tokens: list[str] = []
         self.left: list[str] = []
 
     async def hold(self, name: str, holder: str) -> Lease:
         lease = await super().hold(name, holder)
-        self._held.append(lease.token)
+        self._tokens.append(lease.token)
         return lease
 
     def kill(self) -> None:
-        self.left.extend(self._held)  # one whose release was under way, too
+        self.left.extend(self._tokens)  # one whose release was under way, too
         super().kill()
 
 
@@ -67,10 +67,10 @@ class TestPostgresStore(StorageSuite):
         self.places: dict[int, str] = {}
         self.stores: list[MortalStore] = []
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         return self._on(await self.server.new_ledger())
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         return self._on(self.places[id(store)])
 
     async def holder_dies(self) -> None:
@@ -111,7 +111,7 @@ async def test_two_stores_never_claim_the_same_schedule(dsn: str) -> None:
     stores = [PostgresStore(dsn, pool_size=2) for _ in range(2)]
     for store in stores:
         await store.open()
-    await stores[0].declare(declaration(created=[new(f"task {i}") for i in range(200)]))
+    await stores[0].schedules.declare(declaration(created=[new(f"task {i}") for i in range(200)]))
     claimed: list[list[int]] = [[], []]
 
     async def work(number: int) -> None:
@@ -123,12 +123,12 @@ async def test_two_stores_never_claim_the_same_schedule(dsn: str) -> None:
     assert sorted(claimed[0] + claimed[1]) == list(range(1, 201)), "each once, and all"
     assert all(claimed), "both took part"
     for number, store in enumerate(stores):
-        assert sorted(live.sid for live in await store.owned(f"instance-{number}")) == sorted(claimed[number])
+        assert sorted(live.sid for live in await store.runs.owned(f"instance-{number}")) == sorted(claimed[number])
         await store.close()
 
 
 async def test_what_another_has_locked_is_passed_over_and_looked_for_again(dsn: str, store: PostgresStore) -> None:
-    await store.declare(declaration(created=[new("a"), new("b")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b")]))
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
@@ -145,7 +145,7 @@ async def test_retries_that_are_claimed_at_the_same_time_start_once(dsn: str) ->
     stores = [PostgresStore(dsn, pool_size=1) for _ in range(3)]
     for store in stores:
         await store.open()
-    await stores[0].declare(declaration(created=[new(f"task {i}") for i in range(30)]))
+    await stores[0].schedules.declare(declaration(created=[new(f"task {i}") for i in range(30)]))
     for start in (await claim(stores[0], T0 + MINUTE)).starts:
         await fail(stores[0], start, T0 + 61 * SECOND, retry_at=T0 + 70 * SECOND)
     now = T0 + 71 * SECOND
@@ -165,7 +165,7 @@ async def test_declarations_at_the_same_time_give_every_schedule_its_own_number(
     await asyncio.gather(*(store.open() for store in stores))
     made = await asyncio.gather(
         *(
-            store.declare(
+            store.schedules.declare(
                 declaration(f"owner {i}", created=[new(f"{i}-{n}") for n in range(5)], events=[event("crash")])
             )
             for i, store in enumerate(stores)
@@ -185,7 +185,7 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
     for size in (2, 300):
         store = PostgresStore(await postgres.new_ledger(), pool_size=1)
         await store.open()
-        await store._owners.know(ME)  # as its first claim does
+        await store._session.owners.know(ME)  # as its first claim does
         said = listening(store)
         steps: list[int] = []
         heard: list[str] = []
@@ -195,18 +195,18 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
             heard.extend(said)
             said.clear()
 
-        await store.declare(declaration(created=[new(f"task {i}") for i in range(size)]))
+        await store.schedules.declare(declaration(created=[new(f"task {i}") for i in range(size)]))
         step()
         starts = (await claim(store, T0 + 5 * MINUTE, limit=1000)).starts
         step()
         at = T0 + 5 * MINUTE + SECOND
-        await store.settle([Settlement(starts[0], ME, "succeeded", at)])
+        await store.runs.settle([Settlement(starts[0], ME, "succeeded", at)])
         said.clear()  # the first one has made the partitions of its days
-        await store.settle([Settlement(start, ME, "failed", at, at + SECOND, "no") for start in starts[1:]])
+        await store.runs.settle([Settlement(start, ME, "failed", at, at + SECOND, "no") for start in starts[1:]])
         step()
         again = (await claim(store, at + SECOND, limit=1000)).starts
         step()
-        await store.hand_back(again, ME, at + SECOND)
+        await store.runs.hand_back(again, ME, at + SECOND)
         step()
         assert not any("typeinfo" in sql for sql in heard), "the driver knows every type that is used"
         assert (len(starts), len(again)) == (size, size - 1)
@@ -217,9 +217,9 @@ async def test_the_number_of_statements_does_not_depend_on_the_batch(postgres: P
 
 
 async def test_claims_use_the_partial_index_also_without_statistics(dsn: str, store: PostgresStore) -> None:
-    await store.declare(declaration(created=[new("waiting")]))
+    await store.schedules.declare(declaration(created=[new("waiting")]))
     await fail(store, await start_one(store, T0 + MINUTE), T0 + MINUTE, retry_at=T0 + 5)  # one run waits
-    await store.declare(declaration(created=[new(f"task {i}", next_run_at=T0 + i) for i in range(3000)]))
+    await store.schedules.declare(declaration(created=[new(f"task {i}", next_run_at=T0 + i) for i in range(3000)]))
     said = listening(store)
     await claim(store, T0 + 10, limit=5)
     (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
@@ -240,45 +240,45 @@ async def test_claims_use_the_partial_index_also_without_statistics(dsn: str, st
 
 
 async def test_an_error_text_that_postgres_cannot_hold_does_not_stop_its_batch(store: PostgresStore) -> None:
-    await store.declare(declaration(created=[new("a"), new("b")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b")]))
     a, b = (await claim(store, T0 + MINUTE)).starts
     at = T0 + 61 * SECOND
     batch = [
         Settlement(a, ME, "failed", at, None, "nul \0 and half \ud800"),
         Settlement(b, ME, "failed", at, None, "b"),
     ]
-    assert (await store.settle(batch)).stale == []
-    kept = [(await store.attempts(sid, T0, T0 + HOUR))[0].error for sid in (1, 2)]
+    assert (await store.runs.settle(batch)).stale == []
+    kept = [(await store.history.attempts(sid, T0, T0 + HOUR))[0].error for sid in (1, 2)]
     assert kept == ["nul \\x00 and half \\ud800", "b"]
 
 
 @pytest.mark.parametrize("name", ["nul \0", "half \ud800"])
 async def test_a_name_that_postgres_cannot_hold_is_refused_whole(store: PostgresStore, name: str) -> None:
     with pytest.raises(StoreError) as caught:
-        await store.declare(declaration(created=[new("a"), new(name)]))
+        await store.schedules.declare(declaration(created=[new("a"), new(name)]))
     assert not isinstance(caught.value, StoreUnavailableError), "trying again will not help"
-    assert await store.schedules() == []
+    assert await store.schedules.rows() == []
 
 
 async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> None:
-    await store.declare(declaration(created=[new("a")]))
-    manual = await store.trigger(1, ME, T0 + SECOND)
+    await store.schedules.declare(declaration(created=[new("a")]))
+    manual = await store.runs.trigger(1, ME, T0 + SECOND)
     assert manual is not None
     at = T0 + 2 * SECOND
     twice = [Settlement(manual, ME, "failed", at, None, "first"), Settlement(manual, ME, "succeeded", at + 1)]
-    assert (await store.settle(twice)).stale == [twice[1]], "the second finds the run ended"
-    (row,) = await store.schedules()
+    assert (await store.runs.settle(twice)).stale == [twice[1]], "the second finds the run ended"
+    (row,) = await store.schedules.rows()
     assert (row["last_failure_at"], row["last_success_at"]) == (at, None)
 
 
 async def test_what_can_be_damaged_here_is_read_as_it_stands_and_decided_alone(dsn: str, store: PostgresStore) -> None:
     """Columns have types, so damage is what a type lets through: values that are not there."""
-    await store.declare(declaration(created=[new("a"), new("b"), new("c")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b"), new("c")]))
     db = await asyncpg.connect(dsn)
     await db.execute("UPDATE schedule_definitions SET name = NULL, spec = NULL, timezone = NULL WHERE sid = 1")
     await db.execute("UPDATE schedule_state SET cursor_at = NULL WHERE sid = 2")
     await db.close()
-    first, second, _ = (await store.read_declared(OWNER)).rows
+    first, second, _ = (await store.schedules.read_declared(OWNER)).rows
     assert (first["name"], first["spec"], first["timezone"], second["cursor_at"]) == (None,) * 4
     claimed = await claim(store, T0 + MINUTE)
     assert [start.sid for start in claimed.starts] == [1, 3]
@@ -298,17 +298,19 @@ async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer, mo
         store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=TTL)
         await store.open()
         hold = await store.hold(OWNER, "me")
-        await store.declare(declaration(created=[new(f"task {i}") for i in range(50)]))
+        await store.schedules.declare(declaration(created=[new(f"task {i}") for i in range(50)]))
 
         async def work() -> None:
             for minute in range(1, 6):
                 starts = (await claim(store, T0 + minute * MINUTE, limit=20)).starts
                 at = T0 + minute * MINUTE + SECOND
-                assert (await store.settle([Settlement(start, ME, "succeeded", at) for start in starts])).stale == []
+                assert (
+                    await store.runs.settle([Settlement(start, ME, "succeeded", at) for start in starts])
+                ).stale == []
 
         await asyncio.gather(work(), work(), renewed_twice(postgres.dsn(database)))
         hold.release()
-        assert len(await store.schedules()) == 50
+        assert len(await store.schedules.rows()) == 50
         assert await ledger(store) == await ledger(direct)
         assert pooler.handovers > 10, "transactions of one client went over different connections"
         await store.close()
@@ -397,11 +399,11 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
     """After a lost connection `owned` must not answer before the lost claim has gone one way or the other."""
     store = PostgresStore(dsn, pool_size=2)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
-    async with store._claiming(ME) as db:
-        await store._still_held(db, OWNER)
+    await store.schedules.declare(declaration(created=[new("a")]))
+    async with store._session.claiming(ME) as db:
+        await store._session.still_held(db, OWNER)
         now = T0 + MINUTE
-        claimed, _ = await store.claim(OWNER, "somebody else", now - 1, 1, deciding(now - 1))
+        claimed, _ = await store.runs.claim(OWNER, "somebody else", now - 1, 1, deciding(now - 1))
         assert claimed.starts == [], "other owners are not held up"
         await db.execute("UPDATE schedule_state SET next_run_at = NULL")
         await db.execute(
@@ -409,7 +411,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
             "VALUES (1, 'scheduled', 5, 1, $1, 'running', 1, 1, 'cron')",
             ME,
         )
-        asking = asyncio.create_task(store.owned(ME))
+        asking = asyncio.create_task(store.runs.owned(ME))
         await somebody_waits(dsn)
         assert not asking.done()
     assert [live.run_for for live in await asking] == [5]

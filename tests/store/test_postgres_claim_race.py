@@ -37,9 +37,9 @@ _GATE = """
 
 async def test_a_claim_decides_by_what_it_reads_under_the_lock(dsn: str, store: PostgresStore) -> None:
     names = ["started", "put off", "behind a manual run", "ended", "deleted", "due"]
-    await store.create_schedules([schedule(name) for name in names], T0, "suite")
+    await store.schedules.create([schedule(name) for name in names], T0, "suite")
     failed = await claim(store, A, T0 + MINUTE, 10)
-    await store.settle([Settlement(start, A, "failed", T0 + MINUTE, RETRY_AT) for start in failed])
+    await store.runs.settle([Settlement(start, A, "failed", T0 + MINUTE, RETRY_AT) for start in failed])
     decided: list[tuple[str, list[tuple[str, int]]]] = []
 
     def decide(stored: StoredSchedule) -> Turn:
@@ -50,14 +50,14 @@ async def test_a_claim_decides_by_what_it_reads_under_the_lock(dsn: str, store: 
     await db.execute(_GATE)
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock(1)")
-        claiming = asyncio.create_task(store.claim(LANE, B, NOW, 10, decide))
+        claiming = asyncio.create_task(store.runs.claim(LANE, B, NOW, 10, decide))
         await until(lambda: somebody_waits(db))
         await by_another_engine(dsn, store)
         assert not claiming.done()
     claimed = (await claiming).claimed
     assert decided == [("behind a manual run", [("running", 2), ("waiting", 1)]), ("due", [("waiting", 1)])]
     assert [(start.sid, start.fence) for start in claimed.starts] == [(6, 2)]
-    assert [(live.state, live.fence, live.owner) for live in await store.live(1)] == [("running", 2, C)]
+    assert [(live.state, live.fence, live.owner) for live in await store.runs.live(1)] == [("running", 2, C)]
     await db.close()
 
 
@@ -66,17 +66,17 @@ async def by_another_engine(dsn: str, store: PostgresStore) -> None:
     gate = await asyncpg.connect(dsn)
     await gate.execute("UPDATE gate SET closed = false")
     await gate.close()
-    assert await store.ask("behind a manual run", NOW, "me", queue=True)
+    assert await store.runs.ask("behind a manual run", NOW, "me", queue=True)
     starts = await claimed_among(store, [1, 2, 3, 4])
     assert [(start.sid, start.kind) for start in starts] == [
         (1, "scheduled"), (2, "scheduled"), (3, "manual"), (4, "scheduled"),
     ]  # fmt: skip
-    await store.settle(
+    await store.runs.settle(
         [Settlement(starts[1], C, "failed", NOW, NOW + MINUTE), Settlement(starts[3], C, "succeeded", NOW)]
     )
-    await store.edit_schedules(["deleted"], lambda stored: changes.deleted(stored, NOW, "me"))
+    await store.schedules.edit(["deleted"], lambda stored: changes.deleted(stored, NOW, "me"))
 
 
 async def claimed_among(store: PostgresStore, sids: Sequence[int]) -> list[Start]:
-    found = await store.claim(LANE, C, NOW, 10, lambda stored: look(stored, NOW), among=sids)
+    found = await store.runs.claim(LANE, C, NOW, 10, lambda stored: look(stored, NOW), among=sids)
     return sorted(found.claimed.starts, key=lambda start: start.sid)

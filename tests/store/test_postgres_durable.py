@@ -58,7 +58,7 @@ async def claim(store: PostgresStore, now: int, *, limit: int = 1000, owner: str
         finish(turn, stored, now, owner, lambda stored, start: message(stored.sid, str(start.run_for)))
         return turn
 
-    return await store.claim(LANE, owner, now, limit, take_turn)
+    return await store.runs.claim(LANE, owner, now, limit, take_turn)
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
     stores = [PostgresStore(dsn, pool_size=2) for _ in range(2)]
     for store in stores:
         await store.open()
-    await stores[0].create_schedules([schedule(f"s{i}") for i in range(60)], T0, "me")
+    await stores[0].schedules.create([schedule(f"s{i}") for i in range(60)], T0, "me")
     started: list[list[Start]] = [[], []]
 
     async def work(number: int) -> None:
@@ -84,7 +84,7 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
                     else Settlement(start, f"i{number}", "succeeded", now)
                     for start in got
                 ]
-                assert (await stores[number].settle(ends)).stale == []
+                assert (await stores[number].runs.settle(ends)).stale == []
 
     await asyncio.gather(work(0), work(1))
     everything = [(start.sid, start.run_for, start.fence) for part in started for start in part]
@@ -98,18 +98,18 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
 
 async def test_creations_at_the_same_time_get_their_own_numbers_and_names(store: PostgresStore) -> None:
     batches = [[schedule(f"{part}-{n}") for n in range(20)] for part in range(4)]
-    made = await asyncio.gather(*(store.create_schedules(batch, T0, "me") for batch in batches))
+    made = await asyncio.gather(*(store.schedules.create(batch, T0, "me") for batch in batches))
     assert sorted(sid for sids in made for sid in sids) == list(range(1, 81))
     twins = [schedule("a"), schedule("b")]
     twins[1].columns.name = "a"
     outcomes = await asyncio.gather(
-        *(store.create_schedules([twin], T0, "me") for twin in twins), return_exceptions=True
+        *(store.schedules.create([twin], T0, "me") for twin in twins), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes if isinstance(outcome, Exception)] == [ScheduleExistsError]
 
 
 async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresStore) -> None:
-    await store.create_schedules([schedule("a")], T0, "me")
+    await store.schedules.create([schedule("a")], T0, "me")
     looking, go_on = asyncio.Event(), asyncio.Event()
     seen: list[StoredSchedule] = []
 
@@ -124,7 +124,7 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
 
     claiming = asyncio.create_task(slow_claim())
     await looking.wait()
-    editing = asyncio.create_task(store.edit_schedules(["a"], edit))
+    editing = asyncio.create_task(store.schedules.edit(["a"], edit))
     assert (await claim(store, T0 + MINUTE)).claimed.looked == 0, "a claim passes over what is locked"
     assert not editing.done()
     go_on.set()
@@ -135,26 +135,26 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
 async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stream(
     dsn: str, store: PostgresStore
 ) -> None:
-    await store.create_schedules([schedule("a")], T0, "me")
+    await store.schedules.create([schedule("a")], T0, "me")
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
-    (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+    (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
     ((number, _),) = stream.messages
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "second")], [T0])
-        settling = asyncio.create_task(store.settle_streams([Delivery(1, ME, T0, number)]))
+        settling = asyncio.create_task(store.outbox.settle([Delivery(1, ME, T0, number)]))
         await somebody_waits(dsn)
         assert not settling.done()
     await settling
-    (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+    (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
     assert [body.message_id for _, body in stream.messages] == ["second"]
 
 
 async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(dsn: str, store: PostgresStore) -> None:
-    await store.create_schedules([schedule("a")], T0, "me")
+    await store.schedules.create([schedule("a")], T0, "me")
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
-    (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+    (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
     appending: asyncio.Task[None]
     async with store._connections.writing() as db:
         await outbox.settle(db, [Delivery(1, ME, T0, stream.messages[0][0])])
@@ -162,7 +162,7 @@ async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(dsn: 
         await somebody_waits(dsn)
         assert not appending.done()
     await appending
-    (stream,) = (await store.claim_streams(LANE, ME, T0, 10)).streams
+    (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
     assert [body.message_id for _, body in stream.messages] == ["second"]
 
 
@@ -176,41 +176,41 @@ async def test_audit_events_are_numbered_in_the_order_of_their_commits(dsn: str,
     telling: asyncio.Task[None]
     async with store._connections.writing() as db:
         await auditing.append(db, [first])
-        telling = asyncio.create_task(store.tell([AuditEvent(T0, "second", "x", "me", "{}")]))
+        telling = asyncio.create_task(store.audit.append([AuditEvent(T0, "second", "x", "me", "{}")]))
         await somebody_waits(dsn)
-        assert await store.audit(AuditFilter(), 0, 10) == [], "a reader sees none before the one that comes first"
+        assert await store.audit.page(AuditFilter(), 0, 10) == [], "a reader sees none before the one that comes first"
     await telling
-    assert [event.event for _, event in await store.audit(AuditFilter(), 0, 10)] == ["first", "second"]
+    assert [event.event for _, event in await store.audit.page(AuditFilter(), 0, 10)] == ["first", "second"]
 
 
 async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: PostgresStore) -> None:
-    await store.create_schedules([schedule("a"), schedule("b")], T0, "me")
+    await store.schedules.create([schedule("a"), schedule("b")], T0, "me")
     hold = await store.hold(engine_name(ME), "process 7")
     engine = EngineRecord(ME, LANE, "h", 7, "1", "-", T0, T0)
-    await store.join(engine)
+    await store.engines.join(engine)
     (start,) = (await claim(store, T0 + MINUTE, limit=1)).claimed.starts
     db = await asyncpg.connect(dsn)
     await db.execute("UPDATE instances SET token = 'of another'")
     before = await ledger(store)
     verbs: list[Callable[[], Any]] = [
         lambda: claim(store, T0 + MINUTE),
-        lambda: store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]),
-        lambda: store.hand_back([start], ME, T0 + MINUTE),
-        lambda: store.trigger(2, ME, T0 + MINUTE),
-        lambda: store.take_over(LANE, ME, T0 + MINUTE),
-        lambda: store.take_over(LANE, ME, T0 + MINUTE, stopped=True),
-        lambda: store.claim_streams(LANE, ME, T0 + MINUTE, 10),
-        lambda: store.settle_streams([Delivery(1, ME, T0 + MINUTE, 1)]),
-        lambda: store.join(engine),
-        lambda: store.beat(EngineSign(ME, T0 + MINUTE, T0, "up"), lambda: T0 + MINUTE),
-        lambda: store.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
+        lambda: store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)]),
+        lambda: store.runs.hand_back([start], ME, T0 + MINUTE),
+        lambda: store.runs.trigger(2, ME, T0 + MINUTE),
+        lambda: store.engines.rescue(LANE, ME, T0 + MINUTE),
+        lambda: store.engines.rescue(LANE, ME, T0 + MINUTE, stopped=True),
+        lambda: store.outbox.claim(LANE, ME, T0 + MINUTE, 10),
+        lambda: store.outbox.settle([Delivery(1, ME, T0 + MINUTE, 1)]),
+        lambda: store.engines.join(engine),
+        lambda: store.engines.beat(EngineSign(ME, T0 + MINUTE, T0, "up"), lambda: T0 + MINUTE),
+        lambda: store.engines.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
     ]
     for verb in verbs:
         with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "engine:{ME}"; nothing was written'):
             await verb()
     assert await ledger(store) == before
-    await store.edit_schedules(["a"], lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
-    assert len(await store.list_schedules(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
+    await store.schedules.edit(["a"], lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
+    assert len(await store.schedules.page(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
     await db.close()
     hold.release()
 
@@ -219,28 +219,28 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
 
 
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(dsn: str, store: PostgresStore) -> None:
-    await store.create_schedules([schedule(name, kind="message") for name in ("a", "b", "c")], T0, "me")
+    await store.schedules.create([schedule(name, kind="message") for name in ("a", "b", "c")], T0, "me")
     db = await asyncpg.connect(dsn)
     await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
     claimed = (await claim(store, T0 + MINUTE)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]
-    assert [row[0] for row in await store.read_ledger("runs", None, 10)] == [1, 2, 3]
+    assert [row[0] for row in await store.read("runs", None, 10)] == [1, 2, 3]
     assert (await claim(store, T0 + MINUTE)).claimed.looked == 0
-    streams = (await store.claim_streams(LANE, ME, T0 + MINUTE, 10)).streams
+    streams = (await store.outbox.claim(LANE, ME, T0 + MINUTE, 10)).streams
     assert [stream.sid for stream in streams] == [1, 3]
 
 
 async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, store: PostgresStore) -> None:
-    await store.create_schedules([schedule(name) for name in ("a", "b", "c")], T0, "me")
+    await store.schedules.create([schedule(name) for name in ("a", "b", "c")], T0, "me")
     starts = (await claim(store, T0 + MINUTE)).claimed.starts
     db = await asyncpg.connect(dsn)
     await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
-    assert (await store.settle(ends)).stale == [ends[1]]
-    assert await store.owned(ME) == []
-    stored = await store.find_schedules(["a", "b", "c"])
+    assert (await store.runs.settle(ends)).stale == [ends[1]]
+    assert await store.runs.owned(ME) == []
+    stored = await store.schedules.find(["a", "b", "c"])
     assert [one.next_run_at for one in stored] == [T0 + 2 * MINUTE, T0 + MINUTE, T0 + 2 * MINUTE]
 
 
@@ -262,27 +262,29 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
             said.clear()
 
         many = [schedule(f"s{i}") for i in range(size)] + [schedule(f"m{i}", kind="message") for i in range(size)]
-        await store.create_schedules(many, T0, "me")
+        await store.schedules.create(many, T0, "me")
         step()
         await claim(store, T0 + MINUTE, limit=1)  # makes the partitions of its days
         said.clear()
         starts = (await claim(store, T0 + 5 * MINUTE, limit=1000)).claimed.starts
         step()
         at = T0 + 5 * MINUTE + SECOND
-        await store.settle([Settlement(start, ME, "failed", at, at, "no", b"J{}") for start in starts])
+        await store.runs.settle([Settlement(start, ME, "failed", at, at, "no", b"J{}") for start in starts])
         step()
         again = (await claim(store, at, limit=1000)).claimed.starts
         step()
-        await store.settle([Settlement(start, ME, "succeeded", at, messages=[message(start.sid)]) for start in again])
+        await store.runs.settle(
+            [Settlement(start, ME, "succeeded", at, messages=[message(start.sid)]) for start in again]
+        )
         step()
-        streams = (await store.claim_streams(LANE, ME, at, 1000)).streams
+        streams = (await store.outbox.claim(LANE, ME, at, 1000)).streams
         step()
-        await store.settle_streams([Delivery(one.sid, ME, at, None, one.messages[0][0], None, "no") for one in streams])
+        await store.outbox.settle([Delivery(one.sid, ME, at, None, one.messages[0][0], None, "no") for one in streams])
         step()
-        await store.revive_dead_letters([letter.number for letter in await store.dead_letters(None, 0, 1000)], at)
+        await store.outbox.revive([letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], at)
         step()
         reopened = changes.Change({}, at + SECOND, {"default": Polls(T0)}, "me")
-        await store.edit_schedules([one.schedule_id for one in many], reopened.reopen)
+        await store.schedules.edit([one.schedule_id for one in many], reopened.reopen)
         step()
         await store.prune_day(T0 + 9 * DAY)
         step()
@@ -298,9 +300,9 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
 async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.create_schedules([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me")
-    await store.create_schedules([schedule(f"s{i}") for i in range(5)], T0, "me")
-    await store.ask("s0", T0, "me")
+    await store.schedules.create([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me")
+    await store.schedules.create([schedule(f"s{i}") for i in range(5)], T0, "me")
+    await store.runs.ask("s0", T0, "me")
     said = listening(store)
     await claim(store, T0 + MINUTE, limit=6)
     (due,) = [sql for sql in said if "SKIP LOCKED" in sql and "FROM runs_live" not in sql]
@@ -336,7 +338,7 @@ async def partitions(dsn: str) -> list[str]:
 async def two_days(store: PostgresStore) -> None:
     """Five schedules of every minute that were up for the first minutes of two days, and one that fired once."""
     rare = schedule("rare", kind="message", spec="1 0 1 1 *")
-    await store.create_schedules([*(schedule(f"m{i}", kind="message") for i in range(5)), rare], T0, "me")
+    await store.schedules.create([*(schedule(f"m{i}", kind="message") for i in range(5)), rare], T0, "me")
     for at in (1, 2, 3, 24 * 60 + 1, 24 * 60 + 2):
         await claim(store, T0 + at * MINUTE)
 
@@ -353,7 +355,7 @@ async def test_a_day_goes_with_its_partition(
     assert pruned is not None
     assert (pruned.day, pruned.runs) == (T0, 15)
     assert ("runs_20240101" in await partitions(dsn)) == (most_moved == 0)
-    left = [row[:2] for row in await store.read_ledger("runs", None, 1000)]
+    left = [row[:2] for row in await store.read("runs", None, 1000)]
     assert left[0] == (6, T0 + MINUTE), "the run that its schedule looks back at stays"
     assert len(left) == 11
     assert await store.prune_day(T0 + DAY) is None
@@ -385,24 +387,26 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
         store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=60.0)
         await store.open()
         hold = await store.hold(engine_name(ME), "me")
-        await store.create_schedules([schedule(f"s{i}") for i in range(20)], T0, "me")
-        await store.create_schedules([schedule(f"m{i}", kind="message") for i in range(20)], T0, "me")
+        await store.schedules.create([schedule(f"s{i}") for i in range(20)], T0, "me")
+        await store.schedules.create([schedule(f"m{i}", kind="message") for i in range(20)], T0, "me")
 
         async def work() -> None:
             for minute in range(1, 6):
                 now = T0 + minute * MINUTE
                 starts = (await claim(store, now, limit=20)).claimed.starts
-                assert (await store.settle([Settlement(start, ME, "succeeded", now) for start in starts])).stale == []
+                assert (
+                    await store.runs.settle([Settlement(start, ME, "succeeded", now) for start in starts])
+                ).stale == []
 
         async def deliver() -> None:
             for _ in range(10):
-                for stream in (await store.claim_streams(LANE, ME, T0 + HOUR, 5)).streams:
-                    await store.settle_streams([Delivery(stream.sid, ME, T0 + HOUR, stream.messages[-1][0])])
+                for stream in (await store.outbox.claim(LANE, ME, T0 + HOUR, 5)).streams:
+                    await store.outbox.settle([Delivery(stream.sid, ME, T0 + HOUR, stream.messages[-1][0])])
 
         async def edit() -> None:
             for minute in range(1, 6):
                 change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": Polls(T0)}, "me")
-                await store.edit_schedules(["s1", "m1"], change)
+                await store.schedules.edit(["s1", "m1"], change)
 
         await asyncio.gather(work(), work(), deliver(), edit())
         assert await ledger(store) == await ledger(direct)

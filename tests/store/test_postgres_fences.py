@@ -32,7 +32,7 @@ def end(start: Start, owner: str = A) -> Settlement:
 
 async def claimed(store: PostgresStore, count: int) -> list[Start]:
     """Start so many runs as an engine that has no lease, and so is dead to a rescue, but not to its own fences."""
-    await store.create_schedules([schedule(f"s{i}") for i in range(count)], T0, "suite")
+    await store.schedules.create([schedule(f"s{i}") for i in range(count)], T0, "suite")
     starts = await claim(store, A, T0 + MINUTE, count)
     assert {start.fence for start in starts} == {1}
     return starts
@@ -45,14 +45,14 @@ async def test_a_settle_that_waits_for_a_rescue_is_stale(
     starts = await claimed(store, 3)
     async with store._connections.writing() as rescuing:
         assert await by_policy.take_over(rescuing, LANE, AT, None) == (3, 0)
-        settling_all = asyncio.create_task(store.settle([end(start) for start in starts]))
+        settling_all = asyncio.create_task(store.runs.settle([end(start) for start in starts]))
         await until(lambda: somebody_waits(db))
         assert not settling_all.done()
     assert len((await settling_all).stale) == 3
-    assert await store.read_ledger("runs", None, 10) == []
-    lives = [(await store.live(start.sid))[0] for start in starts]
+    assert await store.read("runs", None, 10) == []
+    lives = [(await store.runs.live(start.sid))[0] for start in starts]
     assert [(live.state, live.fence, live.owner) for live in lives] == [("queued", 2, None)] * 3
-    rows = await store.schedules()
+    rows = await store.schedules.rows()
     assert [(row["ended_runs"], row["last_success_at"]) for row in rows] == [(0, None)] * 3
 
 
@@ -64,11 +64,11 @@ async def test_an_old_fence_is_stale_also_where_the_owner_has_the_run_again(
     async with store._connections.writing() as other:
         assert await by_policy.take_over(other, LANE, AT, None) == (1, 0)
         await other.execute("UPDATE runs_live SET state = 'running', owner = $1, wake_at = NULL", A)
-        waiting = asyncio.create_task(store.settle([end(start)]))
+        waiting = asyncio.create_task(store.runs.settle([end(start)]))
         await until(lambda: somebody_waits(db))
     assert len((await waiting).stale) == 1
-    assert [(live.state, live.fence) for live in await store.live(start.sid)] == [("running", 2)]
-    assert await store.read_ledger("runs", None, 10) == []
+    assert [(live.state, live.fence) for live in await store.runs.live(start.sid)] == [("running", 2)]
+    assert await store.read("runs", None, 10) == []
 
 
 async def test_a_rescue_passes_over_what_a_settle_has_locked(store: PostgresStore) -> None:
@@ -79,8 +79,8 @@ async def test_a_rescue_passes_over_what_a_settle_has_locked(store: PostgresStor
             assert await by_policy.take_over(rescuing, LANE, AT, None) == (1, 1)
     async with store._connections.writing() as rescuing:
         assert await by_policy.take_over(rescuing, LANE, AT, None) == (0, 0), "it has ended"
-    assert len(await store.read_ledger("runs", None, 10)) == 1
-    assert [live.fence for live in await store.live(starts[1].sid)] == [2]
+    assert len(await store.read("runs", None, 10)) == 1
+    assert [live.fence for live in await store.runs.live(starts[1].sid)] == [2]
 
 
 async def test_settles_and_rescues_at_the_same_time_agree_on_every_run(dsn: str) -> None:
@@ -90,7 +90,7 @@ async def test_settles_and_rescues_at_the_same_time_agree_on_every_run(dsn: str)
     starts = await claimed(store, 120)
 
     async def settle(part: list[Start]) -> list[int]:
-        return [one.start.sid for one in (await store.settle([end(start) for start in part])).stale]
+        return [one.start.sid for one in (await store.runs.settle([end(start) for start in part])).stale]
 
     async def rescue() -> list[int]:
         async with store._connections.writing() as db:
@@ -102,8 +102,8 @@ async def test_settles_and_rescues_at_the_same_time_agree_on_every_run(dsn: str)
         work.insert(place, rescue())
     stale = sorted(sid for part in await asyncio.gather(*work) for sid in part)
     await rescue()
-    lives = {sid: live for sid in range(1, 121) for live in await store.live(sid)}
-    ended = [run[0] for run in await store.read_ledger("runs", None, 1000)]
+    lives = {sid: live for sid in range(1, 121) for live in await store.runs.live(sid)}
+    ended = [run[0] for run in await store.read("runs", None, 1000)]
     assert sorted(lives) == stale
     assert {(live.state, live.fence, live.owner) for live in lives.values()} <= {("queued", 2, None)}
     assert sorted([*ended, *stale]) == list(range(1, 121))

@@ -64,8 +64,8 @@ async def elsewhere(dsn: str) -> AsyncIterator[Schedules]:
 async def test_what_somebody_creates_edits_or_asks_for_is_looked_at_in_time(postgres: PostgresServer) -> None:
     dsn = await postgres.new_ledger()
     async with waiting(dsn) as engine, elsewhere(dsn) as face:
-        assert engine.store._keeper is not None
-        assert engine.store._keeper.listens
+        assert engine.store._held.keeper is not None
+        assert engine.store._held.keeper.listens
         every_second = {"type": "interval", "spec": "1", "action": ACTION, "overlap": "skip"}
         made = await face.create(**every_second)  # type: ignore[arg-type]  # the fields are spread
         await engine.comes()
@@ -81,7 +81,7 @@ async def test_what_somebody_creates_edits_or_asks_for_is_looked_at_in_time(post
 async def test_a_listener_that_lost_its_connection_listens_again(postgres: PostgresServer) -> None:
     dsn = await postgres.new_ledger()
     async with waiting(dsn) as engine, elsewhere(dsn) as face:
-        keeper = engine.store._keeper
+        keeper = engine.store._held.keeper
         assert keeper is not None
         rare = await face.create(type="cron", spec="0 0 1 1 *", action=ACTION)
         asyncio.run_coroutine_threadsafe(_cut(engine.store), keeper._loop)
@@ -93,8 +93,8 @@ async def test_a_listener_that_lost_its_connection_listens_again(postgres: Postg
 
 
 async def _cut(store: PostgresStore) -> None:
-    assert store._keeper is not None
-    store._keeper._drop()
+    assert store._held.keeper is not None
+    store._held.keeper._drop()
 
 
 async def _is(what: object) -> bool:
@@ -110,8 +110,8 @@ async def test_a_hint_that_is_lost_costs_no_more_than_the_longest_wait(
     monkeypatch.setattr(hints, "channel_for", nowhere)
     dsn = await postgres.new_ledger()
     async with waiting(dsn, timedelta(milliseconds=300)) as engine, elsewhere(dsn) as face:
-        assert engine.store._keeper is not None
-        assert not engine.store._keeper.listens
+        assert engine.store._held.keeper is not None
+        assert not engine.store._held.keeper.listens
         rare = await face.create(type="cron", spec="0 0 1 1 *", action=ACTION)
         await face.trigger(rare.schedule_id)
         await engine.comes()
@@ -121,7 +121,7 @@ async def test_hints_stay_in_their_schema_and_their_lane_and_nonsense_is_passed_
     dsn, other = await postgres.new_ledger(), await postgres.new_ledger()
     async with waiting(dsn) as engine, elsewhere(other) as stranger, elsewhere(dsn) as face:
         heard: list[int] = []
-        end = engine.store.heed("mine", heard.append)
+        end = engine.store.subscribe("mine", heard.append)
         theirs = PostgresStore(other)
         await theirs.open()
         await stranger.create(type="cron", spec="0 0 1 1 *", action=ACTION)
@@ -150,7 +150,7 @@ async def test_a_schema_may_have_a_name_of_any_length(postgres: PostgresServer, 
     await postgres.execute("postgres", f"CREATE SCHEMA {name}")
     store = PostgresStore(f"{postgres.dsn('postgres')}?search_path={name}")
     heard: list[int] = []
-    store.heed("mine", heard.append)
+    store.subscribe("mine", heard.append)
     await store.open()
     hold = await store.hold("engine:one", "me")
     async with store._connections.writing() as db:
@@ -175,6 +175,6 @@ async def test_behind_a_transaction_pooler_nobody_listens_and_all_goes_on(postgr
                 rare = await face.create(type="cron", spec="0 0 1 1 *", action=ACTION)
                 await face.trigger(rare.schedule_id)
                 await engine.comes()
-                assert engine.store._keeper is not None
-                assert not engine.store._keeper.listens
+                assert engine.store._held.keeper is not None
+                assert not engine.store._held.keeper.listens
         await busy.close()

@@ -115,8 +115,8 @@ async def test_a_killed_holder_is_dead_when_its_lease_ends_and_not_before(dsn: s
 
 async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     store, other = await opened(dsn), await opened(dsn)
-    await store.declare(declaration(created=[new("a"), new("b"), new("c")]))
-    await store.declare(declaration(OTHER, created=[new("d")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b"), new("c")]))
+    await store.schedules.declare(declaration(OTHER, created=[new("d")]))
     lost = await store.hold(OWNER, "process 7")
     kept = await store.hold(OTHER, "process 7")
     (start,) = (await claim(store, T0 + MINUTE, limit=1)).starts
@@ -129,17 +129,17 @@ async def test_who_has_lost_the_lease_writes_nothing(dsn: str, caplog: pytest.Lo
     before = await ledger(store)
     at = T0 + 61 * SECOND
     verbs = [
-        store.claim(OWNER, ME, T0 + MINUTE, 10, lambda due: pytest.fail(f"{due} was decided")),
-        store.settle([Settlement(start, ME, "succeeded", at)]),
-        store.hand_back([start], ME, at),
-        store.trigger(2, ME, at),
-        store.declare(declaration(created=[new("z")])),
+        store.runs.claim(OWNER, ME, T0 + MINUTE, 10, lambda due: pytest.fail(f"{due} was decided")),
+        store.runs.settle([Settlement(start, ME, "succeeded", at)]),
+        store.runs.hand_back([start], ME, at),
+        store.runs.trigger(2, ME, at),
+        store.schedules.declare(declaration(created=[new("z")])),
     ]
     for verb in verbs:
         with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "{OWNER}"; nothing was written'):
             await verb
     assert await ledger(store) == before
-    settled = await store.settle([Settlement(others, ME, "succeeded", at)])
+    settled = await store.runs.settle([Settlement(others, ME, "succeeded", at)])
     assert settled.stale == [], "a name that is still held goes on"
 
     async def told() -> bool:
@@ -164,7 +164,7 @@ async def test_a_lease_that_ended_is_held_again_if_nobody_took_the_name(
     dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await opened(dsn)
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     hold = await store.hold(OWNER, "process 7")
     db = await asyncpg.connect(dsn)
     async with db.transaction():
@@ -195,7 +195,7 @@ async def test_a_lease_that_another_took_meanwhile_stays_his(dsn: str) -> None:
     hold = await store.hold(OWNER, "process 7")
     db = await asyncpg.connect(dsn)
     # the first holder is stopped for longer than his lease: what he would do meanwhile waits
-    renewals = store._keeper
+    renewals = store._held.keeper
     assert renewals is not None
     async with renewals_stopped(renewals):
         await db.execute("UPDATE instances SET expires_at = clock_timestamp()")
@@ -244,7 +244,7 @@ async def test_a_slow_exchange_does_not_move_the_clock(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=2, lease_ttl=6000.0)  # it is not renewed in this test
     await store.open()
     hold = await store.hold(OWNER, "process 7")
-    keeper = store._keeper
+    keeper = store._held.keeper
     assert keeper is not None
     measured = []
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -273,7 +273,7 @@ async def test_clocks_are_compared_as_soon_as_a_name_is_held(dsn: str, monkeypat
 async def test_a_lease_is_kept_on_after_an_unforeseen_error(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     store = await opened(dsn)
     hold = await store.hold(OWNER, "process 7")
-    keeper = store._keeper
+    keeper = store._held.keeper
     assert keeper is not None
     compare_clocks = keeper._compare_clocks
 
@@ -321,10 +321,10 @@ async def test_taking_over_waits_for_the_last_word_of_the_one_before(dsn: str) -
     """A claim that found its lease good commits before the next holder reads, even if the lease ends meanwhile."""
     store, other = await opened(dsn), await opened(dsn)
     hold = await store.hold(OWNER, "process 7")
-    assert store._keeper is not None
-    async with renewals_stopped(store._keeper):
+    assert store._held.keeper is not None
+    async with renewals_stopped(store._held.keeper):
         async with store._connections.writing() as db:
-            await store._still_held(db, OWNER)
+            await store._session.still_held(db, OWNER)
             await execute(dsn, "UPDATE instances SET expires_at = clock_timestamp()")
             taking = asyncio.create_task(_taken(other))
             await somebody_waits(dsn)
@@ -341,10 +341,10 @@ async def test_a_renewal_does_not_wait_for_a_long_verb_of_its_own(dsn: str) -> N
     store, other = await opened(dsn), await opened(dsn)
     hold = await store.hold(OWNER, "process 7")
     async with store._connections.writing() as db:
-        await store._still_held(db, OWNER)
+        await store._session.still_held(db, OWNER)
         await renewed_twice(dsn)
         assert await other.holder(OWNER) == "process 7", "it is alive, however long its verb takes"
-        await store._still_held(db, OWNER)
+        await store._session.still_held(db, OWNER)
     hold.release()
     await store.close()
     await other.close()
@@ -357,7 +357,7 @@ async def _taken(store: PostgresStore) -> list[str]:
         except (SchedulerInUseError, StoreUnavailableError):
             await asyncio.sleep(0.05)
             continue
-        details = [event.detail for event in await store.lifecycle(OWNER)]
+        details = [event.detail for event in await store.engines.lifecycle(OWNER)]
         hold.release()
         return details
 

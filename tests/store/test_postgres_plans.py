@@ -104,7 +104,7 @@ async def filled(dsn: str, statistics: str) -> tuple[PostgresStore, asyncpg.Conn
     db = await asyncpg.connect(dsn)
     if statistics == "of an empty table":
         await db.execute(f"ANALYZE {TABLES}")
-    await store.create_schedules([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.create([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
     await db.execute(_OTHERS, BATCH, T0 + 1000 * MINUTE, OTHERS)
     await db.execute(_OTHER_DEFINITIONS, BATCH, OTHERS)
     if statistics == "at rest":
@@ -128,7 +128,7 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     assert len(starts) == BATCH
     if place == "spilled":
         await slots.spill(db, [start.sid for start in starts])
-    await store._days.prepare(now)
+    await store._session.days.prepare(now)
     await store.close()  # from here on a connection that has not planned anything yet
     await store.open()
     explained = await settled(store, starts, outcome, now + SECOND)
@@ -155,12 +155,12 @@ async def test_a_settle_touches_no_index_of_schedules(dsn: str) -> None:
     """An update that changes no indexed column and finds room in its page is a heap-only one."""
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.create_schedules([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.create([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
     hot: list[int] = []
     for minute in (1, 2, 3):
         now = T0 + minute * MINUTE
         starts = (await claim(store, now, limit=BATCH)).claimed.starts
-        await store._days.prepare(now)
+        await store._session.days.prepare(now)
         async with store._connections.writing() as db:
             (before,) = await db.fetch(_UPDATED)
             ends = [Settlement(start, ME, "succeeded", now + SECOND) for start in starts]
@@ -180,9 +180,9 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
     """While as many runs are under way as it starts, and some wait; definitions are read of what is due alone."""
     store, db = await filled(dsn, statistics)
     await claim(store, T0 + MINUTE, limit=BATCH)
-    await store.create_schedules([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.create([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
     rows: Counter[str] = Counter()
-    claiming = store._claiming
+    claiming = store._session.claiming
 
     @asynccontextmanager
     async def watched(owner: str) -> AsyncIterator[Any]:
@@ -191,7 +191,7 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
             yield inside
             rows.update({row[0]: row[1] for row in await inside.fetch(_READ)})
 
-    monkeypatch.setattr(store, "_claiming", watched)
+    monkeypatch.setattr(store._session, "claiming", watched)
     await slots.spill(db, range(1, 11))
     await db.execute("UPDATE runs_live SET state = 'waiting', owner = NULL, wake_at = $1", T0)
     claimed = (await claim(store, T0 + MINUTE + SECOND, limit=BATCH, owner="another")).claimed
@@ -209,10 +209,10 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
     """On a connection that has planned nothing yet, while as many other runs are in flight."""
     store, db = await filled(dsn, statistics)
     await claim(store, T0 + MINUTE, limit=BATCH)
-    await store.create_schedules([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.create([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
     await store.close()
     await store.open()
-    claiming, seen = store._claiming, []
+    claiming, seen = store._session.claiming, []
 
     @asynccontextmanager
     async def watched(owner: str) -> AsyncIterator[Any]:
@@ -220,7 +220,7 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
             seen.append(Explained(inside))
             yield seen[-1]
 
-    monkeypatch.setattr(store, "_claiming", watched)
+    monkeypatch.setattr(store._session, "claiming", watched)
     claimed = (await claim(store, T0 + MINUTE + SECOND, limit=2 * BATCH)).claimed
     assert len(claimed.starts) == BATCH
     (explained,) = seen
@@ -236,7 +236,7 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
 @pytest.mark.parametrize("statistics", STATISTICS)
 async def test_reading_declared_tasks_reads_no_durable_schedule(dsn: str, statistics: str) -> None:
     store, db = await filled(dsn, statistics)
-    await store.declare(declaration(created=[new(f"task {number}") for number in range(10)]))
+    await store.schedules.declare(declaration(created=[new(f"task {number}") for number in range(10)]))
     async with store._connections.writing() as inside:
         before = {row[0]: row[1] for row in await inside.fetch(_READ)}
         for _ in range(10):  # a statement may get another plan when it has been used a few times

@@ -38,12 +38,12 @@ async def is_whole(store: PostgresStore) -> None:
 
 
 async def end(store: PostgresStore, start: Start, at: int) -> None:
-    assert (await store.settle([Settlement(start, ME, "succeeded", at)])).stale == []
+    assert (await store.runs.settle([Settlement(start, ME, "succeeded", at)])).stale == []
 
 
 async def past(store: PostgresStore, sid: int = 1) -> list[int]:
     """What the runs in the history of a schedule are for, in minutes from midnight, newest first."""
-    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.past_runs(sid, None, 100)]
+    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.history.past_runs(sid, None, 100)]
 
 
 # --- large days -------------------------------------------------------------------------------------------------------
@@ -74,21 +74,23 @@ async def beside_the_runs(store: PostgresStore) -> None:
     One attempt is of a run that waits, and one of a schedule that has not fired since.
     """
     rare = schedule("rare", spec="0 1 1 1 *")
-    await store.create_schedules([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me")
+    await store.schedules.create([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me")
     for hour in (1, 9, 17):
         at = T0 + hour * HOUR
         starts = (await claim(store, at)).claimed.starts
-        await store.settle([Settlement(start, ME, "failed", at + SECOND, None, "no", b"J{}") for start in starts])
+        await store.runs.settle([Settlement(start, ME, "failed", at + SECOND, None, "no", b"J{}") for start in starts])
     (*others, last) = (await claim(store, T0 + 20 * HOUR)).claimed.starts
     at = T0 + 20 * HOUR + SECOND
-    await store.settle([Settlement(start, ME, "succeeded", at) for start in others])
-    await store.settle([Settlement(last, ME, "failed", at, MIDNIGHT + HOUR, "no")])
-    await store.tell([AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)])
-    await store.post_messages([message(others[0].sid)], at)
-    (stream,) = (await store.claim_streams(LANE, ME, at, 10)).streams
-    await store.settle_streams([Delivery(stream.sid, ME, at, None, stream.messages[0][0], None, "no")])
+    await store.runs.settle([Settlement(start, ME, "succeeded", at) for start in others])
+    await store.runs.settle([Settlement(last, ME, "failed", at, MIDNIGHT + HOUR, "no")])
+    await store.audit.append(
+        [AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)]
+    )
+    await store.outbox.post([message(others[0].sid)], at)
+    (stream,) = (await store.outbox.claim(LANE, ME, at, 10)).streams
+    await store.outbox.settle([Delivery(stream.sid, ME, at, None, stream.messages[0][0], None, "no")])
     starts = (await claim(store, MIDNIGHT + MINUTE)).claimed.starts
-    await store.settle([Settlement(start, ME, "succeeded", MIDNIGHT + MINUTE) for start in starts])
+    await store.runs.settle([Settlement(start, ME, "succeeded", MIDNIGHT + MINUTE) for start in starts])
 
 
 @pytest.mark.parametrize("portion", [1, 10, 10_000])
@@ -98,7 +100,9 @@ async def test_portions_take_what_one_transaction_takes(
     monkeypatch.setattr(pruning, "PORTION", portion)
     await beside_the_runs(store)
     assert await store.prune_day(MIDNIGHT) == Pruned(T0, runs=11, spans=12, attempts=9, audits=40, dead_letters=1)
-    left = [(sid, attempt.run_for - T0) for sid in range(5) for attempt in await store.attempts(sid, T0, MIDNIGHT)]
+    left = [
+        (sid, attempt.run_for - T0) for sid in range(5) for attempt in await store.history.attempts(sid, T0, MIDNIGHT)
+    ]
     assert left == [(3, 20 * HOUR), (4, HOUR)], "those of runs that stay"
     await is_whole(store)
 
@@ -163,7 +167,7 @@ async def across_midnight(store: PostgresStore, count: int = 1, *, late: int = 1
 
     Those after midnight have ended. Returns what runs on, by schedule.
     """
-    await store.create_schedules([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
+    await store.schedules.create([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
     running: list[Start] = []
     for minute in (-2, -1, 0, 1):
         now = MIDNIGHT + minute * MINUTE
@@ -237,16 +241,16 @@ async def test_the_last_run_that_ended_may_be_one_that_goes(store: PostgresStore
 
 
 async def test_the_run_before_may_have_stayed_of_an_earlier_day(store: PostgresStore) -> None:
-    await store.create_schedules([schedule("rare", spec="1 0 1 1 *")], T0, "me")
+    await store.schedules.create([schedule("rare", spec="1 0 1 1 *")], T0, "me")
     for at in (T0 + MINUTE, MIDNIGHT + HOUR, MIDNIGHT + DAY + HOUR):
         if at > MIDNIGHT:
-            assert await store.ask("rare", at, "me") is not None
+            assert await store.runs.ask("rare", at, "me") is not None
         for start in (await claim(store, at)).claimed.starts:
             await end(store, start, at + SECOND)
-    assert [run.kind for run in await store.past_runs(1, None, 9)] == ["manual", "manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "manual", "scheduled"]
     while await store.prune_day(MIDNIGHT + DAY) is not None:
         await is_whole(store)
-    assert [run.kind for run in await store.past_runs(1, None, 9)] == ["manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "scheduled"]
 
 
 async def test_a_run_that_ends_before_the_last_step_leads_back_to_the_one_before(
@@ -293,7 +297,9 @@ async def test_after_each_step_the_ledger_is_whole(store: PostgresStore, monkeyp
     async def prune_one(*given: Any) -> Pruned:
         if len(looked) == 2:
             raise StoreUnavailableError("gone")
-        looked.append([(await past(store, sid), len(await store.spans(sid, T0, MIDNIGHT))) for sid in (1, 2, 3)])
+        looked.append(
+            [(await past(store, sid), len(await store.history.spans(sid, T0, MIDNIGHT))) for sid in (1, 2, 3)]
+        )
         await is_whole(store)
         return await last_step(*given)
 

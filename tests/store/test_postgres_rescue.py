@@ -14,7 +14,7 @@ from noonbell.core.presence import EngineSign
 from noonbell.core.records import Edit, Epoch, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.core.turns import close
 from noonbell.ports import Rescue
-from noonbell.store.postgres import PostgresStore, engines, outbox, slots
+from noonbell.store.postgres import PostgresStore, outbox, set_back, slots
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
@@ -62,23 +62,23 @@ async def is_up_for_a_lease(db: asyncpg.Connection[asyncpg.Record]) -> bool:
 async def test_who_has_just_come_takes_nobody_for_dead(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     """The network was away for longer than a lease, and one joins in the moment in which it is back."""
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.create_schedules([schedule("a")], T0, "suite")
+        await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
         assert len(await claim(one, A, T0 + MINUTE)) == 1
         await dies(one, db)
         await join(two, B)
         await until(lambda: is_up_for_a_lease(db))
-        assert two._keeper is not None
-        two._keeper._watching_since = time.monotonic() + 3600  # it has just come, however slow this machine is
-        assert await two.dead_engines(LANE) == [], "or each look would rescue, and in vain"
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [])
-        assert [(live.state, live.owner) for live in await two.live(1)] == [("running", A)]
+        assert two._held.keeper is not None
+        two._held.keeper._watching_since = time.monotonic() + 3600  # it has just come, however slow this machine is
+        assert await two.engines.dead(LANE) == [], "or each look would rescue, and in vain"
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(0, [])
+        assert [(live.state, live.owner) for live in await two.runs.live(1)] == [("running", A)]
 
 
 async def test_a_name_that_was_just_taken_is_no_ground_to_judge_others(dsn: str) -> None:
     async with opened(dsn, 600.0) as store:
         first = await store.hold("scheduler:first", "process 7")
-        keeper = store._keeper
+        keeper = store._held.keeper
         assert keeper is not None
         doubts = [keeper.in_doubt]
         assert keeper._watching_since is not None
@@ -94,37 +94,37 @@ async def test_who_has_watched_for_half_a_lease_rescues_the_dead(
     dsn: str, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.create_schedules([schedule("a")], T0, "suite")
+        await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         await dies(one, db)
         await join(two, B)
 
         async def found() -> bool:
-            return await two.dead_engines(LANE) == [A]
+            return await two.engines.dead(LANE) == [A]
 
         await until(found)
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
 
 
 async def test_one_that_left_no_lease_is_dead_without_a_doubt(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     async with opened(dsn) as one, opened(dsn, 600.0) as two:
-        await one.create_schedules([schedule("a")], T0, "suite")
+        await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         one.kill()
         await db.execute("DELETE FROM instances")
         await join(two, B)
-        assert await two.dead_engines(LANE) == [A]
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+        assert await two.engines.dead(LANE) == [A]
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
 
 
 async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
     dsn: str, db: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "SET_BACK_SECONDS", 1.0)
+    monkeypatch.setattr(set_back, "SET_BACK_SECONDS", 1.0)
     async with opened(dsn) as one, opened(dsn) as two, opened(dsn) as three:
-        await one.create_schedules([schedule("a")], T0, "suite")
+        await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         await join(two, B)
@@ -135,17 +135,17 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
         await db.execute("UPDATE instances SET expires_at = expires_at + interval '1 hour'")
 
         async def found() -> bool:
-            await three.beat(EngineSign(C, T0, T0, "up"), lambda: T0)
-            return bool(await two.dead_engines(LANE))
+            await three.engines.beat(EngineSign(C, T0, T0, "up"), lambda: T0)
+            return bool(await two.engines.dead(LANE))
 
         await until(found)
-        assert await two.dead_engines(LANE) == [A]
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A])
-        assert [engine.instance for engine in await two.engines(T0)] == [B, C]
+        assert await two.engines.dead(LANE) == [A]
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
+        assert [engine.instance for engine in await two.engines.alive(T0)] == [B, C]
 
 
 def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
-    watched = engines.SetBack()
+    watched = set_back.SetBack()
     ends, sign = T0, T0 - 9 * SECOND
     watched.note(LANE, [(A, sign, ends), (B, sign, ends)], 100.0)
     watched.note("other", [], 110.0)
@@ -162,11 +162,11 @@ async def test_the_driver_has_to_ask_for_no_type_in_a_rescue(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
     hold, _ = await join(store, A)
-    assert store._keeper is not None
-    store._keeper._watching_since = time.monotonic() - 60
+    assert store._held.keeper is not None
+    store._held.keeper._watching_since = time.monotonic() - 60
     said = listening(store)
-    await store.dead_engines(LANE)
-    await store.take_over(LANE, A, T0)
+    await store.engines.dead(LANE)
+    await store.engines.rescue(LANE, A, T0)
     assert any("DELETE FROM instances" in sql for sql in said)
     assert not any("typeinfo" in sql for sql in said)
     hold.release()
@@ -180,27 +180,27 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
     dsn: str, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.create_schedules([schedule("a"), schedule("b")], T0, "suite")
+        await one.schedules.create([schedule("a"), schedule("b")], T0, "suite")
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 2)
         messages = [OutboxMessage(sid, LANE, f"m{sid}", "inbox", "{}", T0) for sid in (1, 2)]
-        await one.post_messages(messages, T0)
-        assert len((await one.claim_streams(LANE, A, T0, 2)).streams) == 2
+        await one.outbox.post(messages, T0)
+        assert len((await one.outbox.claim(LANE, A, T0, 2)).streams) == 2
         one.kill()
         await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
         async with db.transaction():
             await db.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
             await db.execute("SELECT 1 FROM outbox_streams WHERE sid = 2 FOR UPDATE")
             async with asyncio.timeout(PATIENCE_SECONDS):
-                assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [A], 2)
-            states = [(await two.live(sid))[0].state for sid in (1, 2)]
+                assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A], 2)
+            states = [(await two.runs.live(sid))[0].state for sid in (1, 2)]
             assert states == ["running", "queued"]
-            assert await two.owned_streams(A) == [2]
-            assert await two.dead_engines(LANE) == [], "so only what was told says that there is more"
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(1, [])
-        assert (await two.live(1))[0].state == "queued"
-        assert await two.owned_streams(A) == []
+            assert await two.outbox.owned(A) == [2]
+            assert await two.engines.dead(LANE) == [], "so only what was told says that there is more"
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [])
+        assert (await two.runs.live(1))[0].state == "queued"
+        assert await two.outbox.owned(A) == []
 
 
 async def test_runs_on_probation_of_one_engine_are_judged_together(
@@ -208,7 +208,7 @@ async def test_runs_on_probation_of_one_engine_are_judged_together(
 ) -> None:
     """None is abandoned because the other was locked at the first rescue: it was not alone when the engine died."""
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.create_schedules([schedule("a"), schedule("b")], T0, "suite")
+        await one.schedules.create([schedule("a"), schedule("b")], T0, "suite")
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 2)
@@ -218,9 +218,9 @@ async def test_runs_on_probation_of_one_engine_are_judged_together(
         await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
         async with db.transaction():
             await db.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
-            assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [A], 2)
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(2, [])
-        assert [((await two.live(sid))[0].state, (await two.live(sid))[0].crashes) for sid in (1, 2)] == [
+            assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(0, [A], 2)
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(2, [])
+        assert [((await two.runs.live(sid))[0].state, (await two.runs.live(sid))[0].crashes) for sid in (1, 2)] == [
             ("queued", 3), ("queued", 3),
         ]  # fmt: skip
 
@@ -237,24 +237,24 @@ async def test_a_rescue_and_one_who_appends_do_not_wait_in_a_circle(
         return [message(CHANNEL, "cut off")]
 
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.create_schedules([schedule("a", at_most_once=True), schedule("b")], T0, "suite")
+        await one.schedules.create([schedule("a", at_most_once=True), schedule("b")], T0, "suite")
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 1)
-        await one.post_messages([message(2, "first")], T0)
-        assert len((await one.claim_streams(LANE, A, T0, 1)).streams) == 1
-        await one.post_messages([message(CHANNEL, "first")], T0)
+        await one.outbox.post([message(2, "first")], T0)
+        assert len((await one.outbox.claim(LANE, A, T0, 1)).streams) == 1
+        await one.outbox.post([message(CHANNEL, "first")], T0)
         one.kill()
         await db.execute("DELETE FROM instances WHERE name = 'engine:' || $1", A)
         watching = await asyncpg.connect(dsn)
         async with db.transaction():
             await outbox.append(db, [message(CHANNEL, "second")], [T0])
-            rescuing = asyncio.create_task(two.take_over(LANE, B, T0 + MINUTE, tell))
+            rescuing = asyncio.create_task(two.engines.rescue(LANE, B, T0 + MINUTE, tell))
             await until(lambda: somebody_waits(watching))
             await outbox.append(db, [message(2, "second")], [T0])
         assert (await rescuing).dead == [A]
-        assert await two.take_over(LANE, B, T0 + MINUTE) == Rescue(0, [])
-        assert await two.owned_streams(A) == []
+        assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(0, [])
+        assert await two.outbox.owned(A) == []
         rows = await watching.fetch("SELECT message_id FROM outbox WHERE sid = $1 ORDER BY id", CHANNEL)
         assert [row[0] for row in rows] == ["first", "second", "cut off"]
         await watching.close()
@@ -275,12 +275,12 @@ async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
     async with opened(dsn) as store:
-        await store.create_schedules([schedule("a")], T0, "suite")
-        await store.post_messages([message("first")], T0)
+        await store.schedules.create([schedule("a")], T0, "suite")
+        await store.outbox.post([message("first")], T0)
         watching = await asyncpg.connect(dsn)
         async with db.transaction():
             await lock(db, NUMBERING)
-            applying = asyncio.create_task(store.apply_schedules([schedule("b")], ["a"], edit, T0, "suite"))
+            applying = asyncio.create_task(store.schedules.apply([schedule("b")], ["a"], edit, T0, "suite"))
             await until(lambda: somebody_waits(watching))
             await outbox.append(db, [message("cut off")], [T0])
         assert await applying == [2]
@@ -291,15 +291,15 @@ async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
 
 async def test_a_stop_waits_for_its_streams(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     async with opened(dsn) as one:
-        await one.create_schedules([schedule("a")], T0, "suite")
+        await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
-        await one.post_messages([OutboxMessage(1, LANE, "m", "inbox", "{}", T0)], T0)
-        await one.claim_streams(LANE, A, T0, 1)
+        await one.outbox.post([OutboxMessage(1, LANE, "m", "inbox", "{}", T0)], T0)
+        await one.outbox.claim(LANE, A, T0, 1)
         watching = await asyncpg.connect(dsn)
         async with db.transaction():
             await db.execute("SELECT 1 FROM outbox_streams FOR UPDATE")
-            stopping = asyncio.create_task(one.take_over(LANE, A, T0, stopped=True))
+            stopping = asyncio.create_task(one.engines.rescue(LANE, A, T0, stopped=True))
             await until(lambda: somebody_waits(watching))
         assert await stopping == Rescue(0, [])
-        assert await one.owned_streams(A) == []
+        assert await one.outbox.owned(A) == []
         await watching.close()

@@ -113,7 +113,7 @@ async def test_opening_again_changes_nothing(postgres: PostgresServer) -> None:
     dsn = await postgres.new_schema()
     store = PostgresStore(dsn)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     made, rows = await shape(dsn), await ledger(store)
     await store.close()
     await store.open()
@@ -171,14 +171,14 @@ async def dsn(postgres: PostgresServer) -> str:
 async def fire(store: PostgresStore, now: int) -> None:
     starts = (await claim(store, now)).starts
     assert starts
-    assert (await store.settle([Settlement(start, ME, "succeeded", now + SECOND) for start in starts])).stale == []
+    assert (await store.runs.settle([Settlement(start, ME, "succeeded", now + SECOND) for start in starts])).stale == []
 
 
 async def test_days_are_made_ahead_and_runs_go_to_their_own(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
     assert await partitions(dsn) == {"runs_default": 0}
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     for day in range(AHEAD + 2):
         await fire(store, T0 + day * DAY_US + MINUTE)
     found = await partitions(dsn)
@@ -189,21 +189,21 @@ async def test_days_are_made_ahead_and_runs_go_to_their_own(dsn: str) -> None:
         **{name_of(first + day): 0 for day in range(AHEAD + 2, 2 * AHEAD + 2)},
     }
     assert name_of(first) == "runs_20240101"
-    assert len(await store.runs(1, T0, T0 + 9 * DAY_US)) == AHEAD + 2
+    assert len(await store.history.runs(1, T0, T0 + 9 * DAY_US)) == AHEAD + 2
     await store.close()
 
 
 async def test_a_run_whose_day_has_no_partition_is_kept_and_moves_when_it_has_one(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     (start,) = (await claim(store, T0 + MINUTE)).starts
     # it took five days: only the day of its end and the next ones are made
-    assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 5 * DAY_US)])).stale == []
+    assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + 5 * DAY_US)])).stale == []
     first = T0 // DAY_US
     assert await partitions(dsn) == {"runs_default": 1} | {name_of(first + 5 + day): 0 for day in range(AHEAD + 1)}
     before = await ledger(store)
-    await store._days.prepare(T0)
+    await store._session.days.prepare(T0)
     assert (await partitions(dsn))["runs_default"] == 0
     assert (await partitions(dsn))[name_of(first)] == 1
     assert await ledger(store) == before
@@ -213,7 +213,7 @@ async def test_a_run_whose_day_has_no_partition_is_kept_and_moves_when_it_has_on
 async def test_days_that_cannot_be_made_hold_nothing_up(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     db = await asyncpg.connect(dsn)
     await db.execute("CREATE DOMAIN runs_20240101 AS int")  # a table of that name cannot be made beside it
     with caplog.at_level(logging.WARNING, "noonbell.store"):
@@ -227,9 +227,9 @@ async def test_days_that_cannot_be_made_hold_nothing_up(dsn: str, caplog: pytest
 async def test_stores_that_need_the_same_day_make_it_once(dsn: str) -> None:
     stores = [PostgresStore(dsn, pool_size=1) for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
-    await asyncio.gather(*(store._days.prepare(T0) for store in stores))
+    await asyncio.gather(*(store._session.days.prepare(T0) for store in stores))
     assert len(await partitions(dsn)) == AHEAD + 2
-    assert all(len(store._days._made) == AHEAD + 1 for store in stores)
+    assert all(len(store._session.days._made) == AHEAD + 1 for store in stores)
     for store in stores:
         await store.close()
 
@@ -238,7 +238,7 @@ async def test_a_page_of_runs_reads_only_the_days_it_needs(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
     for day in range(0, 9, 3):
-        await store._days.prepare(T0 + day * DAY_US)
+        await store._session.days.prepare(T0 + day * DAY_US)
     from noonbell.store.postgres.paging import statement
 
     sql, bindings = statement("runs", (T0 + 8 * DAY_US, 1, "scheduled"), 10, None, None)
@@ -254,7 +254,7 @@ async def test_who_only_reads_changes_nothing(postgres: PostgresServer) -> None:
     dsn = await postgres.new_database()
     writer = PostgresStore(dsn)
     await writer.open()
-    await writer.declare(declaration(created=[new("a")]))
+    await writer.schedules.declare(declaration(created=[new("a")]))
     name = dsn.rpartition("/")[2]
     await postgres.execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     reader = open_store(dsn, read_only=True)

@@ -46,9 +46,9 @@ async def stricter(postgres: PostgresServer, request: pytest.FixtureRequest) -> 
 async def test_whoever_waited_for_a_lock_sees_what_was_committed_meanwhile(stricter: str) -> None:
     watching = await asyncpg.connect(stricter)
     async with opened(stricter, pool_size=6) as store:
-        await store.declare(declaration(created=[new("a")]))
-        async with store._claiming(ME) as db:
-            asking = asyncio.create_task(store.owned(ME))
+        await store.schedules.declare(declaration(created=[new("a")]))
+        async with store._session.claiming(ME) as db:
+            asking = asyncio.create_task(store.runs.owned(ME))
             await until(lambda: somebody_waits(watching))
             await db.execute(
                 "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, epoch, cause) "
@@ -57,21 +57,21 @@ async def test_whoever_waited_for_a_lock_sees_what_was_committed_meanwhile(stric
             )
         assert [live.run_for for live in await asking] == [5], "a claim whose answer was lost"
         batches = [[schedule(f"{part}-{n}") for n in range(3)] for part in range(5)]
-        made = await asyncio.gather(*(store.create_schedules(batch, T0, "me") for batch in batches))
+        made = await asyncio.gather(*(store.schedules.create(batch, T0, "me") for batch in batches))
         assert sorted(sid for sids in made for sid in sids) == list(range(2, 17))
     await watching.close()
 
 
 async def test_looks_and_ends_at_the_same_time_do_not_fail(stricter: str) -> None:
     async with opened(stricter, pool_size=4) as store:
-        await store.declare(declaration(created=[new(f"task {i}") for i in range(40)]))
+        await store.schedules.declare(declaration(created=[new(f"task {i}") for i in range(40)]))
 
         async def work(owner: str) -> int:
             ended = 0
             for _ in range(10):
                 starts = (await claim(store, T0 + MINUTE, limit=4, owner=owner)).starts
                 ends = [Settlement(start, owner, "succeeded", T0 + MINUTE + SECOND) for start in starts]
-                assert (await store.settle(ends)).stale == []
+                assert (await store.runs.settle(ends)).stale == []
                 ended += len(ends)
             return ended
 
@@ -102,13 +102,13 @@ async def test_a_database_that_cannot_hold_every_text_is_refused_and_left_alone(
 
 async def test_a_database_without_an_encoding_keeps_every_text(postgres: PostgresServer) -> None:
     async with opened(await in_encoding(postgres, "SQL_ASCII")) as store:
-        await store.declare(declaration(created=[new(EVERY)]))
+        await store.schedules.declare(declaration(created=[new(EVERY)]))
         (start,) = (await claim(store, T0 + MINUTE)).starts
         await fail(store, start, T0 + MINUTE, None, EVERY)
-        assert [attempt.error for attempt in await store.attempts(1, T0, T0 + MINUTE)] == [EVERY]
-        assert [row["name"] for row in await store.schedules()] == [EVERY]
-        await store.create_schedules([schedule(EVERY), schedule("another")], T0, "me")
-        listed = await store.list_schedules(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
+        assert [attempt.error for attempt in await store.history.attempts(1, T0, T0 + MINUTE)] == [EVERY]
+        assert [row["name"] for row in await store.schedules.rows()] == [EVERY]
+        await store.schedules.create([schedule(EVERY), schedule("another")], T0, "me")
+        listed = await store.schedules.page(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
         assert [found.schedule_id for found in listed] == [EVERY]
 
 
@@ -132,17 +132,17 @@ async def test_ledgers_on_one_search_path_have_days_of_their_own(postgres: Postg
     both = f"{ours},{theirs.rpartition('=')[2]}"
     first = T0 // DAY_US
     async with opened(theirs) as other, opened(both) as store:
-        await other._days.prepare(T0)
-        await store.declare(declaration(created=[new("a")]))
+        await other._session.days.prepare(T0)
+        await store.schedules.declare(declaration(created=[new("a")]))
         # the first run ends long after its day, for which there is a partition in the other ledger alone
         for now, ended_at in ((T0 + MINUTE, T0 + 5 * DAY_US), (T0 + 5 * DAY_US + MINUTE,) * 2):
             (start,) = (await claim(store, now)).starts
-            assert (await store.settle([Settlement(start, ME, "succeeded", ended_at)])).stale == []
+            assert (await store.runs.settle([Settlement(start, ME, "succeeded", ended_at)])).stale == []
         pruned = await store.prune_day(T0 + 5 * DAY_US)
         assert pruned is not None
         assert (pruned.day, pruned.runs) == (T0, 1)
         assert await days_of(both) == {"runs_default", *(name_of(first + 5 + day) for day in range(AHEAD + 1))}
-        await store._days.prepare(T0)
+        await store._session.days.prepare(T0)
         assert name_of(first) in await days_of(both)
         assert await days_of(theirs) == {"runs_default", *(name_of(first + day) for day in range(AHEAD + 1))}
 
@@ -152,10 +152,10 @@ async def test_a_ledger_behind_the_first_schema_is_looked_at_and_not_written_to(
     names = [dsn.rpartition("=")[2] for dsn in (theirs, empty)]
     both = f"{empty},{names[0]}"
     async with opened(theirs) as other:
-        await other.declare(declaration(created=[new("a")]))
+        await other.schedules.declare(declaration(created=[new("a")]))
     told = f'leads to the ledger in schema "{names[0]}", and "{names[1]}" comes first on it, where tables are made'
     with pytest.raises(StoreError, match=told):
         await PostgresStore(both).open()
     assert await PostgresStore(empty).tables() == set()
     async with opened(both, read_only=True) as reader:
-        assert [row["name"] for row in await reader.schedules()] == ["a"]
+        assert [row["name"] for row in await reader.schedules.rows()] == ["a"]

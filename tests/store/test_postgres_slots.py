@@ -19,6 +19,7 @@ from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, by_policy, settling, slots
+from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
 from tests.patience import until
@@ -39,7 +40,7 @@ Verb = Callable[[PostgresStore, list[Start]], Awaitable[Any]]
 
 async def numbers(store: PostgresStore, owner: str = ME) -> dict[str, int]:
     """The number of an owner, as a settle is given it."""
-    return {owner: await store._owners.know(owner)}
+    return {owner: await store._session.owners.know(owner)}
 
 
 async def spilled(store: PostgresStore, sids: Sequence[int]) -> None:
@@ -64,8 +65,13 @@ async def db(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
 class SpillingStore(test_postgres.MortalStore):
     """Keeps every live run in `runs_live`."""
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
-        claim = await super().claim(lane, owner, now, limit, decide, **narrowed)
+    def __init__(self, dsn: str) -> None:
+        super().__init__(dsn)
+        self._plain = self.runs
+        self.runs = with_verbs(self._plain, {"claim": self._claim})
+
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        claim = await self._plain.claim(lane, owner, now, limit, decide, **narrowed)
         await spilled(self, [start.sid for start in claim.claimed.starts])
         return claim
 
@@ -96,13 +102,13 @@ async def test_a_random_history_is_the_same_where_every_claim_spills(postgres: P
 async def test_an_ordinary_fire_never_writes_to_runs_live(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.create_schedules([schedule(f"s{i}") for i in range(300)], T0, "suite")
+    await store.schedules.create([schedule(f"s{i}") for i in range(300)], T0, "suite")
     await db.execute(UNTOUCHED)
     for minute in (1, 2):
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 300)
         assert await in_slots(db) == [start.sid for start in sorted(starts, key=lambda start: start.sid)]
-        assert len(starts) == len(await store.owned(A)) == 300
+        assert len(starts) == len(await store.runs.owned(A)) == 300
         note = [OutboxMessage(1, LANE, "m", "inbox", "{}", now)]
         ends = [
             Settlement(start, A, "failed" if start.sid % 3 == 0 else "succeeded", now + SECOND, detail=detail)
@@ -111,7 +117,7 @@ async def test_an_ordinary_fire_never_writes_to_runs_live(
         ]
         ends[0].messages = note
         starts[1].waited_us = 7
-        assert await store.settle(ends) == Settled([], {})
+        assert await store.runs.settle(ends) == Settled([], {})
     assert await db.fetchval("SELECT count(*) FROM runs") == 600
     assert await db.fetchval("SELECT count(*) FROM attempts") == 2 * (100 + 60 - 20)
     assert await db.fetchval("SELECT count(*) FROM runs WHERE extra = '1,7,0'") == 2
@@ -121,19 +127,19 @@ async def test_an_ordinary_fire_never_writes_to_runs_live(
 async def test_a_second_run_of_a_schedule_is_beside_the_slot(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.create_schedules([schedule("a", overlap="allow")], T0, "suite")
+    await store.schedules.create([schedule("a", overlap="allow")], T0, "suite")
     (first,) = await claim(store, A, NOW)
     (second,) = await claim(store, A, NOW + MINUTE)
     assert await in_slots(db) == [1]
     assert [row[0] for row in await db.fetch("SELECT run_for FROM runs_live")] == [second.run_for]
-    assert [live.run_for for live in await store.live(1)] == [first.run_for, second.run_for]
-    assert await store.owned(A) == await store.live(1)
+    assert [live.run_for for live in await store.runs.live(1)] == [first.run_for, second.run_for]
+    assert await store.runs.owned(A) == await store.runs.live(1)
     ends = [Settlement(start, A, "succeeded", NOW + MINUTE + SECOND) for start in (second, first)]
-    assert await store.settle(ends) == Settled([], {})
-    assert await store.live(1) == []
+    assert await store.runs.settle(ends) == Settled([], {})
+    assert await store.runs.live(1) == []
     (third,) = await claim(store, A, NOW + 2 * MINUTE)
     assert (await in_slots(db), third.run_for) == ([1], NOW + 2 * MINUTE)
-    history = await store.past_runs(1, None, 10)
+    history = await store.history.past_runs(1, None, 10)
     assert [run.run_for for run in history] == [first.run_for, second.run_for], "in the order of their ends"
 
 
@@ -145,57 +151,61 @@ def ends(starts: Sequence[Start], owner: str = A, **more: Any) -> list[Settlemen
 
 
 async def _retried(store: PostgresStore, starts: list[Start]) -> Any:
-    settled = await store.settle(ends(starts[:2], outcome="failed", wake_at=AT + MINUTE) + ends(starts[2:]))
+    settled = await store.runs.settle(ends(starts[:2], outcome="failed", wake_at=AT + MINUTE) + ends(starts[2:]))
     return settled, await claim(store, B, AT + MINUTE, 10)
 
 
 async def _stale(store: PostgresStore, starts: list[Start]) -> Any:
-    return await store.settle(ends(starts[:1], B)), await store.settle(ends(starts)), await store.settle(ends(starts))
+    return (
+        await store.runs.settle(ends(starts[:1], B)),
+        await store.runs.settle(ends(starts)),
+        await store.runs.settle(ends(starts)),
+    )
 
 
 async def _cleared(store: PostgresStore, starts: list[Start]) -> Any:
-    await store.settle(ends(starts[:1], outcome="failed", wake_at=AT + MINUTE))
-    asked = await store.ask("s0", AT, "me", queue=True)
+    await store.runs.settle(ends(starts[:1], outcome="failed", wake_at=AT + MINUTE))
+    asked = await store.runs.ask("s0", AT, "me", queue=True)
     (again,) = [start for start in await claim(store, B, AT, 10) if start.run_for == asked]
-    (waiting,) = [live for live in await store.live(1) if live.state == "waiting"]
+    (waiting,) = [live for live in await store.runs.live(1) if live.state == "waiting"]
     clearing = Settlement(again, B, "succeeded", AT + SECOND, cleared=waiting)
-    return await store.settle([clearing])
+    return await store.runs.settle([clearing])
 
 
 async def _handed_back(store: PostgresStore, starts: list[Start]) -> Any:
-    await store.hand_back(starts[1:], A, AT)
-    return await claim(store, B, AT, 10), await store.settle(ends(starts))
+    await store.runs.hand_back(starts[1:], A, AT)
+    return await claim(store, B, AT, 10), await store.runs.settle(ends(starts))
 
 
 async def _rescued(store: PostgresStore, starts: list[Start]) -> Any:
     async with store._connections.writing() as db:
         found = await by_policy.take_over(db, LANE, AT, None)
-    return found, await claim(store, B, AT, 10), await store.settle(ends(starts))
+    return found, await claim(store, B, AT, 10), await store.runs.settle(ends(starts))
 
 
 async def _stopped(store: PostgresStore, starts: list[Start]) -> Any:
-    return await store.take_over(LANE, A, AT, stopped=True), await store.settle(ends(starts))
+    return await store.engines.rescue(LANE, A, AT, stopped=True), await store.runs.settle(ends(starts))
 
 
 async def _edited(store: PostgresStore, starts: list[Start]) -> Any:
     change = changes.Change({}, AT, {LANE: Polls(T0)}, "me")
-    await store.edit_schedules(["s0", "s1"], change.reopen)
-    return await store.settle(ends(starts))
+    await store.schedules.edit(["s0", "s1"], change.reopen)
+    return await store.runs.settle(ends(starts))
 
 
 async def _deleted(store: PostgresStore, starts: list[Start]) -> Any:
-    await store.edit_schedules(["s0", "s2"], lambda stored: changes.deleted(stored, AT, "me"))
-    return await store.settle(ends(starts))
+    await store.schedules.edit(["s0", "s2"], lambda stored: changes.deleted(stored, AT, "me"))
+    return await store.runs.settle(ends(starts))
 
 
 async def _asked(store: PostgresStore, starts: list[Start]) -> Any:
-    refused = await store.ask("s0", AT, "me"), await store.ask("s1", AT, "me", queue=True)
-    return refused, await claim(store, B, AT, 10), await store.settle(ends(starts)), await claim(store, B, AT, 10)
+    refused = await store.runs.ask("s0", AT, "me"), await store.runs.ask("s1", AT, "me", queue=True)
+    return refused, await claim(store, B, AT, 10), await store.runs.settle(ends(starts)), await claim(store, B, AT, 10)
 
 
 async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
     during = await claim(store, B, NOW + 2 * MINUTE, 10)
-    return during, await store.settle(ends(starts)), await store.wake_times([1, 2, 3])
+    return during, await store.runs.settle(ends(starts)), await store.schedules.wake_times([1, 2, 3])
 
 
 async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
@@ -205,7 +215,7 @@ async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
             "VALUES ($1, 2, 1, '0', 0, 0, 0, 1)",
             starts[1].run_for,
         )
-    return await store.settle(ends(starts))
+    return await store.runs.settle(ends(starts))
 
 
 @pytest.mark.parametrize(
@@ -221,14 +231,14 @@ async def test_a_verb_does_the_same_whether_the_run_is_in_its_slot_or_not(postgr
         dsn = await postgres.new_ledger()
         store = PostgresStore(dsn, pool_size=2)
         await store.open()
-        await store.create_schedules([schedule(f"s{i}") for i in range(3)], T0, "suite")
+        await store.schedules.create([schedule(f"s{i}") for i in range(3)], T0, "suite")
         starts = sorted(await claim(store, A, NOW, 3), key=lambda start: start.sid)
         assert len(starts) == 3
         if before:
             await spilled(store, [1, 2, 3])
         found = [await verb(store, starts)]
-        found += [await ledger(store), await store.find_schedules(["s0", "s1", "s2"]), await store.backlog(AT)]
-        found += [await store.owned(A), await store.owned(B)]
+        found += [await ledger(store), await store.schedules.find(["s0", "s1", "s2"]), await store.backlog(AT)]
+        found += [await store.runs.owned(A), await store.runs.owned(B)]
         told.append(found)
         await store.close()
     for in_slot, outside in zip(*told, strict=True):
@@ -242,11 +252,11 @@ async def test_what_comes_behind_a_run_while_its_settle_waits_is_told(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     """The snapshot of the settle is older than the run that was asked for: it has to look again."""
-    await store.create_schedules([schedule("s0")], T0, "suite")
+    await store.schedules.create([schedule("s0")], T0, "suite")
     starts = await claim(store, A, NOW)
     async with store._connections.writing() as asking:
         await asking.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
-        waiting = asyncio.create_task(store.settle(ends(starts)))
+        waiting = asyncio.create_task(store.runs.settle(ends(starts)))
         await until(lambda: somebody_waits(db))
         await asking.execute(
             "INSERT INTO runs_live (sid, kind, run_for, fence, state, attempt, wake_at, epoch, cause) "
@@ -254,31 +264,31 @@ async def test_what_comes_behind_a_run_while_its_settle_waits_is_told(
         )
         await slots.touch(asking, 1)
     assert await waiting == Settled([], {1: AT_ONCE})
-    assert [live.kind for live in await store.live(1)] == ["manual"]
+    assert [live.kind for live in await store.runs.live(1)] == ["manual"]
 
 
 async def test_a_settle_sees_an_edit_that_it_waited_for(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.create_schedules([schedule("s0"), schedule("s1")], T0, "suite")
+    await store.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
     starts = await claim(store, A, NOW, 2)
     async with store._connections.writing() as editing:
         await editing.execute("UPDATE schedule_state SET epoch = 2, last_ended_for = 77 WHERE sid = 2")
-        waiting = asyncio.create_task(store.settle(ends(starts)))
+        waiting = asyncio.create_task(store.runs.settle(ends(starts)))
         await until(lambda: somebody_waits(db))
     assert await waiting == Settled([], {2: NOW}), "another epoch: at once, which is its cursor"
-    runs = {run.sid: run for sid in (1, 2) for run in await store.past_runs(sid, None, 1)}
+    runs = {run.sid: run for sid in (1, 2) for run in await store.history.past_runs(sid, None, 1)}
     assert (runs[2].epoch, runs[2].prev_for) == (1, 77)
 
 
 async def test_a_run_that_was_spilled_while_its_settle_waits_ends_from_there(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.create_schedules([schedule("s0"), schedule("s1")], T0, "suite")
+    await store.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
     starts = await claim(store, A, NOW, 2)
     async with store._connections.writing() as other:
         await slots.spill(other, [2])
-        waiting = asyncio.create_task(store.settle(ends(starts)))
+        waiting = asyncio.create_task(store.runs.settle(ends(starts)))
         await until(lambda: somebody_waits(db))
     assert await waiting == Settled([], {})
     assert await db.fetchval("SELECT count(*) FROM live_runs") == 0
@@ -289,15 +299,15 @@ async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn
     """Batches overlap in every order: nobody waits in a circle, and each run ends once or is queued once."""
     store = PostgresStore(dsn, pool_size=8)
     await store.open()
-    await store.create_schedules([schedule(f"s{i}") for i in range(120)], T0, "suite")
+    await store.schedules.create([schedule(f"s{i}") for i in range(120)], T0, "suite")
     starts = await claim(store, A, NOW, 120)
     stale: list[int] = []
 
     async def settle(part: list[Start]) -> None:
-        stale.extend(one.start.sid for one in (await store.settle(ends(part))).stale)
+        stale.extend(one.start.sid for one in (await store.runs.settle(ends(part))).stale)
 
     async def hand_back(part: list[Start]) -> None:
-        await store.hand_back(part, A, AT)
+        await store.runs.hand_back(part, A, AT)
 
     async def spill(part: list[Start]) -> None:
         await spilled(store, [start.sid for start in part])
@@ -307,8 +317,8 @@ async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn
         work += [settle(starts[place::8]), spill(starts[place::5][::-1]), settle(starts[place * 9 : place * 9 + 40])]
         work += [hand_back(starts[place::11][::-1])]
     await asyncio.gather(*work)
-    lives = {sid: live for sid in range(1, 121) for live in await store.live(sid)}
-    ended = [run[0] for run in await store.read_ledger("runs", None, 1000)]
+    lives = {sid: live for sid in range(1, 121) for live in await store.runs.live(sid)}
+    ended = [run[0] for run in await store.read("runs", None, 1000)]
     assert {(live.state, live.fence, live.owner) for live in lives.values()} <= {("queued", 1, None)}
     assert sorted([*ended, *lives]) == list(range(1, 121))
     assert set(lives) <= set(stale)
@@ -316,9 +326,9 @@ async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn
 
 
 async def test_a_settle_by_somebody_else_leaves_the_slot_alone(store: PostgresStore) -> None:
-    await store.create_schedules([schedule("s0")], T0, "suite")
+    await store.schedules.create([schedule("s0")], T0, "suite")
     starts = await claim(store, A, NOW)
     async with store._connections.writing() as db:
         found = await settling.settle(db, ends(starts, B), await numbers(store, B))
     assert [one.owner for one in found.stale] == [B]
-    assert [(live.owner, live.state) for live in await store.live(1)] == [(A, "running")]
+    assert [(live.owner, live.state) for live in await store.runs.live(1)] == [(A, "running")]

@@ -47,7 +47,7 @@ async def opened(store: PostgresStore) -> AsyncIterator[PostgresStore]:
 
 async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, store: PostgresStore) -> None:
     hold = await store.hold(OWNER, "me")
-    await store.declare(declaration(created=[new("a"), new("b")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b")]))
     (start,) = (await claim(store, T0 + MINUTE, limit=1)).starts
     before = await ledger(store)
     await postgres.in_thread("halt")
@@ -55,10 +55,10 @@ async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, st
     try:
         verbs: list[Callable[[], Awaitable[object]]] = [
             lambda: claim(store, T0 + MINUTE),
-            lambda: store.settle([end]),
-            lambda: store.declare(declaration(created=[new("z")])),
-            lambda: store.record(event("stop-end")),
-            lambda: store.owned(ME),
+            lambda: store.runs.settle([end]),
+            lambda: store.schedules.declare(declaration(created=[new("z")])),
+            lambda: store.engines.record(event("stop-end")),
+            lambda: store.runs.owned(ME),
             lambda: ledger(store),
         ]
         for verb in verbs:
@@ -69,7 +69,7 @@ async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, st
     finally:
         await postgres.in_thread("start")
     assert await ledger(store) == before, "what was committed is there, and nothing else"
-    assert (await store.settle([end])).stale == []
+    assert (await store.runs.settle([end])).stale == []
     assert len((await claim(store, T0 + MINUTE)).starts) == 1
     hold.release()
 
@@ -77,7 +77,7 @@ async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, st
 async def test_a_restart_in_the_middle_of_a_transaction_leaves_nothing_of_it(
     postgres: PostgresServer, store: PostgresStore
 ) -> None:
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     before = await ledger(store)
 
     async def half() -> None:
@@ -94,18 +94,18 @@ async def test_a_restart_in_the_middle_of_a_transaction_leaves_nothing_of_it(
 
 
 async def test_cut_connections_are_replaced(dsn: str, store: PostgresStore) -> None:
-    await store.declare(declaration(created=[new(f"task {i}") for i in range(20)]))
+    await store.schedules.declare(declaration(created=[new(f"task {i}") for i in range(20)]))
     killer = await asyncpg.connect(dsn)
     failures: list[StoreUnavailableError] = []
 
     async def work() -> int:
         """Run two more, and say how many have run."""
         for start in (await claim(store, T0 + MINUTE, limit=2)).starts:
-            await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
+            await store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
         # as the engine does after a failure: what was claimed and lost is settled too
-        for live in await store.owned(ME):
-            await store.hand_back([_start_of(live)], ME, T0 + MINUTE)
-        return len(await store.read_ledger("runs", None, 100))
+        for live in await store.runs.owned(ME):
+            await store.runs.hand_back([_start_of(live)], ME, T0 + MINUTE)
+        return len(await store.read("runs", None, 100))
 
     async def work_and_be_cut() -> None:
         """Connections are cut for as long as it takes a verb to meet it."""
@@ -148,7 +148,7 @@ def _start_of(live: Any) -> Any:
 async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
     patient, store = PostgresStore(dsn, pool_size=1), PostgresStore(dsn, pool_size=1, statement_timeout=0.2)
     await patient.open()
-    await patient.declare(declaration(created=[new("a")]))
+    await patient.schedules.declare(declaration(created=[new("a")]))
     start = (await claim(patient, T0 + MINUTE)).starts[0]
     await patiently(store.open, StoreUnavailableError)
     other = await asyncpg.connect(dsn)
@@ -157,14 +157,14 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
 
         async def times_out() -> bool:
             with pytest.raises(StoreUnavailableError) as refused:
-                await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
+                await store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
             return "statement timeout" in str(refused.value)
 
         await until(times_out)  # on a slow machine the connection may be what takes too long
     await other.close()
-    owned = await patiently(lambda: store.owned(ME), StoreUnavailableError)
+    owned = await patiently(lambda: store.runs.owned(ME), StoreUnavailableError)
     assert len(owned) == 1, "the connection is as good as before"
-    assert (await patient.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
+    assert (await patient.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
     await patient.close()
 
@@ -177,8 +177,8 @@ async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pyt
     await patiently(store.open, StoreUnavailableError)
     async with store._connections.reading():
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
-            await store.schedules()
-    assert await patiently(store.schedules, StoreUnavailableError) == []
+            await store.schedules.rows()
+    assert await patiently(store.schedules.rows, StoreUnavailableError) == []
     await store.close()
 
 
@@ -186,7 +186,7 @@ async def test_while_the_database_is_read_only_it_can_be_read(postgres: Postgres
     dsn = await postgres.new_database()
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     before = await ledger(store)
     name = dsn.rpartition("/")[2]
     await postgres.execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
@@ -212,20 +212,20 @@ async def at_the_lock(db: asyncpg.Connection[Any]) -> None:
 async def test_a_cancelled_verb_leaves_nothing_and_gives_its_connection_back(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     before = await ledger(store)
     other = await asyncpg.connect(dsn)
     half_done = declaration(removed=[RemovedSchedule(1, T0)], created=[new("b")])
     async with other.transaction():
         await other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {NUMBERING})")
-        waiting = asyncio.create_task(store.declare(half_done))
+        waiting = asyncio.create_task(store.schedules.declare(half_done))
         await at_the_lock(other)  # it has removed the one, and is to number the other
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
     await other.close()
     assert await ledger(store) == before
-    assert await store.declare(half_done) == [2]
+    assert await store.schedules.declare(half_done) == [2]
     await store.close()
 
 
@@ -351,6 +351,6 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
     last = stores[-1]
     report = await verify_store(last)
     assert (report.problems, report.schedules) == ([], 2)
-    assert [event.event for event in await last.lifecycle("scheduler:default")].count("crash") == 1
+    assert [event.event for event in await last.engines.lifecycle("scheduler:default")].count("crash") == 1
     for store in stores:
         await store.close()

@@ -25,7 +25,7 @@ async def store(postgres: PostgresServer) -> AsyncIterator[PostgresStore]:
     """Of this version, at work: its connections have been used."""
     store = PostgresStore(await postgres.new_schema(), pool_size=1)
     await store.open()
-    await store.declare(declaration(created=[new("a"), new("b")]))
+    await store.schedules.declare(declaration(created=[new("a"), new("b")]))
     yield store
     await store.close()
 
@@ -71,7 +71,7 @@ async def somebody_waits(store: PostgresStore) -> None:
 
 async def fire(store: PostgresStore, now: int) -> int:
     starts = (await claim(store, now)).starts
-    settled = await store.settle([Settlement(start, ME, "succeeded", now + SECOND) for start in starts])
+    settled = await store.runs.settle([Settlement(start, ME, "succeeded", now + SECOND) for start in starts])
     assert settled.stale == []
     return len(starts)
 
@@ -87,7 +87,7 @@ async def test_a_store_that_lived_through_a_step_goes_on_with_its_connections(
     assert await ledger(store) == before
     # what was begun before is ended after it, once
     ends = [Settlement(start, ME, "succeeded", T0 + 2 * MINUTE + SECOND) for start in begun]
-    assert [len((await store.settle(ends)).stale) for _ in range(2)] == [0, 2]
+    assert [len((await store.runs.settle(ends)).stale) for _ in range(2)] == [0, 2]
     # a day that has no partition yet, and one that goes
     assert await fire(store, T0 + 9 * DAY_US) == 2
     assert name_of(T0 // DAY_US + 9) in await store.tables()
@@ -97,9 +97,9 @@ async def test_a_store_that_lived_through_a_step_goes_on_with_its_connections(
     # live runs end with their schedule
     now = T0 + 9 * DAY_US + MINUTE
     assert len((await claim(store, now)).starts) == 2
-    await store.declare(declaration(at=now, removed=[RemovedSchedule(sid=1, cursor_at=now)]))
-    assert [run.outcome for run in await store.past_runs(1, None, 10)] == ["abandoned", "succeeded"]
-    assert [live.sid for live in await store.owned(ME)] == [2]
+    await store.schedules.declare(declaration(at=now, removed=[RemovedSchedule(sid=1, cursor_at=now)]))
+    assert [run.outcome for run in await store.history.past_runs(1, None, 10)] == ["abandoned", "succeeded"]
+    assert [live.sid for live in await store.runs.owned(ME)] == [2]
     hold.release()
     (await store.hold(OWNER, "another")).release()
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.store.sqlite import SqliteStore, slot_ends, turns
 from noonbell.testing.storage_suite import StorageSuite
 from tests.store.spilling import SpillingStore
@@ -14,11 +14,11 @@ class TestSqliteStore(StorageSuite):
         self.path = tmp_path
         self.made = 0
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         self.made += 1
         return SqliteStore(self.path / f"{self.made}.db")
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         assert isinstance(store, SqliteStore)
         return SqliteStore(store.path)
 
@@ -26,11 +26,11 @@ class TestSqliteStore(StorageSuite):
 class TestSqliteStoreInPlace(TestSqliteStore):
     """The same, on the event loop's own thread."""
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         self.made += 1
         return SqliteStore(self.path / f"{self.made}.db", threaded=False)
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         assert isinstance(store, SqliteStore)
         return SqliteStore(store.path, threaded=False)
 
@@ -47,10 +47,10 @@ class TestSqliteStoreInBursts(TestSqliteStoreInPlace):
 class TestSqliteStoreSpilled(TestSqliteStoreInPlace):
     """The same, where no run stays in the slot of its schedule: a caller cannot see where one is."""
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         self.made += 1
         return SpillingStore(self.path / f"{self.made}.db", threaded=False)
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         assert isinstance(store, SpillingStore)
         return SpillingStore(store.path, threaded=False)

@@ -29,7 +29,7 @@ async def opened(path: Path, *tasks: str) -> SqliteStore:
     store = SqliteStore(path, threaded=False, busy_timeout_ms=20)
     await store.open()
     if tasks:
-        await store.declare(declaration(created=[new(name) for name in tasks]))
+        await store.schedules.declare(declaration(created=[new(name) for name in tasks]))
     return store
 
 
@@ -52,7 +52,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
     assert path.read_bytes() == text
     path.unlink()
     await store.open()
-    assert await store.schedules() == []
+    assert await store.schedules.rows() == []
     await store.close()
 
 
@@ -82,14 +82,14 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
 
     async def use() -> None:
         await store.open()
-        await store.schedules()
+        await store.schedules.rows()
 
     with pytest.raises(StoreCorruptError, match=r"app\.db is damaged"):
         await use()
     await store.close()
     path.write_bytes(whole)
     await store.open()
-    assert len(await store.schedules()) == 500
+    assert len(await store.schedules.rows()) == 500
     await store.close()
 
 
@@ -112,11 +112,11 @@ async def test_when_the_disk_is_full_nothing_is_half_done(path: Path) -> None:
     inside(store).execute(f"PRAGMA max_page_count = {pages + 2}")
     many = declaration(created=[new(f"task {i}") for i in range(2000)])
     with pytest.raises(StoreUnavailableError, match=r"cannot be used now: .*full"):
-        await store.declare(many)
+        await store.schedules.declare(many)
     assert await ledger(store) == before
     assert len((await claim(store, T0 + MINUTE)).starts) == 1, "what fits still works"
     inside(store).execute("PRAGMA max_page_count = 1000000")
-    assert len(await store.declare(many)) == 2000
+    assert len(await store.schedules.declare(many)) == 2000
     await store.close()
 
 
@@ -140,8 +140,8 @@ async def test_a_locked_file_can_be_read_and_is_written_when_it_is_free(path: Pa
         assert await ledger(store) == before
     (start,) = (await claim(store, T0 + MINUTE)).starts
     with locked(path), pytest.raises(StoreUnavailableError):
-        await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
-    assert (await store.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
+        await store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
+    assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
 
 
@@ -152,7 +152,7 @@ async def test_a_file_that_is_locked_at_the_start_can_be_opened_later(path: Path
     with locked(path), pytest.raises(StoreUnavailableError, match="locked"):
         await store.open()
     await store.open()
-    assert len(await store.schedules()) == 1
+    assert len(await store.schedules.rows()) == 1
     await store.close()
 
 
@@ -227,7 +227,7 @@ async def test_a_migration_that_fails_leaves_the_old_version(path: Path, monkeyp
     assert schema_of(path) == before
     monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, *coming[:1]))
     store = await opened(path)
-    assert [row["name"] for row in await store.schedules()] == ["a"]
+    assert [row["name"] for row in await store.schedules.rows()] == ["a"]
     assert inside(store).execute("PRAGMA user_version").get == len(MIGRATIONS) + 1
     await store.close()
 
@@ -263,15 +263,15 @@ async def statements_of(path: Path, tasks: int) -> dict[str, list[Statement]]:
     at = T0 + 3 * MINUTE
     first = await note("claim", lambda: claim(store, at, limit=10_000))
     failures = [Settlement(start, ME, "failed", at + 1, at + 2, "no") for start in first.starts]
-    assert (await note("settle failures", lambda: store.settle(failures))).stale == []
+    assert (await note("settle failures", lambda: store.runs.settle(failures))).stale == []
     retries = await note("claim retries", lambda: claim(store, at + 2, limit=10_000))
     again = [Settlement(start, ME, "failed", at + 3, at + MINUTE, "no") for start in retries.starts]
-    assert (await note("settle repeats", lambda: store.settle(again))).stale == []
+    assert (await note("settle repeats", lambda: store.runs.settle(again))).stale == []
     preempting = await note("claim preempting", lambda: claim(store, at + MINUTE, limit=10_000))
-    await note("hand back", lambda: store.hand_back(preempting.starts, ME, at + MINUTE))
+    await note("hand back", lambda: store.runs.hand_back(preempting.starts, ME, at + MINUTE))
     resumed = await note("claim handed back", lambda: claim(store, at + MINUTE, limit=10_000))
     ends = [Settlement(start, ME, "succeeded", at + MINUTE + 1) for start in resumed.starts]
-    assert (await note("settle", lambda: store.settle(ends))).stale == []
+    assert (await note("settle", lambda: store.runs.settle(ends))).stale == []
     sizes = [len(claimed.starts) for claimed in (first, retries, preempting, resumed)]
     assert sizes == [tasks] * 4
     found["plans"] = [
@@ -316,7 +316,7 @@ async def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
 async def test_a_claim_of_one_does_not_read_the_schedules_that_are_not_due(path: Path) -> None:
     store = await opened(path, "due")
     later = [new(f"later {i}", next_run_at=T0 + 9 * MINUTE + i) for i in range(5000)]
-    await store.declare(declaration(created=later))
+    await store.schedules.declare(declaration(created=later))
     steps = itertools.count()
 
     def count() -> bool:
@@ -324,7 +324,7 @@ async def test_a_claim_of_one_does_not_read_the_schedules_that_are_not_due(path:
         return False
 
     inside(store).set_progress_handler(count, 100)
-    claimed, _ = await store.claim(OWNER, ME, T0 + MINUTE - 1, 100, lambda due: pytest.fail(f"{due} is not due"))
+    claimed, _ = await store.runs.claim(OWNER, ME, T0 + MINUTE - 1, 100, lambda due: pytest.fail(f"{due} is not due"))
     assert (claimed.looked, claimed.next_wake_at) == (0, T0 + MINUTE)
     assert next(steps) <= 20, "two thousand instructions of SQLite's machine, not hundreds of thousands"
     await store.close()
@@ -333,7 +333,7 @@ async def test_a_claim_of_one_does_not_read_the_schedules_that_are_not_due(path:
 async def test_a_look_does_not_pass_over_all_that_others_have_planned(path: Path) -> None:
     store = await opened(path, "mine")
     others = [new(f"theirs {i}", next_run_at=T0 + 1 + i) for i in range(5000)]
-    await store.declare(declaration(managed_by="scheduler:other", created=others))
+    await store.schedules.declare(declaration(managed_by="scheduler:other", created=others))
     steps = itertools.count()
 
     def count() -> bool:
@@ -341,7 +341,7 @@ async def test_a_look_does_not_pass_over_all_that_others_have_planned(path: Path
         return False
 
     inside(store).set_progress_handler(count, 100)
-    claimed, _ = await store.claim(OWNER, ME, T0, 100, lambda due: pytest.fail(f"{due} is not due"))
+    claimed, _ = await store.runs.claim(OWNER, ME, T0, 100, lambda due: pytest.fail(f"{due} is not due"))
     assert next(steps) <= 50, "thousands of instructions of SQLite's machine, not hundreds of thousands"
     assert claimed.next_wake_at is not None
     assert T0 < claimed.next_wake_at <= T0 + MINUTE, "early is harmless, late is not"
@@ -361,8 +361,8 @@ async def test_a_row_that_the_ledger_contradicts_is_put_off_alone(path: Path) ->
     claimed = await claim(store, later)
     assert [start.sid for start in claimed.starts] == [2]
     assert [sid for sid, _ in claimed.quarantined] == [1]
-    assert await store.live(1) == []
-    rows = {row["sid"]: row["next_run_at"] for row in await store.schedules()}
+    assert await store.runs.live(1) == []
+    rows = {row["sid"]: row["next_run_at"] for row in await store.schedules.rows()}
     assert rows == {1: later + MINUTE, 2: T0 + 4 * MINUTE}
     await store.close()
 
@@ -374,9 +374,9 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     sql = "INSERT INTO runs VALUES (?1, 1, ?2, 0, 1, ?1, ?1, 'x', 1, NULL, 0, 0)"
     inside(store).execute(sql, (run, SCHEDULED))
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
-    assert [stale.start.sid for stale in (await store.settle(ends)).stale] == [1]
-    assert await store.live(1) == []
-    assert [ended.outcome for ended in await store.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
+    assert [stale.start.sid for stale in (await store.runs.settle(ends)).stale] == [1]
+    assert await store.runs.live(1) == []
+    assert [ended.outcome for ended in await store.history.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
     await store.close()
 
 
@@ -384,7 +384,7 @@ async def test_the_files_are_for_their_owner_alone(path: Path) -> None:
     store = SqliteStore(path)
     await store.open()
     await store.hold(OWNER, "test")
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     made = sorted(path.parent.iterdir())
     assert {one.stat().st_mode & 0o777 for one in made} == {0o600}
     assert len(made) >= 3

@@ -30,15 +30,15 @@ def test_every_word_has_a_number(words: object, numbered: tuple[str, ...]) -> No
 async def test_runs_and_attempts_are_numbers_and_are_read_as_words(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "app.db", threaded=False)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     await fail(store, await start_one(store, T0 + MINUTE), T0 + 61 * SECOND, None)
     row = inside(store).execute("SELECT kind, outcome, owner FROM runs").fetchone()
     assert row == (KINDS.index("scheduled"), OUTCOMES.index("failed"), 1)
     row = inside(store).execute("SELECT kind, outcome, cause, owner FROM attempts").fetchone()
     assert row == (KINDS.index("scheduled"), OUTCOMES.index("failed"), CAUSES.index("cron"), 1)
-    (run,) = await store.runs(1, 0, T0 + MINUTE)
+    (run,) = await store.history.runs(1, 0, T0 + MINUTE)
     assert (run.kind, run.outcome, run.owner) == ("scheduled", "failed", ME)
-    (attempt,) = await store.attempts(1, 0, T0 + MINUTE)
+    (attempt,) = await store.history.attempts(1, 0, T0 + MINUTE)
     assert (attempt.kind, attempt.outcome, attempt.cause, attempt.owner) == ("scheduled", "failed", "cron", ME)
     assert owner_numbers(inside(store), ["7", ME]) == {"7": 2, ME: 1}
     await store.close()
@@ -47,11 +47,11 @@ async def test_runs_and_attempts_are_numbers_and_are_read_as_words(tmp_path: Pat
 async def test_an_owner_without_a_number_and_damage_are_read_as_they_stand(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "app.db", threaded=False)
     await store.open()
-    await store.declare(declaration(created=[new("a")]))
+    await store.schedules.declare(declaration(created=[new("a")]))
     await fail(store, await start_one(store, T0 + MINUTE), T0 + 61 * SECOND, None)
     for owner in ("1", "other", 99):
         inside(store).execute("UPDATE runs SET owner = ?, outcome = 'fine', kind = 'x'", (owner,))
-        (run,) = await store.read_ledger("runs", None, 10)
+        (run,) = await store.read("runs", None, 10)
         assert (run[2], run[3], run[7]) == ("x", "fine", owner)
     await store.close()
 
@@ -60,12 +60,12 @@ async def test_a_run_takes_sixty_bytes(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "app.db", threaded=False)
     await store.open()
     count, rounds = 2000, 5
-    await store.declare(declaration(created=[new(f"task {i}") for i in range(count)]))
+    await store.schedules.declare(declaration(created=[new(f"task {i}") for i in range(count)]))
     for minute in range(1, rounds + 1):
         at = T0 + minute * MINUTE
         starts = (await claim(store, at, limit=count)).starts
         assert len(starts) == count
-        await store.settle([Settlement(start, ME, "succeeded", at + 7_919 + start.sid) for start in starts])
+        await store.runs.settle([Settlement(start, ME, "succeeded", at + 7_919 + start.sid) for start in starts])
     size = inside(store).execute("SELECT sum(pgsize) FROM dbstat WHERE name IN ('runs', 'idx_runs_unsuccessful')").get
     assert size / (count * rounds) <= 60
     await store.close()

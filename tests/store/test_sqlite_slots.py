@@ -30,7 +30,7 @@ def inside(store: SqliteStore) -> apsw.Connection:
 async def opened(store: SqliteStore, count: int = 1, **definition: Any) -> SqliteStore:
     """The store, open, with schedules of every minute; their sids count from 1."""
     await store.open()
-    await store.create_schedules([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
+    await store.schedules.create([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
     return store
 
 
@@ -54,9 +54,9 @@ async def test_an_ordinary_fire_never_writes_live_runs(path: Path, count: int, o
     for minute in range(1, 4):
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 1000)
-        assert len(starts) == len(filled(inside(store))) == len(await store.owned(A)) == count
+        assert len(starts) == len(filled(inside(store))) == len(await store.runs.owned(A)) == count
         ends = [Settlement(start, A, outcome, now + start.sid, None, error) for start in starts]
-        assert await store.settle(ends) == ([], {})
+        assert await store.runs.settle(ends) == ([], {})
         assert filled(inside(store)) == []
     assert len((await ledger(store))["runs"]) == 3 * count
     await store.close()
@@ -65,13 +65,13 @@ async def test_an_ordinary_fire_never_writes_live_runs(path: Path, count: int, o
 async def test_a_full_slot_is_the_live_run_that_it_stands_for(path: Path) -> None:
     store = await opened(SqliteStore(path, threaded=False))
     (start,) = await claim(store, A, NOW + SECOND)
-    (live,) = await store.live(1)
+    (live,) = await store.runs.live(1)
     assert (live.kind, live.run_for, live.fence, live.owner, live.state) == ("scheduled", NOW, 1, A, "running")
     assert (live.attempt, live.wake_at, live.crashes, live.epoch, live.cause) == (1, None, 0, 1, "cron")
     assert live.started_at == live.attempt_at == start.started_at == NOW + SECOND
     slots.spill(inside(store), [1])
     assert filled(inside(store)) == []
-    assert await store.live(1) == [live]
+    assert await store.runs.live(1) == [live]
     await store.close()
 
 
@@ -79,9 +79,9 @@ async def test_runs_beside_each_other_are_live_once_each(path: Path) -> None:
     store = await opened(SqliteStore(path, threaded=False), overlap="allow")
     for minute in (1, 2, 3):
         await claim(store, A, T0 + minute * MINUTE)
-    lives = await store.live(1)
+    lives = await store.runs.live(1)
     assert [(live.run_for - T0) // MINUTE for live in lives] == [1, 2, 3]
-    assert lives == await store.owned(A)
+    assert lives == await store.runs.owned(A)
     await store.close()
 
 
@@ -93,7 +93,7 @@ Verb = Callable[[SqliteStore, Start], Awaitable[Any]]
 def _end(of: dict[str, Any] | None = None, **parts: Any) -> Verb:
     async def verb(store: SqliteStore, start: Start) -> Any:
         end = Settlement(replace(start, **(of or {})), A, "failed", NOW + 7, error="no")
-        return await store.settle([replace(end, **parts)])
+        return await store.runs.settle([replace(end, **parts)])
 
     return verb
 
@@ -105,8 +105,8 @@ async def _edit_then_end(store: SqliteStore, start: Start) -> Any:
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.edit_schedules(["s1"], edit)
-    return await store.live(1), await _end()(store, start)
+    await store.schedules.edit(["s1"], edit)
+    return await store.runs.live(1), await _end()(store, start)
 
 
 async def _delete(store: SqliteStore, start: Start) -> Any:
@@ -114,7 +114,7 @@ async def _delete(store: SqliteStore, start: Start) -> Any:
         turn = drop(stored, NOW + 5)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.edit_schedules(["s1"], edit)
+    await store.schedules.edit(["s1"], edit)
     return await _end()(store, start)
 
 
@@ -124,39 +124,49 @@ async def _come_again(store: SqliteStore, start: Start) -> Any:
 
 
 async def _ask_behind(store: SqliteStore, start: Start) -> Any:
-    asked = await store.ask("s1", NOW + 1, "suite"), await store.ask("s1", NOW + 2, "suite", queue=True)
-    waiting = await claim(store, A, NOW + 3), await store.wake_times([1])
-    return asked, waiting, await _end()(store, start), await store.wake_times([1]), await claim(store, A, NOW + 8)
+    asked = await store.runs.ask("s1", NOW + 1, "suite"), await store.runs.ask("s1", NOW + 2, "suite", queue=True)
+    waiting = await claim(store, A, NOW + 3), await store.schedules.wake_times([1])
+    return (
+        asked,
+        waiting,
+        await _end()(store, start),
+        await store.schedules.wake_times([1]),
+        await claim(store, A, NOW + 8),
+    )
 
 
 async def _hand_back(store: SqliteStore, start: Start) -> Any:
-    await store.hand_back([start], B, AT_ONCE)
-    before = await store.live(1)
-    await store.hand_back([start], A, AT_ONCE)
+    await store.runs.hand_back([start], B, AT_ONCE)
+    before = await store.runs.live(1)
+    await store.runs.hand_back([start], A, AT_ONCE)
     return before, await claim(store, B, NOW + 1)
 
 
 async def _retry(store: SqliteStore, start: Start) -> Any:
     woken = await _end(wake_at=NOW + 9)(store, start)
     (again,) = await claim(store, A, NOW + 9)
-    return woken, await store.settle([Settlement(again, A, "succeeded", NOW + 11)]), await store.attempts(1, T0, NOW)
+    return (
+        woken,
+        await store.runs.settle([Settlement(again, A, "succeeded", NOW + 11)]),
+        await store.history.attempts(1, T0, NOW),
+    )
 
 
 async def _take_over(store: SqliteStore, start: Start) -> Any:
-    freed = await store.take_over(LANE, B, NOW + 5), await claim(store, B, NOW + 6)
+    freed = await store.engines.rescue(LANE, B, NOW + 5), await claim(store, B, NOW + 6)
     return freed, await _end()(store, start)
 
 
 async def _stop(store: SqliteStore, _: Start) -> Any:
-    return await store.take_over(LANE, A, NOW + 5, stopped=True), await claim(store, B, NOW + 6)
+    return await store.engines.rescue(LANE, A, NOW + 5, stopped=True), await claim(store, B, NOW + 6)
 
 
 async def _clear(store: SqliteStore, start: Start) -> Any:
     """Another run of the schedule waits for a retry that this end makes needless."""
-    run_for = await store.ask("s1", NOW + 1, "suite", queue=True)
+    run_for = await store.runs.ask("s1", NOW + 1, "suite", queue=True)
     inside(store).execute("UPDATE runs_live SET state = 'waiting' WHERE kind = 'manual' AND run_for = ?", (run_for,))
-    (waiting,) = [live for live in await store.live(1) if live.kind == "manual"]
-    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.past_runs(1, None, 9)
+    (waiting,) = [live for live in await store.runs.live(1) if live.kind == "manual"]
+    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.history.past_runs(1, None, 9)
 
 
 async def _contradict(store: SqliteStore, start: Start) -> Any:
@@ -172,15 +182,15 @@ async def _contradict(store: SqliteStore, start: Start) -> Any:
 
 
 async def _revive(store: SqliteStore, _: Start) -> Any:
-    (live,) = await store.live(1)
+    (live,) = await store.runs.live(1)
     revived = replace(live, state="queued", owner=None, wake_at=0, fence=2, cause="orphan")
-    await store.declare(declaration(at=NOW + 4, revived=[revived]))
-    return await store.live(1), await claim(store, B, NOW + 5)
+    await store.schedules.declare(declaration(at=NOW + 4, revived=[revived]))
+    return await store.runs.live(1), await claim(store, B, NOW + 5)
 
 
 async def _interrupt(store: SqliteStore, start: Start) -> Any:
-    await store.declare(declaration(at=NOW + 4, interrupted=await store.live(1)))
-    return await store.history_of("s1"), await _end()(store, start)
+    await store.schedules.declare(declaration(at=NOW + 4, interrupted=await store.runs.live(1)))
+    return await store.history.find("s1"), await _end()(store, start)
 
 
 VERBS: dict[str, Verb] = {
@@ -220,10 +230,10 @@ async def test_no_verb_depends_on_where_the_run_is(tmp_path: Path, verb: str, ov
         start, neighbour = await claim(store, A, NOW, 2)
         assert filled(inside(store)) == ([] if isinstance(store, SpillingStore) else [1, 2])
         result = await VERBS[verb](store, start)
-        counted = await store.backlog(NOW), await store.owned(A), await store.owned(B)
-        told = await store.audit(AuditFilter(), 0, 99), await store.claim_streams(LANE, A, NOW + MINUTE, 9)
-        await store.settle([Settlement(neighbour, A, "succeeded", NOW + 20)])
-        found.append((result, counted, told, await ledger(store), await store.find_schedules(["s1", "s2"])))
+        counted = await store.backlog(NOW), await store.runs.owned(A), await store.runs.owned(B)
+        told = await store.audit.page(AuditFilter(), 0, 99), await store.outbox.claim(LANE, A, NOW + MINUTE, 9)
+        await store.runs.settle([Settlement(neighbour, A, "succeeded", NOW + 20)])
+        found.append((result, counted, told, await ledger(store), await store.schedules.find(["s1", "s2"])))
         await store.close()
     assert found[0] == found[1]
 
@@ -266,7 +276,7 @@ async def test_no_index_names_the_slot(path: Path) -> None:
 async def test_a_fire_reads_no_table_whole(path: Path, behind: bool) -> None:
     store = await opened(SqliteStore(path, threaded=False), 300)
     if behind:
-        assert await store.ask("s7", T0, "suite") is not None
+        assert await store.runs.ask("s7", T0, "suite") is not None
     statements: list[tuple[str, Any]] = []
 
     def note(_: object, sql: str, bindings: Any) -> bool:
@@ -277,7 +287,7 @@ async def test_a_fire_reads_no_table_whole(path: Path, behind: bool) -> None:
     for minute in (1, 2):
         starts = await claim(store, A, T0 + minute * MINUTE, 1000)
         assert len(starts) >= 299
-        await store.settle([Settlement(start, A, "succeeded", start.started_at + 1) for start in starts])
+        await store.runs.settle([Settlement(start, A, "succeeded", start.started_at + 1) for start in starts])
         await claim(store, A, T0 + minute * MINUTE + 1)
     inside(store).exec_trace = None
     # what was handed in, and the few wake-ups that a look considers
@@ -304,7 +314,7 @@ async def test_a_poll_at_which_nothing_is_due_needs_no_lock(path: Path) -> None:
     store = await opened(SqliteStore(path, threaded=False, busy_timeout_ms=0), 2)
     writer = apsw.Connection(str(path))
     writer.execute("BEGIN IMMEDIATE")
-    found = await store.claim(LANE, A, T0, 10, lambda stored: pytest.fail(f"{stored} is not due"))
+    found = await store.runs.claim(LANE, A, T0, 10, lambda stored: pytest.fail(f"{stored} is not due"))
     assert (found.claimed.looked, found.claimed.next_wake_at, found.stored) == (0, T0 + MINUTE, {})
     writer.close()
     await store.close()

@@ -38,7 +38,7 @@ async def test_it_shows_durable_schedules_that_were_not_deleted(tmp_path: Path) 
                 schedule_id=name, name=name, type="cron", spec="0 9 * * *", action=ACTION, enabled=name != "paused"
             )
         await schedules.delete("deleted")
-        await store.declare(declaration(created=[new("declared")]))
+        await store.schedules.declare(declaration(created=[new("declared")]))
         known = await schedules.get("daily")
         daily, paused = rows(path, "SELECT * FROM schedules ORDER BY schedule_id")
     assert tuple(daily) == COLUMNS

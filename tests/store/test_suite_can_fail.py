@@ -10,38 +10,54 @@ from msgspec.structs import replace
 
 from noonbell.core.records import Declaration, LiveRun, Settlement, Span, Start
 from noonbell.errors import NoonbellError
-from noonbell.ports import Decide, LaneClaim, Settled, Store
+from noonbell.ports import Decide, LaneClaim, Ledger, Settled
 from noonbell.store.memory import MemoryData, MemoryStore
-from noonbell.store.memory_tables import MemoryHold, Transaction
+from noonbell.store.memory.handle import MemoryHandle
+from noonbell.store.memory.runs import MemoryRuns
+from noonbell.store.memory.schedules import MemorySchedules
+from noonbell.store.memory.tables import MemoryHold, Transaction
 from noonbell.testing.storage_suite import StorageSuite
+from tests.store.overriding import Overriding
 
 
-class ForgetsTheFence(MemoryStore):
+class _RunsWithoutFence(MemoryRuns):
     def _mine(self, start: Start, owner: str) -> LiveRun | None:
         live = self.data.live[start.sid].get((start.kind, start.run_for))
         return live if live is not None and live.owner == owner else None
 
 
-class ForgetsTheOwner(MemoryStore):
+class ForgetsTheFence(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.runs = _RunsWithoutFence(handle)
+
+
+class _RunsWithoutOwner(MemoryRuns):
     def _mine(self, start: Start, owner: str) -> LiveRun | None:
         live = self.data.live[start.sid].get((start.kind, start.run_for))
         return live if live is not None and live.fence == start.fence else None
 
 
-class TakesMoreThanItMay(MemoryStore):
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
-        return await super().claim(lane, owner, now, limit + 1, decide, **more)
+class ForgetsTheOwner(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.runs = _RunsWithoutOwner(handle)
 
 
-class SleepsTooLong(MemoryStore):
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
-        claimed, stored = await super().claim(lane, owner, now, limit, decide, **more)
+class TakesMoreThanItMay(Overriding, MemoryStore):
+    async def runs_claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        return await self.plain.runs.claim(lane, owner, now, limit + 1, decide, **more)
+
+
+class SleepsTooLong(Overriding, MemoryStore):
+    async def runs_claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        claimed, stored = await self.plain.runs.claim(lane, owner, now, limit, decide, **more)
         return LaneClaim(claimed._replace(next_wake_at=None), stored)
 
 
-class LetsOneBadRowStopAll(MemoryStore):
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
-        claim = await super().claim(lane, owner, now, limit, decide, **more)
+class LetsOneBadRowStopAll(Overriding, MemoryStore):
+    async def runs_claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **more: Any) -> LaneClaim:
+        claim = await self.plain.runs.claim(lane, owner, now, limit, decide, **more)
         for _, error in claim.claimed.quarantined:
             raise error
         return claim
@@ -52,38 +68,55 @@ class _NeverUndone(Transaction):
         super().__exit__(None, None, None)
 
 
+class _HandleWithoutUndo(MemoryHandle):
+    def transaction(self) -> Transaction:
+        return _NeverUndone(self.tables())
+
+
 class LeavesHalfDone(MemoryStore):
-    def _transaction(self) -> Transaction:
-        return _NeverUndone(self._tables())
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(_HandleWithoutUndo(handle.data, is_open=handle.is_open))
 
 
-class CountsAnAttemptThatNeverWas(MemoryStore):
-    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
-        await super().hand_back(starts, owner, now)
+class CountsAnAttemptThatNeverWas(Overriding, MemoryStore):
+    async def runs_hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        await self.plain.runs.hand_back(starts, owner, now)
         for start in starts:
             for key, live in self.data.live[start.sid].items():
                 self.data.live[start.sid][key] = replace(live, attempt=start.attempt)
 
 
-class DropsTheRetry(MemoryStore):
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await super().settle([replace(settlement, wake_at=None) for settlement in settlements])
+class DropsTheRetry(Overriding, MemoryStore):
+    async def runs_settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await self.plain.runs.settle([replace(settlement, wake_at=None) for settlement in settlements])
 
 
-class TellsNobodyWhatAnEndWakes(MemoryStore):
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return (await super().settle(settlements))._replace(woken={})
+class TellsNobodyWhatAnEndWakes(Overriding, MemoryStore):
+    async def runs_settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return (await self.plain.runs.settle(settlements))._replace(woken={})
 
 
-class LosesTheInterruptedAttempt(MemoryStore):
+class _SchedulesWithoutAttempts(MemorySchedules):
     def _revive(self, tx: Transaction, declaration: Declaration) -> None:
         for live in declaration.revived:
             tx.put_live(live)
 
 
-class ReusesEpochs(MemoryStore):
+class LosesTheInterruptedAttempt(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.schedules = _SchedulesWithoutAttempts(handle)
+
+
+class _SchedulesWithOpenEpochs(MemorySchedules):
     def _close_epoch(self, tx: Transaction, sid: int, to_at: int) -> None:
         return
+
+
+class ReusesEpochs(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(handle)
+        self.schedules = _SchedulesWithOpenEpochs(handle)
 
 
 class LetsTwoHoldOneName(MemoryStore):
@@ -104,20 +137,28 @@ class LosesItsData(MemoryStore):
         self.data = MemoryData()
 
 
-class WorksAfterDeath(MemoryStore):
-    def _tables(self) -> MemoryData:
+class _HandleAfterDeath(MemoryHandle):
+    def tables(self) -> MemoryData:
         return self.data
 
 
+class WorksAfterDeath(MemoryStore):
+    def _attach(self, handle: MemoryHandle) -> None:
+        super()._attach(_HandleAfterDeath(handle.data, is_open=handle.is_open))
+
+
 class SkipsARowBetweenPages(MemoryStore):
-    async def read_ledger(self, table: Any, after: Any, limit: int, **bounds: Any) -> list[tuple[Any, ...]]:
-        page = await super().read_ledger(table, after, limit, **bounds)
+    async def read(self, table: Any, after: Any, limit: int, **bounds: Any) -> list[tuple[Any, ...]]:
+        page = await super().read(table, after, limit, **bounds)
         return page[1:] if after else page
 
 
-class GivesTheOldestFirst(MemoryStore):
-    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
-        return (await self.next_spans(sid, after, upto, limit))[::-1]
+class GivesTheOldestFirst(Overriding, MemoryStore):
+    async def history_spans(
+        self, sid: int, from_at: int, to_at: int, limit: int | None = None, *, newest_first: bool = False
+    ) -> list[Span]:
+        found = await self.plain.history.spans(sid, from_at, to_at, limit)
+        return found[::-1] if newest_first else found
 
 
 class WritesInASnapshot(MemoryStore):
@@ -135,10 +176,10 @@ WRONG = [
 
 async def failures(kind: type[MemoryStore]) -> list[str]:
     class Suite(StorageSuite):
-        async def make_store(self) -> Store:
+        async def make_store(self) -> Ledger:
             return kind()
 
-        async def reopen(self, store: Store) -> Store:
+        async def reopen(self, store: Ledger) -> Ledger:
             assert isinstance(store, MemoryStore)
             return kind(store.data)
 

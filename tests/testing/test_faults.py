@@ -9,7 +9,7 @@ import pytest
 from noonbell.core.records import Declaration, LifecycleEvent, NewSchedule, Start, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Claimed, Store
+from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import Crash, Faults, FaultyStore, ManualClock
 
@@ -25,13 +25,13 @@ class Setup:
         self.store = FaultyStore(self.inner, self.faults, self.clock)
 
     async def events(self) -> int:
-        return len(await self.inner.lifecycle("scheduler:x"))
+        return len(await self.inner.engines.lifecycle("scheduler:x"))
 
     async def claim(self) -> Claimed:
-        return (await self.store.claim("scheduler:x", "me", NOON, 10, start_it)).claimed
+        return (await self.store.runs.claim("scheduler:x", "me", NOON, 10, start_it)).claimed
 
     async def claimed(self) -> int:
-        return len(await self.inner.owned("me"))
+        return len(await self.inner.runs.owned("me"))
 
 
 def start_it(stored: StoredSchedule) -> Turn:
@@ -46,12 +46,12 @@ async def setup() -> Setup:
     made = Setup()
     await made.store.open()
     task = NewSchedule("id", "t", "cron", "* * * * *", "UTC", "", "", 0, NOON - 1, NOON)
-    await made.store.declare(Declaration("scheduler:x", NOON, [task], [], [], [], [], []))
+    await made.store.schedules.declare(Declaration("scheduler:x", NOON, [task], [], [], [], [], []))
     return made
 
 
 def test_it_is_a_store() -> None:
-    store: Store = Setup().store
+    store: Ledger = Setup().store
     assert "MemoryStore" in repr(store)
 
 
@@ -59,23 +59,23 @@ async def test_reads_fail_as_often_as_asked(setup: Setup) -> None:
     setup.faults.reads = 2
     for _ in range(2):
         with pytest.raises(StoreUnavailableError, match="on demand"):
-            await setup.store.schedules()
-    assert len(await setup.store.schedules()) == 1
+            await setup.store.schedules.rows()
+    assert len(await setup.store.schedules.rows()) == 1
 
 
 async def test_a_failed_write_has_written_nothing(setup: Setup) -> None:
     setup.faults.writes = 1
     with pytest.raises(StoreUnavailableError, match="write"):
-        await setup.store.record(EVENT)
+        await setup.store.engines.record(EVENT)
     assert await setup.events() == 0
-    await setup.store.record(EVENT)
+    await setup.store.engines.record(EVENT)
     assert await setup.events() == 1
 
 
 async def test_a_lost_answer_has_written_all(setup: Setup) -> None:
     setup.faults.lost_answers = 1
     with pytest.raises(StoreUnavailableError, match="lost-answer"):
-        await setup.store.record(EVENT)
+        await setup.store.engines.record(EVENT)
     assert await setup.events() == 1
 
 
@@ -90,7 +90,7 @@ async def test_a_claim_that_is_rolled_back_has_decided_and_written_nothing(setup
 
 async def test_latency_passes_on_the_clock(setup: Setup) -> None:
     setup.faults.latency = timedelta(seconds=2)
-    writing = asyncio.create_task(setup.store.record(EVENT))
+    writing = asyncio.create_task(setup.store.engines.record(EVENT))
     await setup.clock.advance(timedelta(seconds=1.9))
     assert await setup.events() == 0
     await setup.clock.advance(timedelta(seconds=0.1))
@@ -109,18 +109,18 @@ async def test_a_crash_is_on_its_side_of_the_commit(setup: Setup, point: Any, cl
     assert crash.value.point == point
     assert told == [point]
     with pytest.raises(StoreUnavailableError):
-        await setup.store.schedules()
+        await setup.store.schedules.rows()
     again = MemoryStore(setup.inner.data)
     await again.open()
-    assert len(await again.owned("me")) == claimed
+    assert len(await again.runs.owned("me")) == claimed
 
 
 async def test_a_crash_may_let_its_point_pass_a_few_times(setup: Setup) -> None:
     setup.faults.crash_at, setup.faults.crash_after = "after-record", 2
-    await setup.store.record(EVENT)
-    await setup.store.record(EVENT)
+    await setup.store.engines.record(EVENT)
+    await setup.store.engines.record(EVENT)
     with pytest.raises(Crash):
-        await setup.store.record(EVENT)
+        await setup.store.engines.record(EVENT)
 
 
 async def test_a_claim_of_nothing_has_nothing_to_cut_off(setup: Setup) -> None:
@@ -136,8 +136,8 @@ async def test_what_happens_is_told(setup: Setup) -> None:
     setup.faults.on_commit = lambda verb, asked, answer: commits.append((verb, asked))
     setup.faults.writes = 1
     with pytest.raises(StoreUnavailableError):
-        await setup.store.record(EVENT)
-    await setup.store.record(EVENT)
+        await setup.store.engines.record(EVENT)
+    await setup.store.engines.record(EVENT)
     assert (faults, commits) == (["write"], [("record", EVENT)])
 
 
@@ -147,5 +147,5 @@ async def test_healing_ends_all_plans(setup: Setup) -> None:
     before = setup.faults.sound
     setup.faults.heal()
     assert (before, setup.faults.sound) == (False, True)
-    await setup.store.record(EVENT)
+    await setup.store.engines.record(EVENT)
     assert await setup.events() == 1

@@ -21,6 +21,7 @@ class Starting:
     def __init__(self, runs: int) -> None:
         self.claims = 0
         self._runs = runs
+        self.runs = self.schedules = self
 
     async def claim(self, *_: object, **__: object) -> LaneClaim:
         self.claims += 1

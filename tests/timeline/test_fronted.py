@@ -80,13 +80,13 @@ class Questions:
     def __init__(self, world: TimelineWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kinds: Counter[str] = Counter()
         store = world.store._store
-        claim = store.claim
+        claim = store.runs.claim
 
         async def counted(*args: Any, among: Any = None, due_by: Any = None) -> Any:
             self.kinds["among" if among is not None else "all" if due_by is None else "repair"] += 1
             return await claim(*args, among=among, due_by=due_by)
 
-        monkeypatch.setattr(store, "claim", counted)
+        monkeypatch.setattr(store.runs, "claim", counted)
 
 
 async def up(world: TimelineWorld) -> None:
@@ -212,7 +212,7 @@ async def test_an_engine_hears_of_what_another_process_creates_sooner(
     monkeypatch.setattr(link, "hints", watched)
     woken: asyncio.Queue[int] = asyncio.Queue()
     stop = asyncio.Event()
-    duty = asyncio.create_task(quick.store.timeline_services(LANE, woken.put_nowait)["timeline-hints"].run(stop))
+    duty = asyncio.create_task(quick.store.services(LANE, woken.put_nowait)["timeline-hints"].run(stop))
     elsewhere = quick.on(quick.another())
     await elsewhere.open()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -350,13 +350,13 @@ async def test_a_retry_alone_makes_the_repair_ask_for_nothing_that_is_not_due(
     await quick.create(spec="1 12 * * *", retry={"attempts": 2, "delay_seconds": 10})
     await up(quick)
     await quick.clock.advance(timedelta(seconds=35))
-    claim, asked = quick.store._store.claim, list[int]()
+    claim, asked = quick.store._store.runs.claim, list[int]()
 
     async def noted(lane: str, owner: str, now: int, *rest: Any, due_by: int | None = None, **more: Any) -> Any:
         asked.extend([] if due_by is None else [due_by - now])
         return await claim(lane, owner, now, *rest, due_by=due_by, **more)
 
-    monkeypatch.setattr(quick.store._store, "claim", noted)
+    monkeypatch.setattr(quick.store._store.runs, "claim", noted)
     await quick.clock.advance(timedelta(seconds=10))
     assert quick.called == ["12:01", "12:01"]
     assert set(asked) == {-REPAIR_US}
@@ -400,7 +400,7 @@ async def test_a_claim_that_the_database_refuses_gives_back_what_was_popped(
 ) -> None:
     await quick.create()
     await up(quick)
-    claim = quick.store._store.claim
+    claim = quick.store._store.runs.claim
     failures = 3
 
     async def failing(*args: Any, **more: Any) -> Any:
@@ -410,7 +410,7 @@ async def test_a_claim_that_the_database_refuses_gives_back_what_was_popped(
             raise StoreError("no")
         return await claim(*args, **more)
 
-    monkeypatch.setattr(quick.store._store, "claim", failing)
+    monkeypatch.setattr(quick.store._store.runs, "claim", failing)
     await quick.clock.advance(timedelta(seconds=30))
     assert (quick.called, failures) == (["12:01"], 0), "the loop tries again every half second"
 
@@ -420,7 +420,7 @@ async def test_a_due_row_that_another_holds_is_looked_at_again_shortly(
 ) -> None:
     await quick.create()
     await up(quick)
-    claim = quick.store._store.claim
+    claim = quick.store._store.runs.claim
     looks = 0
 
     async def held(*args: Any, among: Any = None, **more: Any) -> Any:
@@ -430,7 +430,7 @@ async def test_a_due_row_that_another_holds_is_looked_at_again_shortly(
             return await claim(*args, among=[], **more)
         return await claim(*args, among=among, **more)
 
-    monkeypatch.setattr(quick.store._store, "claim", held)
+    monkeypatch.setattr(quick.store._store.runs, "claim", held)
     await quick.clock.advance(timedelta(seconds=28, milliseconds=450))
     assert (quick.called, looks) == ([], 5), "every tenth of a second, and not all the time"
     await quick.clock.advance(timedelta(milliseconds=100))

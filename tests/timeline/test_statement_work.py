@@ -31,7 +31,7 @@ def rows_read(plan: dict[str, Any]) -> Iterator[float]:
 async def test_no_step_goes_through_all_schedules(postgres: PostgresServer, waiting: int, *, analyzed: bool) -> None:
     store = PostgresStore(await postgres.new_ledger())
     await store.open()
-    await store.create_schedules([schedule(f"s{i}") for i in range(SCHEDULES)], T0, "me")
+    await store.schedules.create([schedule(f"s{i}") for i in range(SCHEDULES)], T0, "me")
     try:
         found = await work_of_each(store, waiting, analyzed=analyzed)
     finally:

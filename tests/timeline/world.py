@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Schedules
 from noonbell.timeline import FrontedStore, RedisTimeline, fronted
 from tests.schedules.conftest import World
@@ -17,7 +17,7 @@ class TimelineWorld(World):
 
     store: FrontedStore
 
-    def __init__(self, make_store: Callable[[], ScheduleStore], url: str, namespace: str, *, shards: int = 1) -> None:
+    def __init__(self, make_store: Callable[[], Ledger], url: str, namespace: str, *, shards: int = 1) -> None:
         self._place = (url, namespace, shards)
         super().__init__(make_store)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -26,7 +26,7 @@ class Spans:
     def __init__(self, days: int) -> None:
         begin = instant(NOW - days * DAY)
         every = 6 * 60 * MINUTE
-        self.spans = [
+        self.kept = [
             Span(1, at, at, 1, "skipped", "quiet hours", 0) for at in range(begin, instant(NOW), every)
         ]  # fmt: skip
         self.asked = 0
@@ -34,14 +34,21 @@ class Spans:
     async def snapshot(self, read: Any) -> Any:
         return await read(self)
 
-    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
+    @property
+    def history(self) -> Self:
+        return self
+
+    async def spans(
+        self, sid: int, from_at: int, to_at: int, limit: int | None = None, *, newest_first: bool = False
+    ) -> list[Span]:
+        assert newest_first
         self.asked += 1
-        return [one for one in reversed(self.spans) if one.to_at > after and one.from_at <= upto][:limit]
+        return [one for one in reversed(self.kept) if one.to_at >= from_at and one.from_at <= to_at][:limit]
 
     async def past_runs(self, *_: Any) -> list[Any]:
         return []
 
-    async def read_ledger(self, *_: Any, **__: Any) -> list[Any]:
+    async def read(self, *_: Any, **__: Any) -> list[Any]:
         return []
 
 
@@ -53,7 +60,7 @@ async def test_a_calendar_with_few_spans_is_whole_and_costs_one_look() -> None:
     store = Spans(100)
     found = await drawn(store)
     assert found.bounds == []
-    assert found.totals["skipped"] == len(store.spans)
+    assert found.totals["skipped"] == len(store.kept)
     assert store.asked == 1
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from noonbell.ports import Sample
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
-from noonbell.store.survey import Sample
 from noonbell.testing import ManualClock
 from noonbell.web import forecast
 from noonbell.web.forecast import MINUTE, WEEK, Forecast, look_ahead
@@ -29,7 +29,7 @@ async def sampled(*fields: dict[str, Any], size: int = 1_000) -> tuple[Sample, S
     await schedules.create_quiet_hours("nights", [night], policy_id="nights")
     for number, one in enumerate(fields):
         await schedules.create(**{"name": f"s{number}", "schedule_id": f"s{number}", "action": ACTION, **one})
-    return await store.sample_schedules(size), schedules
+    return await store.schedules.sample(size), schedules
 
 
 async def test_it_says_what_the_schedules_say() -> None:

@@ -13,7 +13,9 @@ async def test_engines_that_share_a_lane_are_listed_with_their_load(browser: Bro
     store, now = browser.service.store, browser.service.clock.now()
     hold = await store.hold(engine_name("far-1"), "far away")
     load = {"running": 1234, "started_per_minute": 56, "late_p99_seconds": 0.25}
-    await store.join(EngineRecord("far-1", "default", "far-host", 7, "0.0", "2020a", now, now, "stopping", load))
+    await store.engines.join(
+        EngineRecord("far-1", "default", "far-host", 7, "0.0", "2020a", now, now, "stopping", load)
+    )
     page = await browser.read("/instances")
     assert "this process" in page
     assert "far-host, process 7" in page

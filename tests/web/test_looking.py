@@ -26,15 +26,15 @@ async def test_what_wakes_next_is_the_same_on_every_store(each_store: Any) -> No
     await schedules.create(schedule_id="off", type="interval", spec="5m", action=ACTION, enabled=False)
 
     async def found(*asked: Any) -> list[str]:
-        return [one.schedule_id for one in await each_store.coming(*asked)]
+        return [one.schedule_id for one in await each_store.schedules.upcoming(*asked)]
 
     assert await found(now, now + HOUR, 10, None) == ["soon", "other", "late"]
     assert await found(now, now + HOUR, 10, "a") == ["soon", "late"]
     assert await found(now, now + HOUR, 1, "a") == ["soon"]
     assert await found(now + HOUR // 6, now + HOUR, 10, "a") == ["late"], "the first bound is not included"
-    sids = [one.sid for one in await each_store.coming(now, now + 2 * HOUR, 10, None)]
-    assert {one.sid for one in await each_store.schedules_by_number([*sids, 10**9])} == set(sids)
-    assert await each_store.schedules_by_number([]) == []
+    sids = [one.sid for one in await each_store.schedules.upcoming(now, now + 2 * HOUR, 10, None)]
+    assert {one.sid for one in await each_store.schedules.by_sids([*sids, 10**9])} == set(sids)
+    assert await each_store.schedules.by_sids([]) == []
 
 
 async def test_the_next_hour_minute_by_minute() -> None:
@@ -53,7 +53,7 @@ async def test_the_next_hour_minute_by_minute() -> None:
         )
         store: Any = schedules._store
         now = instant(START)
-        hour = ahead.next_hour(await store.coming(now, now + HOUR, 10, None), now)
+        hour = ahead.next_hour(await store.schedules.upcoming(now, now + HOUR, 10, None), now)
     assert (hour.schedules, hour.whole) == (3, True)
     assert sum(hour.counts) == 360 + 4 + 1
     assert [minute for minute, count in enumerate(hour.quiet) if count] == [9]
@@ -91,7 +91,7 @@ def test_a_year_of_verdicts_and_the_latest_occurrences() -> None:
         await clock.advance(timedelta(minutes=1))
         await pass_noon(1)
         now = times.moment(clock.now())
-        history = await store.history_of("one")
+        history = await store.history.find("one")
         assert history is not None
         drawn = await year.year_of(store, history.sid, "UTC", now, START)
         some = (await schedules.detail("one", occurrences=3)).occurrences

@@ -41,11 +41,9 @@ async def test_the_overview_shows_messages_that_were_not_delivered(browser: Brow
     assert "not delivered" not in await browser.read("/")
     store, now = browser.service.store, browser.service.clock.now()
     hour = 3_600_000_000
-    await store.post_messages(
-        [OutboxMessage(n, "other", f"m:scheduled:{n}", "x", "{}", now - hour) for n in (5, 6)], now
-    )
-    (stream,) = (await store.claim_streams("other", "me", now, 1)).streams
-    await store.settle_streams([Delivery(stream.sid, "me", now, None, dead=stream.messages[0][0], error="no")])
+    await store.outbox.post([OutboxMessage(n, "other", f"m:scheduled:{n}", "x", "{}", now - hour) for n in (5, 6)], now)
+    (stream,) = (await store.outbox.claim("other", "me", now, 1)).streams
+    await store.outbox.settle([Delivery(stream.sid, "me", now, None, dead=stream.messages[0][0], error="no")])
     page = Parsed(await browser.read("/")).text
     assert "1 message was not delivered. See Dead letters" in page
     assert "1 message waits to be delivered, the oldest for 1 h" in page

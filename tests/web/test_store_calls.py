@@ -14,7 +14,7 @@ import pytest
 from noonbell.access.passwords import Passwords
 from noonbell.api.app import create_app
 from noonbell.bootstrap import Service
-from noonbell.store.timed import StoreTimes, timed
+from noonbell.store.timed import StoreTimes, time_verbs
 from tests.api.conftest import settings_for
 from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import World, store_maker
@@ -22,8 +22,8 @@ from tests.schedules.test_occurrences import eventful
 from tests.web.conftest import PASSWORD, Browser
 
 READS = {
-    "get_documents", "list_documents", "snapshot", "find_schedules", "latest_runs", "engines", "quiet_hours",
-    "schedules", "read_ledger",
+    "documents.get", "documents.page", "snapshot", "schedules.find", "history.latest_runs", "engines.alive",
+    "schedules.quiet_hours", "schedules.rows", "schedules.page", "read",
 }  # fmt: skip
 
 
@@ -56,8 +56,8 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
     await world.schedules.open()
     keys = await eventful(world)
     await world.schedules.trigger(keys[0])  # a live run: nothing starts it
-    store, times = timed(world.store)
-    service = Service(settings_for(tmp_path), world.clock, store, times, keys=None, registrations=None)
+    times = time_verbs(world.store)
+    service = Service(settings_for(tmp_path), world.clock, world.store, times, keys=None, registrations=None)
     await service.open()
     transport = httpx2.ASGITransport(app=create_app(service))
     given: dict[str, Any] = {"base_url": "http://service", "transport": transport, "timeout": PATIENCE_SECONDS}

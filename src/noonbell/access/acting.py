@@ -12,7 +12,7 @@ from noonbell.access.logins import Logins
 from noonbell.access.passwords import Passwords
 from noonbell.access.records import DEFAULT_TEAM, KeyBody
 from noonbell.core.records import AuditEvent, Document
-from noonbell.ports import Clock, DocumentStore
+from noonbell.ports import Clock, Ledger
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,7 +25,7 @@ def digest(text: str) -> str:
 class _Shared:
     """What all views on one store have in common."""
 
-    def __init__(self, store: DocumentStore, clock: Clock) -> None:
+    def __init__(self, store: Ledger, clock: Clock) -> None:
         self.store = store
         self.clock = clock
         self.logins = Logins(store, clock)
@@ -37,7 +37,7 @@ class _Shared:
 class Acting:
     """Somebody who acts on one store."""
 
-    def __init__(self, store: DocumentStore, clock: Clock, actor: str = "api") -> None:
+    def __init__(self, store: Ledger, clock: Clock, actor: str = "api") -> None:
         self._shared = _Shared(store, clock)
         self._actor = actor
 
@@ -48,7 +48,7 @@ class Acting:
         return view
 
     @property
-    def _store(self) -> DocumentStore:
+    def _store(self) -> Ledger:
         return self._shared.store
 
     def _now(self) -> int:

@@ -47,7 +47,7 @@ from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
 from noonbell.core.records import Delivery
 from noonbell.errors import HoldLostError, StoreError
-from noonbell.ports import Clock, ScheduleStore, StreamBounds, StreamClaim
+from noonbell.ports import Clock, Ledger, StreamBounds, StreamClaim
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.delivery")
@@ -79,7 +79,7 @@ class Deliverer(PeriodicService[Claiming]):
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         *,
         lane: str,
@@ -201,7 +201,7 @@ class Deliverer(PeriodicService[Claiming]):
         if self._doubtful:
             await self._account_for_claims(now)
             self._doubtful = False
-        claim = await self._store.claim_streams(self._lane, self._owner, now, room, bounds)
+        claim = await self._store.outbox.claim(self._lane, self._owner, now, room, bounds)
         claimed = [Served(stream, self._owner, now) for stream in claim.streams]
         chosen = self._last_tries.choose(claimed, self._in_hand, now)
         for served in claimed:
@@ -224,10 +224,10 @@ class Deliverer(PeriodicService[Claiming]):
 
     async def _account_for_claims(self, now: int) -> None:
         """Free what a failed claim has claimed all the same: it would never be delivered."""
-        lost = [sid for sid in await self._store.owned_streams(self._owner) if sid not in self._in_hand]
+        lost = [sid for sid in await self._store.outbox.owned(self._owner) if sid not in self._in_hand]
         if lost:
             logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
-            await self._store.settle_streams([Delivery(sid, self._owner, now, None) for sid in lost])
+            await self._store.outbox.settle([Delivery(sid, self._owner, now, None) for sid in lost])
 
     # --- delivering -----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from noonbell.actions.sender import raise_if_cancelled
 from noonbell.actions.served import Served, attempts_of, dead_letter_event, log_failures
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.errors import StoreError
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import Clock, Ledger
 from noonbell.store.outage import Outage
 
 logger = logging.getLogger("noonbell.delivery")
@@ -34,7 +34,7 @@ class StreamRecorder:
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         outage: Outage,
         *,
@@ -133,7 +133,7 @@ class StreamRecorder:
                 served.delivery.audit = dead_letter_event(served)
                 if not served.noticed:
                     await self._notify_of_dead(served)
-        await self._store.settle_streams([served.delivery for served in mine])
+        await self._store.outbox.settle([served.delivery for served in mine])
 
     async def _notify_of_dead(self, served: Served) -> None:
         """Notify by the rules, before the dead letter is written: after a crash in between it may be repeated."""

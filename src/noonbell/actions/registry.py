@@ -21,7 +21,7 @@ from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import NoonbellError, ScheduleInvalidError
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
     from noonbell.actions.secrets.secrets import Secrets
@@ -82,7 +82,7 @@ class Actions:
         """Let messages reach this target by name."""
         self.targets[name] = as_target(name, target)
 
-    def deliverer(self, store: ScheduleStore, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
+    def deliverer(self, store: Ledger, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
         """What takes the messages of a lane to these targets, on behalf of an engine; `wake` wakes it."""
         self._deliverer = Deliverer(
             store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, desk=desk

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from noonbell.api.deps import Serving
 from noonbell.core.records import DEFAULT_TEAM
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Ledger
 
 _FRESH_SECONDS: Final = 2.0
 
@@ -21,7 +21,7 @@ _FRESH_SECONDS: Final = 2.0
 class DeclaredTasks:
     """The declared tasks of a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Ledger, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._kept: Sequence[Mapping[str, Any]] = ()
@@ -37,7 +37,7 @@ class DeclaredTasks:
     async def _all(self) -> Sequence[Mapping[str, Any]]:
         now = self._clock.elapsed()
         if self._kept_at is None or now - self._kept_at > _FRESH_SECONDS:
-            self._kept = await self._store.declared_tasks()
+            self._kept = await self._store.schedules.declared_tasks()
             self._kept_at = now
         return self._kept
 

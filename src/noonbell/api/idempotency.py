@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Header, Request, Response
@@ -31,7 +31,7 @@ from noonbell.bootstrap import Service
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, StoreError, TimelineError
 from noonbell.ledger.reading import moment
-from noonbell.ports import DocumentStore
+from noonbell.ports import Ledger
 from noonbell.schedules.changes import new_ids
 
 KIND: Final = "idempotency"
@@ -97,7 +97,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     now = service.clock.now()
     if key is None:
         return _response(await do(Attempt(next(new_ids(now)), moment(now))))
-    store = cast("DocumentStore", service.store)
+    store = service.store
     document_id = _digest(caller.team, caller.actor, request.method, request.url.path, key)
     asked = _digest(request.headers.get("content-type", ""), request.url.query, (await request.body()).hex())
     kept, version = await _begin(store, document_id, caller.team, asked, now)
@@ -108,19 +108,19 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     except (StoreError, TimelineError):
         raise  # it may be committed all the same: the repeat finds out
     except (NoonbellError, ProblemError):  # refused; after anything else nobody knows how far it got
-        await store.drop_documents(KIND, [document_id])
+        await store.documents.drop(KIND, [document_id])
         raise
     written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
-    await store.put_documents(
+    await store.documents.put(
         [DocumentWrite(KIND, document_id, caller.team, written, None, now + KEPT_US)], service.clock.now()
     )
     await _sweep(store, now)
     return _response(answer)
 
 
-async def _begin(store: DocumentStore, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
+async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
     """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
-    found = await store.get_documents(KIND, [document_id])
+    found = await store.documents.get(KIND, [document_id])
     known: _Kept | None = None
     expected, new_id, first_at = 0, next(new_ids(now)), now
     if found:
@@ -133,7 +133,7 @@ async def _begin(store: DocumentStore, document_id: str, team: str, asked: str, 
     kept = _Kept(asked, new_id, now, first_at=first_at)
     write = DocumentWrite(KIND, document_id, team, _encode(kept).decode(), expected, now + KEPT_US)
     try:
-        (document,) = await store.put_documents([write], now)
+        (document,) = await store.documents.put([write], now)
     except DocumentConflictError:
         raise _under_way() from None
     return kept, 1 if known is None else document.version
@@ -157,11 +157,11 @@ def _under_way() -> ProblemError:
     return ProblemError(409, detail, kind="idempotency-under-way", headers={"Retry-After": "1"})
 
 
-async def _sweep(store: DocumentStore, now: int) -> None:
+async def _sweep(store: Ledger, now: int) -> None:
     """Forget some of those whose time is over; each that comes takes a few with it."""
-    due, _ = await store.due_documents(KIND, now, _SWEPT)
+    due, _ = await store.documents.due(KIND, now, _SWEPT)
     if due:
-        await store.drop_documents(KIND, [document.id for document in due])
+        await store.documents.drop(KIND, [document.id for document in due])
 
 
 def _response(answer: Answer, *, replayed: bool = False) -> Response:

@@ -8,12 +8,12 @@ from typing import Any
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.schedules import ScheduleTold
 from noonbell.api.written import schedule_told
-from noonbell.ports import ScheduleFilter, ScheduleStore
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules.declared_tasks import page_with_declared
 
 
 async def schedule_page(
-    store: ScheduleStore,
+    store: Ledger,
     declared: Sequence[Mapping[str, Any]],
     wanted: ScheduleFilter,
     after: int,

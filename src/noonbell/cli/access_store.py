@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from noonbell.access import Access
 from noonbell.cli.complaints import Complaint
 from noonbell.cli.sealed_store import actor
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError
-from noonbell.ports import DocumentStore
 from noonbell.store.opening import open_store, require_ledger
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: boo
         store = open_store(url)
         await store.open()
         try:
-            access = Access(cast("DocumentStore", store), SystemClock(), actor())
+            access = Access(store, SystemClock(), actor())
             await access.ensure_default_team()
             return await ask(access)
         finally:

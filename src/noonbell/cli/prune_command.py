@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
 import click
 from rich.text import Text
@@ -20,7 +20,7 @@ from noonbell.errors import StoreError
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.retention import Forgotten, prunable
 from noonbell.ledger.wording import counted
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.opening import open_store, require_ledger
 
 _EXAMPLES: Final = """\b
@@ -49,7 +49,7 @@ def command(*, keep: str, dry_run: bool, place: Place) -> None:
 
     async def session() -> Forgotten:
         require_ledger(url)
-        store = cast("ScheduleStore", open_store(url, read_only=dry_run))
+        store = open_store(url, read_only=dry_run)
         await store.open()
         try:
             return await (prunable(store, before) if dry_run else _pruned(store, before, as_json=place.as_json))
@@ -78,7 +78,7 @@ def command(*, keep: str, dry_run: bool, place: Place) -> None:
     tell(Text.assemble((verb, "bold"), text))
 
 
-async def _pruned(store: ScheduleStore, before: int, *, as_json: bool) -> Forgotten:
+async def _pruned(store: Ledger, before: int, *, as_json: bool) -> Forgotten:
     total = Forgotten()
     with working("Forgetting old days", as_json=as_json, unit="days") as work:
         days: int | None = None

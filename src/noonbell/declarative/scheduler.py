@@ -45,7 +45,7 @@ from noonbell.errors import (
     StoreError,
     describe_error,
 )
-from noonbell.ports import Clock, Hold, Store
+from noonbell.ports import Clock, Hold, Ledger
 from noonbell.store.opening import open_store
 from noonbell.timing import rules_hash
 
@@ -58,13 +58,13 @@ _MICROSECOND = timedelta(microseconds=1)
 class Scheduler:
     """Runs a declared set of tasks, durably.
 
-    `store` is an address ("sqlite:///app.db", "memory://") or a Store. Registrations are tuples of name, cron
+    `store` is an address ("sqlite:///app.db", "memory://") or a Ledger. Registrations are tuples of name, cron
     expression, callback and retry delay.
     """
 
     def __init__(
         self,
-        store: str | Store,
+        store: str | Ledger,
         *,
         name: str = "default",
         poll_interval: timedelta = timedelta(minutes=1),
@@ -187,7 +187,7 @@ class Scheduler:
         self._emit(told.SchedulerInitializationCompleted)
 
     async def _declare(self, registrations: list[Registration], now: int) -> dict[int, Task]:
-        declared = await self._store.read_declared(self._managed_by)
+        declared = await self._store.schedules.read_declared(self._managed_by)
         stored = read_stored(declared.rows, registrations)
         removed = [RemovedSchedule(row["sid"], _cursor_of(row, now)) for row in stored.gone]
         events = [LifecycleEvent(self._managed_by, now, self._instance, "init-ok")]
@@ -211,7 +211,7 @@ class Scheduler:
         initialized = bool(declared.rows) or last is not None
         if self._on_drift == "refuse" and initialized and any(difference.values()):
             raise ScheduleDriftError(difference)
-        created = iter(await self._store.declare(made.declaration))
+        created = iter(await self._store.schedules.declare(made.declaration))
         if logger.isEnabledFor(logging.INFO):
             counts = {kind: len(names) for kind, names in difference.items()}
             logger.info("declared tasks=%d %s orphaned=%d", len(registrations), counts, len(made.orphaned))
@@ -236,7 +236,7 @@ class Scheduler:
         if self._host.name == self._zone_name and rules_hash(self._host.zone) == rules_hash(self._zone):
             return
         logger.warning("The host's time zone changed from %s to %s", self._zone_name, self._host.name)
-        declared = await self._store.read_declared(self._managed_by)
+        declared = await self._store.schedules.read_declared(self._managed_by)
         stored = read_stored(declared.rows, self._registrations)
         made = plan(
             self._registrations,
@@ -249,7 +249,7 @@ class Scheduler:
             events=[],
             orphans=False,
         )
-        await self._store.declare(made.declaration)
+        await self._store.schedules.declare(made.declaration)
         self._zone, self._zone_name = self._host.zone, self._host.name
         tasks = self._tasks_of(self._registrations, made, iter(()))
         tell_moved(logger, self._engine.work.tasks, tasks, now)
@@ -308,7 +308,9 @@ class Scheduler:
 
     async def _record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         try:
-            await self._store.record(LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail))
+            await self._store.engines.record(
+                LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
+            )
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more

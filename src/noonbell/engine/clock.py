@@ -14,9 +14,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Ledger
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -61,11 +61,9 @@ class SharedClock:
         await self._clock.wait(until - self._offset_us(), wakeup)
 
 
-def clock_for(store: Store) -> Clock:
+def clock_for(store: Ledger) -> Clock:
     """What to go by where no clock is given: the host's own, corrected where the store knows of one that is shared."""
-    if not hasattr(store, "clock_offset_us"):
-        return SystemClock()
-    return SharedClock(lambda: cast("int", getattr(store, "clock_offset_us", 0)))
+    return SharedClock(lambda: store.clock_offset_us) if store.has_shared_clock else SystemClock()
 
 
 class ClockWatch:

@@ -21,7 +21,7 @@ from noonbell.core.terms import Terms
 from noonbell.core.turns import left_alone, look
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
-from noonbell.ports import Claimed, Store
+from noonbell.ports import Claimed, Ledger
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -57,7 +57,7 @@ class Observer(Protocol):
 class DeclaredWork:
     """The tasks of one owner. With `finish`, retries take precedence over new occurrences and any success ends them."""
 
-    def __init__(self, store: Store, *, managed_by: str, owner: str, observer: Observer, finish: bool = False) -> None:
+    def __init__(self, store: Ledger, *, managed_by: str, owner: str, observer: Observer, finish: bool = False) -> None:
         self.tasks: dict[int, Task] = {}
         self.owner = owner
         self.metrics = Metrics()
@@ -86,7 +86,7 @@ class DeclaredWork:
                 spans[stored.sid] = turn.spans
             return turn
 
-        claimed, _ = await self._store.claim(self._managed_by, self.owner, now, BATCH, decide)
+        claimed, _ = await self._store.runs.claim(self._managed_by, self.owner, now, BATCH, decide)
         self._tell(claimed, spans)
         return Batch([self._job(start) for start in claimed.starts], spacing.with_held(claimed))
 
@@ -95,11 +95,13 @@ class DeclaredWork:
 
     async def claim_manual(self, sid: int, now: int) -> Job[Task] | None:
         """Claim a run that a person asked for; None where a run of the task is under way."""
-        start = await self._store.trigger(sid, self.owner, now)
+        start = await self._store.runs.trigger(sid, self.owner, now)
         if start is None:
             return None
         if self._finish:
-            self._waiting.update({live.sid: live for live in await self._store.live(sid) if live.state == "waiting"})
+            self._waiting.update(
+                {live.sid: live for live in await self._store.runs.live(sid) if live.state == "waiting"}
+            )
         return self._job(start)
 
     def _job(self, start: Start) -> Job[Task]:

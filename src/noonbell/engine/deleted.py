@@ -17,7 +17,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import Settlement, Start
 from noonbell.engine.in_flight import InFlight
 from noonbell.errors import StoreError
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Ledger
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -36,7 +36,7 @@ class DeletedCheck(NamedTuple):
 class DeletedRuns(PeriodicService[DeletedCheck]):
     """Finds and cancels runs of deleted schedules."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+    def __init__(self, store: Ledger, clock: Clock, in_flight: InFlight) -> None:
         super().__init__(clock, _INTERVAL, at_once=False)
         self._store = store
         self._in_flight = in_flight
@@ -59,7 +59,7 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
         lasting = {job.start.sid for job in self._in_flight if job.start.started_at <= since and not job.deleted}
         if not lasting:
             return DeletedCheck()
-        deleted = await self._store.deleted_among(sorted(lasting))
+        deleted = await self._store.schedules.deleted(sorted(lasting))
         for sid in deleted:
             self.cancel(sid)
         return DeletedCheck(len(lasting), len(deleted))
@@ -77,7 +77,7 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
 
     async def _report(self, named: Sequence[tuple[Start, str]], more: int) -> None:
         try:
-            deleted = await self._store.deleted_among(sorted({start.sid for start, _ in named}))
+            deleted = await self._store.schedules.deleted(sorted({start.sid for start, _ in named}))
         except StoreError:
             deleted = set()
         for start, name in named:

@@ -40,7 +40,7 @@ from noonbell.engine.settling import Settler
 from noonbell.engine.unstarted import UnstartedRuns
 from noonbell.engine.work import NEVER, Job, Work
 from noonbell.errors import HoldLostError, StoreError, describe_error
-from noonbell.ports import Claimed, Clock, Settled, Store
+from noonbell.ports import Claimed, Clock, Ledger, Settled
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
@@ -62,7 +62,7 @@ class Engine(Generic[W]):
 
     def __init__(
         self,
-        store: Store,
+        store: Ledger,
         clock: Clock,
         work: W,
         *,

@@ -32,7 +32,7 @@ from noonbell.engine.metrics import Metrics
 from noonbell.engine.unknown_actions import UnknownActions
 from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.errors import StoreError, fact_of
-from noonbell.ports import Claimed, ScheduleStore
+from noonbell.ports import Claimed, Ledger
 from noonbell.timing.retry import RetryPolicy
 
 logger = logging.getLogger("noonbell.engine")
@@ -79,7 +79,7 @@ class LaneWork:
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         *,
         lane: str,
         owner: str,
@@ -159,7 +159,7 @@ class LaneWork:
                 noticed |= _notice(self._notices, stored, turn, starts, now)
             return turn
 
-        claimed, stored = await self._store.claim(self._lane, self.owner, now, limit, decide)
+        claimed, stored = await self._store.runs.claim(self._lane, self.owner, now, limit, decide)
         if poll.kept:
             return await self._claim(self._now(), last_poll_at, room, self.grace_us)
         self._met_plain, self.left_due = threads.met, threads.kept > 0
@@ -178,13 +178,13 @@ class LaneWork:
         return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed, now)
 
     async def poll(self, now: int, last_poll_at: int | None) -> None:
-        await self._store.polls()  # a poll has not completed where the store is away
+        await self._store.engines.polls()  # a poll has not completed where the store is away
         await self._end_poll(await self._begin_poll(now, last_poll_at))
 
     async def _begin_poll(self, now: int, last_poll_at: int | None, longest_wait: int = 0) -> _Poll:
         """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
         if last_poll_at is None or now - last_poll_at > self.grace_us:
-            polls = (await self._store.polls()).get(self._lane, Polls())
+            polls = (await self._store.engines.polls()).get(self._lane, Polls())
             self._polls = replace(self.with_unrecorded(polls), grace_us=self.grace_us)
             self._batch = FIRST_BATCH
         return _Poll(now, self._now, self._polls, last_poll_at, longest_wait)
@@ -198,7 +198,7 @@ class LaneWork:
         if not gaps:
             return
         try:
-            self._polls = await self._store.record_gaps(self._lane, self.owner, gaps, self._now)
+            self._polls = await self._store.engines.record_gaps(self._lane, self.owner, gaps, self._now)
         except StoreError as error:  # what was claimed starts all the same
             logger.error("poll gap not recorded lane=%s reason=%s", self._lane, error)  # noqa: TRY400 - the cause is in the message
             return
@@ -252,7 +252,7 @@ class LaneWork:
         if not unsure:
             return
         try:
-            ended = await self._store.last_outcomes([start.sid for start in unsure])
+            ended = await self._store.history.last_outcomes([start.sid for start in unsure])
         except StoreError as error:  # the runs go on; at worst nobody is told that they recovered
             logger.error("How the runs before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
             return

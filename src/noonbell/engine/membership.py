@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from noonbell.core.presence import GRACE_US, EngineRecord, EngineSign, EngineState, engine_name, lane_name, others_up
 from noonbell.core.records import LifecycleEvent
 from noonbell.errors import SchedulerInUseError
-from noonbell.ports import Clock, Hold, ScheduleStore
+from noonbell.ports import Clock, Hold, Ledger
 
 LOOK: Final = 2_000_000
 BEAT: Final = 5_000_000
@@ -47,7 +47,7 @@ class Membership:
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         lane: str,
         *,
@@ -78,12 +78,14 @@ class Membership:
         now = self._clock.now()
         data = self._zone_data()
         record = EngineRecord(self.instance, self._lane, self.host, self.pid, self._version, data, now, now, self.state)
-        self.up_since = await self._store.join(record)
+        self.up_since = await self._store.engines.join(record)
         await self.see_others()
 
     async def record(self, event: Any, detail: str = "") -> None:
         """Write into the lifecycle of the lane."""
-        await self._store.record(LifecycleEvent(lane_name(self._lane), self._clock.now(), self.instance, event, detail))
+        await self._store.engines.record(
+            LifecycleEvent(lane_name(self._lane), self._clock.now(), self.instance, event, detail)
+        )
 
     async def beat(self, state: EngineState, load: dict[str, Any] | None = None) -> None:
         """Record the state of this engine, its load, and its last poll."""
@@ -93,11 +95,11 @@ class Membership:
             self.instance, self._clock.now(), self.up_since, state, self._zone_data(), load or {}, last_poll_at,
             grace_us,
         )  # fmt: skip
-        await self._store.beat(sign, self._clock.now)
+        await self._store.engines.beat(sign, self._clock.now)
 
     async def see_others(self) -> bool:
         """Read which engines are up; returns whether one has zone data that is new here and not this host's."""
-        engines = await self._store.engines(self._clock.now())
+        engines = await self._store.engines.alive(self._clock.now())
         self.others_up = others_up(engines, self._lane, self.instance)
         seen = {one.zone_data for one in engines} - {self._zone_data()}
         news = seen - self._known_data
@@ -106,7 +108,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Record that nothing of this engine runs any more; `release` gives up the lease."""
-        await self._store.leave(self.instance)
+        await self._store.engines.leave(self.instance)
 
     def release(self) -> None:
         hold, self._hold = self._hold, None

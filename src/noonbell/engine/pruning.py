@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from noonbell.background import PeriodicService
-from noonbell.ports import Clock, Pruned, ScheduleStore
+from noonbell.ports import Clock, Ledger, Pruned
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -31,7 +31,7 @@ class Pruning(NamedTuple):
 class Pruner(PeriodicService[Pruning]):
     """Keeps the ledger of one store as short as `retention_us` allows."""
 
-    def __init__(self, store: ScheduleStore, clock: Clock, retention_us: int) -> None:
+    def __init__(self, store: Ledger, clock: Clock, retention_us: int) -> None:
         super().__init__(clock, _HOUR)
         self._store = store
         self._retention_us = retention_us

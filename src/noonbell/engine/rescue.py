@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from noonbell.background import PeriodicService
-from noonbell.ports import Clock, Rescue, ScheduleStore, TellCut
+from noonbell.ports import Clock, Ledger, Rescue, TellCut
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -34,7 +34,7 @@ class Rescuer(PeriodicService[Rescue]):
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         *,
         lane: str,
@@ -55,7 +55,7 @@ class Rescuer(PeriodicService[Rescue]):
     async def run_once(self) -> Rescue:
         """Rescue if there is a dead engine, or a reason to look closer."""
         due = self._left > 0 or self._clock.elapsed() - self._swept >= _SWEEP_SECONDS
-        return await self.rescue() if due or await self._store.dead_engines(self._lane) else _NOTHING
+        return await self.rescue() if due or await self._store.engines.dead(self._lane) else _NOTHING
 
     async def rescue(self) -> Rescue:
         """Free what dead engines have left."""
@@ -77,4 +77,4 @@ class Rescuer(PeriodicService[Rescue]):
     async def _take_over(self, reason: str, *, stopped: bool = False) -> Rescue:
         now = self._clock.now()
         notices = None if self._notices_of is None else self._notices_of(now, reason)
-        return await self._store.take_over(self._lane, self._instance, now, notices, stopped=stopped)
+        return await self._store.engines.rescue(self._lane, self._instance, now, notices, stopped=stopped)

@@ -18,7 +18,7 @@ from typing import Final
 from noonbell.core.records import Settlement
 from noonbell.engine.metrics import Metrics
 from noonbell.errors import HoldLostError, StoreError, describe_error
-from noonbell.ports import Clock, Settled, Store
+from noonbell.ports import Clock, Ledger, Settled
 from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.engine")
@@ -34,7 +34,7 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        store: Ledger,
         clock: Clock,
         metrics: Metrics,
         *,
@@ -76,7 +76,7 @@ class Settler:
         while self._gathering:
             batch = self._gathering[:_LARGEST_BATCH]
             try:
-                settled = await self._store.settle(batch)
+                settled = await self._store.runs.settle(batch)
             except HoldLostError:
                 self._give_up()
                 self._lost()

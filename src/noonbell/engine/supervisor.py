@@ -13,9 +13,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from noonbell.background import BackgroundService
 from noonbell.errors import HoldLostError, StoreError, describe_error
-from noonbell.ports import Clock
+from noonbell.ports import BackgroundService, Clock
 from noonbell.store.outage import Outage
 
 logger = logging.getLogger("noonbell.engine")

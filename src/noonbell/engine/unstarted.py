@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from noonbell.core.records import AT_ONCE, LiveRun, Start
 from noonbell.engine.in_flight import InFlight
 from noonbell.errors import HoldLostError, StoreError, describe_error
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("noonbell.engine")
 class UnstartedRuns:
     """Hands back what a stop, or a claim with an unknown result, has left claimed and not started."""
 
-    def __init__(self, store: Store, in_flight: InFlight, owner: str) -> None:
+    def __init__(self, store: Ledger, in_flight: InFlight, owner: str) -> None:
         self.in_doubt = False  # a claim failed, and may have been committed all the same
         self._store = store
         self._in_flight = in_flight
@@ -37,7 +37,7 @@ class UnstartedRuns:
         if not starts:
             return
         try:
-            await self._store.hand_back(starts, self._owner, AT_ONCE)
+            await self._store.runs.hand_back(starts, self._owner, AT_ONCE)
         except HoldLostError:
             logger.warning("%d unstarted runs are left to the engine that has taken the name", len(starts))
         except Exception as error:
@@ -53,11 +53,11 @@ class UnstartedRuns:
         """Hand back what a failed claim has claimed all the same: this engine would never start it."""
         if not self.in_doubt:
             return
-        owned = await self._store.owned(self._owner)
+        owned = await self._store.runs.owned(self._owner)
         lost = [live for live in owned if not self._in_flight.holds(live)]
         if lost:
             logger.warning("%d runs were claimed by a look that failed; they start now", len(lost))
-            await self._store.hand_back([as_start(live) for live in lost], self._owner, AT_ONCE)
+            await self._store.runs.hand_back([as_start(live) for live in lost], self._owner, AT_ONCE)
         self.in_doubt = False
 
 

@@ -20,7 +20,7 @@ from noonbell.ledger.policies import is_declared, quiet_for_good, stored_quiet_h
 from noonbell.ledger.reading import EARLIEST, SECOND, instant, is_instant, moment, rows
 from noonbell.ledger.subject import Context, Stored, Subject, times_of
 from noonbell.ledger.wording import Answer, counted, length, vocabulary_of
-from noonbell.ports import LEDGER_TABLES, AuditFilter, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger
 
 _MINUTE: Final = 60 * SECOND
 _MOST_LISTED: Final = 5
@@ -45,9 +45,9 @@ class Explanation:
         }  # fmt: skip
 
     @classmethod
-    async def build(cls, store: ScheduleStore, found: Sequence[Mapping[str, Any]], now: int) -> Explanation:
+    async def build(cls, store: Ledger, found: Sequence[Mapping[str, Any]], now: int) -> Explanation:
         """Read what is needed of a schedule with these rows, oldest first."""
-        stored = [Stored(row, await store.epochs(row["sid"])) for row in found]
+        stored = [Stored(row, await store.history.epochs(row["sid"])) for row in found]
         for one in stored:
             if not one.epochs:
                 text = f"{one.row['name']} has no epoch in the ledger; run noonbell verify for details"
@@ -55,7 +55,7 @@ class Explanation:
         row = found[-1]
         lane = str(row["managed_by"])
         if not is_declared(lane):
-            existing = await store.find_schedules([str(row["schedule_id"])])
+            existing = await store.schedules.find([str(row["schedule_id"])])
             lane = existing[0].lane if existing else "default"
         silenced = any(one.policies(epoch).quiet_hours_policy_id for one in stored for epoch in one.epochs)
         quiet = await stored_quiet_hours(store) if silenced else {}
@@ -99,11 +99,11 @@ class Explanation:
     async def _latest_come(self, stored: Stored) -> int | None:
         sid, created, pending = stored.row["sid"], stored.row["created_at"], stored.pending(self._now)
         found = [] if pending is None else [pending]
-        found.extend(run.run_for for run in await self._store.live(sid) if run.kind == "scheduled")
+        found.extend(run.run_for for run in await self._store.runs.live(sid) if run.kind == "scheduled")
         low = max(found, default=self._now - _MINUTE)
         while True:  # the newest run or span, without a read of all of them
-            found.extend(run.run_for for run in await self._store.runs(sid, low, self._now, "scheduled"))
-            found.extend(span.to_at for span in await self._store.spans(sid, low, self._now))
+            found.extend(run.run_for for run in await self._store.history.runs(sid, low, self._now, "scheduled"))
+            found.extend(span.to_at for span in await self._store.history.spans(sid, low, self._now))
             if found:
                 return max(found)
             if low < (created - _MINUTE if is_instant(created) else EARLIEST):
@@ -213,9 +213,9 @@ class Explanation:
             found = stored.recurrence(epoch).after(max(asked - 1, first))
             return [] if found is None or found > min(last, limit) else [found]
         sid, every = stored.row["sid"], stored.every(epoch)
-        met = [run.run_for for run in await self._store.runs(sid, asked, last, "scheduled")]
-        met += [run.run_for for run in await self._store.live(sid) if asked <= run.run_for <= last]
-        for span in await self._store.spans(sid, asked, last):
+        met = [run.run_for for run in await self._store.history.runs(sid, asked, last, "scheduled")]
+        met += [run.run_for for run in await self._store.runs.live(sid) if asked <= run.run_for <= last]
+        for span in await self._store.history.spans(sid, asked, last):
             begin = span.from_at + -(-max(0, asked - span.from_at) // every) * every
             met += range(begin, min(span.to_at, last) + 1, every)
         pending = stored.upcoming(asked - 1) if epoch.to_at is None else None
@@ -257,8 +257,10 @@ class Explanation:
         met: list[int] = []
         if stored.policies(epoch).kind == "interval":
             sid, reach = stored.row["sid"], max(3 * stored.every(epoch), _MINUTE)
-            met += [run.run_for for run in await self._store.runs(sid, asked - reach, asked + reach, "scheduled")]
-            for span in await self._store.spans(sid, asked - reach, asked + reach):
+            met += [
+                run.run_for for run in await self._store.history.runs(sid, asked - reach, asked + reach, "scheduled")
+            ]
+            for span in await self._store.history.spans(sid, asked - reach, asked + reach):
                 met += (span.from_at, span.to_at)
             following = stored.upcoming(asked)
             met += [] if following is None else [following]
@@ -319,7 +321,7 @@ class Explanation:
     # --- runs by hand, and edits --------------------------------------------------------------------------------------
 
     async def _asked_for(self, stored: Stored, asked: int) -> tuple[str, dict[str, Any]]:
-        manual = await self._store.runs(stored.row["sid"], asked, asked + _MINUTE - 1, "manual")
+        manual = await self._store.history.runs(stored.row["sid"], asked, asked + _MINUTE - 1, "manual")
         if not manual:
             return "", {}
         run = manual[0]
@@ -349,5 +351,5 @@ class Explanation:
     async def _by(self, stored: Stored, event: str, at: int) -> str:
         """Return who did it, if the audit still has it."""
         wanted = AuditFilter(subject=str(stored.row["schedule_id"]), event=event, from_at=at, to_at=at)
-        found = await self._store.audit(wanted, 0, 1)
+        found = await self._store.audit.page(wanted, 0, 1)
         return f" by {found[0][1].actor}" if found and found[0][1].actor else ""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from noonbell.core.records import PrunedDay
 from noonbell.ledger.reading import LATEST, is_instant, iso, rows
 from noonbell.ledger.recurrence import EveryN, Recurrence
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 
 DAY: Final = 86_400_000_000
 
@@ -107,7 +107,7 @@ def _after(part: PrunedPart, recurrence: Recurrence) -> int | None:
     return recurrence.after(part.to_at)
 
 
-async def pruned_day(store: Store, sid: int, at: int) -> PrunedDay | None:
+async def pruned_day(store: Ledger, sid: int, at: int) -> PrunedDay | None:
     """Return what is kept of the pruned day that an occurrence lies in, if there is one."""
     async for page in rows(store, "pruned", above_sid=sid - 1, upto_sid=sid):
         for row in page:

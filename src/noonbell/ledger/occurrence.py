@@ -29,7 +29,7 @@ async def explain_occurrence(context: Context, subject: Subject, at: int) -> Ans
     """Explain the occurrence `at` of a schedule, which lies in the epoch of `subject`."""
     if isinstance(subject.recurrence, EveryN):
         subject.recurrence.goes_through(at)  # its neighbours are a step away, as far as they share an anchor
-    live = [run for run in await context.store.live(subject.sid) if run.kind == "scheduled"]
+    live = [run for run in await context.store.runs.live(subject.sid) if run.kind == "scheduled"]
     explainer = _Explainer(context, subject, await Reasons.read(context, subject), live)
     return await explainer.explain(at)
 
@@ -51,12 +51,12 @@ class _Explainer:
         self._live = live
 
     async def explain(self, at: int) -> Answer:
-        for ended in await self._store.runs(self._sid, at, at, "scheduled"):
+        for ended in await self._store.history.runs(self._sid, at, at, "scheduled"):
             return await self._fired(ended)
         for run in self._live:
             if run.run_for == at:
                 return await self._alive(run)
-        for span in await self._store.spans(self._sid, at, at):
+        for span in await self._store.history.spans(self._sid, at, at):
             return await self._passed(at, span)
         cursor = self._subject.row["cursor_at"]
         if not is_instant(cursor) or at > cursor:
@@ -113,7 +113,9 @@ class _Explainer:
         return Answer(text + message.text, {**facts, **message.facts})
 
     async def _attempts(self, at: int) -> list[Attempt]:
-        return [attempt for attempt in await self._store.attempts(self._sid, at, at) if attempt.kind == "scheduled"]
+        return [
+            attempt for attempt in await self._store.history.attempts(self._sid, at, at) if attempt.kind == "scheduled"
+        ]
 
     def _attempt_list(self, attempts: Sequence[Attempt], at: int) -> str:
         listed = [self._attempt(attempt, at) for attempt in attempts[-_MOST_ATTEMPTS:]]
@@ -153,7 +155,7 @@ class _Explainer:
 
     async def _cleared_by_hand(self, run: Run) -> bool:
         # asked for twice in one instant, they are kept apart by a microsecond
-        manual = await self._store.runs(self._sid, run.run_for, run.ended_at + SECOND, "manual")
+        manual = await self._store.history.runs(self._sid, run.run_for, run.ended_at + SECOND, "manual")
         return any((one.outcome, one.ended_at) == ("succeeded", run.ended_at) for one in manual)
 
     async def _preempted(self, run: Run) -> str:
@@ -167,7 +169,7 @@ class _Explainer:
         before = self._recurrence.latest(at - 1)
         if before is None or before <= self._subject.epoch.from_at:
             return ""
-        spans = await self._store.spans(self._sid, before, before)
+        spans = await self._store.history.spans(self._sid, before, before)
         if not spans or spans[0].verdict != "coalesced" or spans[0].reason.startswith(("folded", "the interval")):
             return ""
         first, last = self._times.near(spans[0].from_at, at), self._times.near(spans[0].to_at, at)
@@ -306,12 +308,12 @@ class _Explainer:
             if before is None:
                 return None
             found = await self._run_at(before)
-            spans = await self._store.spans(self._sid, before, before)
+            spans = await self._store.history.spans(self._sid, before, before)
             if found is not None or not spans:
                 return found
             span = spans[0]
         return None
 
     async def _run_at(self, at: int) -> Run | LiveRun | None:
-        ended = await self._store.runs(self._sid, at, at, "scheduled")
+        ended = await self._store.history.runs(self._sid, at, at, "scheduled")
         return ended[0] if ended else next((run for run in self._live if run.run_for == at), None)

@@ -116,11 +116,11 @@ async def message_of(context: Context, subject: Subject, run: Run) -> Answer:
         return Answer("", {})  # a declared task calls a function
     store, sid = context.store, subject.sid
     message_id = run_id(str(subject.row["schedule_id"]), run.kind, run.run_for)
-    found = await store.sending(sid, message_id)
+    found = await store.outbox.sending(sid, message_id)
     if found is not None:
         return _in_the_outbox(found, context.times, run.run_for)
     after = 0
-    while page := await store.dead_letters(sid, after, 500):
+    while page := await store.outbox.dead_letters(sid, after, 500):
         for letter in page:
             if letter.message.message_id == message_id:
                 died = context.times.near(letter.died_at, run.run_for)

@@ -17,7 +17,7 @@ from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import DstPolicy
 from noonbell.errors import QuietHoursInvalidError
 from noonbell.ledger.reading import LATEST, is_instant
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.timing import QuietHours, rules_hash
 
 
@@ -120,11 +120,11 @@ class StoredQuietHours(NamedTuple):
         return None if self.hours is None else self.hours.quiet_until(at)
 
 
-async def stored_quiet_hours(store: ScheduleStore) -> dict[str, StoredQuietHours]:
+async def stored_quiet_hours(store: Ledger) -> dict[str, StoredQuietHours]:
     """Return each stored policy by its id."""
     found: dict[str, StoredQuietHours] = {}
-    policies = await store.quiet_hours()
-    rules = await store.zone_rules() if policies else {}
+    policies = await store.schedules.quiet_hours()
+    rules = await store.schedules.zone_rules() if policies else {}
     for policy in policies:
         hours: QuietHours | None = None
         try:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from noonbell.ports import LEDGER_TABLES, LedgerTable, Store
+from noonbell.ports import LEDGER_TABLES, Ledger, LedgerTable
 
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,7 +60,7 @@ def instant(at: datetime) -> int:
 
 
 async def rows(
-    store: Store,
+    store: Ledger,
     table: LedgerTable,
     *,
     after: tuple[Any, ...] | None = None,
@@ -72,7 +72,7 @@ async def rows(
     shape = LEDGER_TABLES[table]
     key = [shape.columns.index(column) for column in shape.key]
     while True:
-        found = await store.read_ledger(table, after, page, above_sid=above_sid, upto_sid=upto_sid)
+        found = await store.read(table, after, page, above_sid=above_sid, upto_sid=upto_sid)
         if found:
             yield found
         if len(found) < page:

@@ -37,9 +37,9 @@ class Reasons:
     async def read(cls, context: Context, subject: Subject) -> Reasons:
         store, lane = context.store, context.lane
         if is_declared(lane):
-            return cls(context, subject, await store.lifecycle(lane), held=await store.holder(lane) is not None)
-        held = any(engine.lane == lane for engine in await store.engines(context.now))
-        return cls(context, subject, await store.lifecycle(lane_name(lane)), held=held)
+            return cls(context, subject, await store.engines.lifecycle(lane), held=await store.holder(lane) is not None)
+        held = any(engine.lane == lane for engine in await store.engines.alive(context.now))
+        return cls(context, subject, await store.engines.lifecycle(lane_name(lane)), held=held)
 
     @property
     def started(self) -> LifecycleEvent | None:
@@ -84,7 +84,7 @@ class Reasons:
                 return f"the scheduler was down: {crashed}, and the next start was at {near(gone.until, at)}"
             return f"the scheduler was down from {near(gone.since, at)} to {near(gone.until, at)}"
         starts_at = at + self._subject.delay(at)
-        polls = (await self._context.store.polls()).get(self._context.lane, Polls())
+        polls = (await self._context.store.engines.polls()).get(self._context.lane, Polls())
         gap = next((gap for gap in polls.at(now) if gap.since < starts_at <= gap.until), None)
         if gap is None or not gap.since:
             return f"the scheduler did not poll in time, and {_NOT_KNOWN}"
@@ -98,16 +98,16 @@ class Reasons:
         store, subject = self._context.store, self._subject
         if isinstance(subject.recurrence, EveryN):
             back = max(20 * subject.recurrence.every, _HOUR)
-            ended = await store.runs(subject.sid, at - back, at - 1, "scheduled")
+            ended = await store.history.runs(subject.sid, at - back, at - 1, "scheduled")
             return ended[-1] if ended else None
         for _ in range(FAR_BACK):
             before = subject.recurrence.latest(at - 1)
             if before is None or before <= subject.epoch.from_at:
                 return None
-            ended = await store.runs(subject.sid, before, before, "scheduled")
+            ended = await store.history.runs(subject.sid, before, before, "scheduled")
             if ended:
                 return ended[0]
-            spans = await store.spans(subject.sid, before, before)
+            spans = await store.history.spans(subject.sid, before, before)
             if not spans:
                 return None
             at = min(spans[0].from_at, before)

@@ -8,7 +8,7 @@ import msgspec
 
 from noonbell.core.lives import ended_lives
 from noonbell.ledger.reading import rows
-from noonbell.ports import AuditFilter, LedgerTable, Pruned, ScheduleStore
+from noonbell.ports import AuditFilter, Ledger, LedgerTable, Pruned
 
 _DAY: Final = 86_400_000_000
 _PAGE: Final = 1_000
@@ -39,11 +39,11 @@ class Forgotten(msgspec.Struct):
         return found
 
 
-async def prunable(store: ScheduleStore, before: int) -> Forgotten:
+async def prunable(store: Ledger, before: int) -> Forgotten:
     """Count what would be deleted if every day that ended by `before` were pruned now."""
     end = before - before % _DAY
     found, days = Forgotten(), set[int]()
-    cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await store.schedules()}
+    cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await store.schedules.rows()}
     live = {row[:3] async for row in _each(store, "live")}
     stays: set[tuple[int, int, str]] = set()  # runs at the cursor of a schedule in use: few
     async for sid, run_for, kind, *_ in _each(store, "runs"):
@@ -73,9 +73,9 @@ async def prunable(store: ScheduleStore, before: int) -> Forgotten:
     return found
 
 
-async def _count_records(store: ScheduleStore, end: int, found: Forgotten, days: set[int]) -> None:
+async def _count_records(store: Ledger, end: int, found: Forgotten, days: set[int]) -> None:
     newest, after = None, 0
-    while page := await store.audit(AuditFilter(), after, _PAGE):
+    while page := await store.audit.page(AuditFilter(), after, _PAGE):
         for after, event in page:
             if event.at < end:
                 found.audits += 1
@@ -84,14 +84,14 @@ async def _count_records(store: ScheduleStore, end: int, found: Forgotten, days:
     if newest is not None and newest[0] == after:  # the newest of all stays
         found.audits -= 1
     after = 0
-    while letters := await store.dead_letters(None, after, _PAGE):
+    while letters := await store.outbox.dead_letters(None, after, _PAGE):
         after = letters[-1].number
         old = [letter.died_at // _DAY for letter in letters if letter.died_at < end]
         found.dead_letters += len(old)
         days.update(old)
 
 
-async def _each(store: ScheduleStore, table: LedgerTable) -> Any:
+async def _each(store: Ledger, table: LedgerTable) -> Any:
     async for page in rows(store, table):
         for row in page:
             yield row

@@ -23,6 +23,8 @@ from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
 
 CLOCK_SKEW: Final = SECOND  # how far two clocks may be apart before runs count as overlapping
+# A clock that differs from that of another engine by less is not taken for one that was set back.
+_SET_BACK: Final = 60 * SECOND
 
 
 class Reporter(Protocol):
@@ -35,9 +37,9 @@ class ScheduleAudit:
     """The state of the audit of one schedule while its rows are read in order."""
 
     __slots__ = (
-        "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_expected", "_from_at", "_live", "_next_live",
-        "_next_span", "_order", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled", "accounted",
-        "chain", "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
+        "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_ended_for", "_expected", "_from_at", "_live",
+        "_next_live", "_next_span", "_order", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled",
+        "accounted", "chain", "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +70,8 @@ class ScheduleAudit:
         self._attempts: dict[str, AttemptedRuns] = {}  # by kind
         self._troubled = False
         self.chain = RunChain(row)
-        self._ended = EARLIEST  # the latest end of the runs so far
+        self._ended = EARLIEST  # the latest end of the runs so far, since the clock was last seen to be set back
+        self._ended_for: int | None = None  # the run that ended then
         self._began: int | None = None  # the latest start of them
         self._order = EndOrder()
         for column in ("name", "spec", "timezone", "managed_by"):
@@ -170,7 +173,7 @@ class ScheduleAudit:
         self._catch_up(run_for)
         decided = self.epochs.numbered(epoch)
         if decided is not None:
-            self._check_run(run_for, decided, started, ended)
+            self._check_run(run_for, decided, started, ended, prev_for)
             live = self._live[self._next_live - 1] if self._next_live else None
             if decided.policies.consumes and (wrong := self._order.meet(run_for, decided.number, prev_for, live)):
                 self.report("overlap", wrong, at=run_for)
@@ -182,26 +185,31 @@ class ScheduleAudit:
             return
         self._cover_one(run_for, epoch, "a run", started)
 
-    def _check_run(self, run_for: int, decided: DecidedEpoch, started: object, ended: object) -> None:
+    def _check_run(self, run_for: int, decided: DecidedEpoch, started: object, ended: object, prev_for: object) -> None:
         if not is_instant(started) or not is_instant(ended):
             return
         within = decided.to_at is None or started < decided.to_at
+        # it ended after that one by the order of commits, and long before it by the clock
+        set_back = prev_for == self._ended_for and ended < self._ended - max(self._skew, _SET_BACK)
         if decided.policies.overlap != "allow" and within and started < self._ended - self._skew:
             text = f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to "
-            self._report_earlier("overlap", f"{text}{iso(self._ended)}", decided, at=run_for)
-        self._ended = max(self._ended, ended)
+            self._report_earlier("overlap", f"{text}{iso(self._ended)}", decided, at=run_for, proven=set_back)
+        if set_back or ended >= self._ended:
+            self._ended, self._ended_for = ended, run_for
         if started != self.row["removed_at"]:  # else it was queued, and abandoned without a start
             self._began = started
         if self._known_quiet(decided) and self._is_quiet(run_for):
             self.report("quiet", f"a run was fired for {iso(run_for)}, which lies in quiet hours", at=run_for)
 
-    def _report_earlier(self, kind: str, text: str, decided: DecidedEpoch, *, at: int | None = None) -> None:
-        """Report a start that lies before what came before it.
+    def _report_earlier(
+        self, kind: str, text: str, decided: DecidedEpoch, *, at: int | None = None, proven: bool = False
+    ) -> None:
+        """Report a start that lies before what came before it. `proven`: other rows show that the clock was set back.
 
         The engines of a lane go by the clock of their store. A task's scheduler goes by that of its host alone, which
         may have been set back. Overlaps that no clock can feign are found by the order of ends (`EndOrder`).
         """
-        set_back = decided.policies.consumes
+        set_back = proven or decided.policies.consumes
         self.report(kind, f"{text}{': the clock was set back' if set_back else ''}", at=at, remark=set_back)
 
     def _cover_one(self, run_for: int, epoch: object, what: str, started: object) -> None:

@@ -12,14 +12,14 @@ from noonbell.ledger.policies import EpochPolicies, StoredQuietHours, policies_o
 from noonbell.ledger.reading import EARLIEST, LATEST, is_instant, zone_named
 from noonbell.ledger.recurrence import EveryN, Recurrence, recurrence_of
 from noonbell.ledger.wording import Times, Vocabulary
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.timing import jitter_us
 
 
 class Context(NamedTuple):
     """What is common to all answers about a schedule."""
 
-    store: ScheduleStore
+    store: Ledger
     now: int
     times: Times
     words: Vocabulary

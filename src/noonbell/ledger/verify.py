@@ -31,7 +31,7 @@ from noonbell.ledger.policies import StoredQuietHours, stored_quiet_hours
 from noonbell.ledger.reading import is_instant, iso, rows
 from noonbell.ledger.row_checks import PollCheck, check_live, check_wake_up
 from noonbell.ledger.schedule_audit import CLOCK_SKEW, ScheduleAudit
-from noonbell.ports import LEDGER_TABLES, LedgerTable, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Ledger, LedgerTable
 
 MOST_PROBLEMS: Final = 1_000
 _GROUP: Final = 50_000
@@ -79,7 +79,7 @@ class Report(msgspec.Struct):
 
 
 async def verify_store(
-    store: ScheduleStore,
+    store: Ledger,
     *,
     managed_by: str | None = None,
     from_at: int | None = None,
@@ -98,7 +98,7 @@ async def verify_store(
 
 
 async def verify_schedules(
-    store: ScheduleStore, sids: Sequence[int], *, from_at: int | None = None, to_at: int | None = None
+    store: Ledger, sids: Sequence[int], *, from_at: int | None = None, to_at: int | None = None
 ) -> Report:
     """Verify some schedules and nothing else: no lifecycles, no rows without a schedule.
 
@@ -123,7 +123,7 @@ class _Pass:
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         managed_by: str | None,
         from_at: int | None,
         to_at: int | None,
@@ -154,7 +154,7 @@ class _Pass:
         self._quiet = await stored_quiet_hours(self._store)
         above: int | None = None
         while True:
-            page = await self._store.read_ledger("schedules", None if above is None else (above,), _GROUP)
+            page = await self._store.read("schedules", None if above is None else (above,), _GROUP)
             last = page[-1][0] if len(page) == _GROUP else None
             self._bounds = (above, last)
             await self._group(page)
@@ -171,7 +171,7 @@ class _Pass:
         self._quiet = await stored_quiet_hours(self._store)
         for first, last in _ranges(sids):
             self._bounds = (first - 1, last)
-            page = await self._store.read_ledger("schedules", (first - 1,), last - first + 1, upto_sid=last)
+            page = await self._store.read("schedules", (first - 1,), last - first + 1, upto_sid=last)
             await self._group(page)
         return self._report
 

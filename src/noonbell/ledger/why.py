@@ -19,7 +19,7 @@ from noonbell.ledger.policies import is_declared
 from noonbell.ledger.reading import instant, rows
 from noonbell.ledger.subject import times_of
 from noonbell.ledger.wording import Answer, Times
-from noonbell.ports import LEDGER_TABLES, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Ledger
 
 __all__ = ["Answer", "explain", "find_task", "why", "why_schedule", "zone_of_task"]
 
@@ -27,7 +27,7 @@ _MOST_NAMES: Final = 200_000
 
 
 async def why(
-    store: ScheduleStore, task: str, at: datetime | None = None, *, managed_by: str | None = None, now: int
+    store: Ledger, task: str, at: datetime | None = None, *, managed_by: str | None = None, now: int
 ) -> Answer:
     """Explain why the task or schedule did or did not run at `at`; without it, the latest occurrence and the next.
 
@@ -36,14 +36,14 @@ async def why(
     return await explain(store, await find_task(store, task, managed_by), at, now=now)
 
 
-async def why_schedule(store: ScheduleStore, sid: int, at: datetime | None = None, *, now: int) -> Answer:
+async def why_schedule(store: Ledger, sid: int, at: datetime | None = None, *, now: int) -> Answer:
     """Explain as `why` does, by the number of the schedule: one look-up, however many there are."""
-    found = await store.read_ledger("schedules", (sid - 1,), 1, upto_sid=sid)
+    found = await store.read("schedules", (sid - 1,), 1, upto_sid=sid)
     row = dict(zip(LEDGER_TABLES["schedules"].columns, found[0], strict=True))
     return await explain(store, [row], at, now=now)
 
 
-async def explain(store: ScheduleStore, found: list[Mapping[str, Any]], at: datetime | None, *, now: int) -> Answer:
+async def explain(store: Ledger, found: list[Mapping[str, Any]], at: datetime | None, *, now: int) -> Answer:
     """Explain a schedule whose rows are known."""
     explanation = await Explanation.build(store, found, now)
     if at is None:
@@ -58,7 +58,7 @@ def zone_of_task(found: list[Mapping[str, Any]]) -> Times:
     return times_of(found[-1])
 
 
-async def find_task(store: ScheduleStore, task: str, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+async def find_task(store: Ledger, task: str, managed_by: str | None = None) -> list[Mapping[str, Any]]:
     """Return the rows of a task or schedule, by its name or id, oldest first: one for each time it was created anew."""
     columns = LEDGER_TABLES["schedules"].columns
     name_at, owner_at, id_at = columns.index("name"), columns.index("managed_by"), columns.index("schedule_id")

@@ -27,7 +27,7 @@ from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
 from noonbell.monitors.alerts import AlertEvent, worth_telling
 from noonbell.monitors.state import Change, Flip, PingKind, Rhythm, State, deadlines
-from noonbell.ports import DocumentStore
+from noonbell.ports import Ledger
 from noonbell.timing.protocol import SECOND
 
 MONITOR: Final = "monitor"
@@ -208,12 +208,12 @@ class Editor:
     Those of one process wait for each other instead, so that a burst of pings does not spend itself in trying again.
     """
 
-    def __init__(self, store: DocumentStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, monitor_ids: Sequence[str]) -> list[Stored]:
-        return [stored(document) for document in await self._store.get_documents(MONITOR, monitor_ids)]
+        return [stored(document) for document in await self._store.documents.get(MONITOR, monitor_ids)]
 
     async def edit(self, monitor_id: str, at: int, step: Callable[[Stored], Edit | None]) -> tuple[Stored, Stored]:
         """Let `step` say what becomes of it, and write that whole; returns it as it was and as it is.
@@ -232,7 +232,7 @@ class Editor:
                     return before, before
                 writes = [body_write(before.document, edit.body), *edit.beside]
                 try:
-                    document, *_ = await self._store.put_documents(writes, at, edit.audits)
+                    document, *_ = await self._store.documents.put(writes, at, edit.audits)
                 except DocumentConflictError as error:
                     if error.kind != MONITOR or not left:
                         raise

@@ -30,7 +30,7 @@ from noonbell.monitors.hearing import hearing_of
 from noonbell.monitors.records import moment
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
-from noonbell.ports import Clock, DocumentStore
+from noonbell.ports import Clock, Ledger
 from noonbell.timing.protocol import SECOND
 
 logger = logging.getLogger("noonbell.monitors")
@@ -51,7 +51,7 @@ class WatchResult(NamedTuple):
 class Watch(PeriodicService[WatchResult]):
     """Watches the monitors of one store: works when one is due, and at least at each interval."""
 
-    def __init__(self, store: DocumentStore, clock: Clock, alerts: Alerts | None = None) -> None:
+    def __init__(self, store: Ledger, clock: Clock, alerts: Alerts | None = None) -> None:
         super().__init__(clock, LONGEST_WAIT)
         self._store = store
         self._alerts: Alerts = LoggedAlerts() if alerts is None else alerts
@@ -75,7 +75,7 @@ class Watch(PeriodicService[WatchResult]):
         judged = 0
         while True:
             now = self._clock.now()
-            due, next_at = await self._store.due_documents(MONITOR, now, _AT_ONCE)
+            due, next_at = await self._store.documents.due(MONITOR, now, _AT_ONCE)
             self._hearing.looked(self._clock.now())
             for document in due:
                 if not self.stopping:
@@ -105,7 +105,7 @@ class Watch(PeriodicService[WatchResult]):
             document.kind, document.id, document.team, document.body, document.version, now + _PUT_OFF
         )
         try:
-            await self._store.put_documents([write], now)
+            await self._store.documents.put([write], now)
         except DocumentConflictError:
             logger.debug('The monitor "%s" was changed meanwhile', document.id)
 

@@ -2,7 +2,7 @@
 
 from noonbell.notify.channels import Channels
 from noonbell.notify.desk import Desk
-from noonbell.notify.records import Channel, ChannelPage, Event, NotifyStore, Rule, RulePage
+from noonbell.notify.records import Channel, ChannelPage, Event, Rule, RulePage
 from noonbell.notify.rules import RuleChanges, RuleFields, Rules
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Channels",
     "Desk",
     "Event",
-    "NotifyStore",
     "Rule",
     "RuleChanges",
     "RuleFields",

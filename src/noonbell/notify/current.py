@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from noonbell.notify.limits import Held
-from noonbell.notify.records import NotifyStore, Subject
+from noonbell.notify.records import Subject
+from noonbell.ports import Ledger
 
 States = dict[tuple[Subject, str], str]
 
@@ -27,20 +28,20 @@ class _Monitor(msgspec.Struct):
 _monitor = msgspec.json.Decoder(_Monitor).decode
 
 
-async def current_states(store: NotifyStore, held: Iterable[Held], team: str) -> States:
+async def current_states(store: Ledger, held: Iterable[Held], team: str) -> States:
     """The state of each subject that something was held back of, by subject and id."""
     ids: dict[Subject, list[str]] = {"schedule": [], "monitor": []}
     for subject, subject_id in sorted({(one.subject, one.subject_id) for one in held if one.subject_id is not None}):
         ids[subject].append(subject_id)
     states: States = {}
     if ids["schedule"]:
-        found = [one for one in await store.find_schedules(ids["schedule"]) if one.team == team]
-        outcomes = await store.last_outcomes([one.sid for one in found])
+        found = [one for one in await store.schedules.find(ids["schedule"]) if one.team == team]
+        outcomes = await store.history.last_outcomes([one.sid for one in found])
         for one in found:
             if one.sid in outcomes:
                 states["schedule", one.schedule_id] = "working" if outcomes[one.sid] == "succeeded" else "failing"
     if ids["monitor"]:
-        for document in await store.get_documents("monitor", ids["monitor"]):
+        for document in await store.documents.get("monitor", ids["monitor"]):
             if document.team == team:
                 states["monitor", document.id] = _monitor(document.body).state.status
     return states

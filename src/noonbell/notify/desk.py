@@ -36,20 +36,9 @@ from noonbell.notify.channels import Postman
 from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
-from noonbell.notify.records import (
-    CHANNEL,
-    RULE,
-    STATE,
-    TARGET_PREFIX,
-    Flush,
-    Notice,
-    NotifyStore,
-    channel_body,
-    instant,
-    state_id,
-)
+from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, instant, state_id
 from noonbell.notify.wording import Letter, letter_of, summary_of
-from noonbell.ports import Clock, DocumentStore
+from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
     from noonbell.monitors.alerts import MonitorFlipped
@@ -67,15 +56,15 @@ _decode = msgspec.json.Decoder(Notice | Flush).decode
 _decode_state = msgspec.json.Decoder(ChannelState).decode
 
 
-async def read_book(store: DocumentStore) -> RuleBook:
+async def read_book(store: Ledger) -> RuleBook:
     """All rules and channels of a store, as they are now."""
     rules = await _all(store, RULE)
     return make_book(rules, await _all(store, CHANNEL) if rules else [])
 
 
-async def _all(store: DocumentStore, kind: str) -> list[Document]:
+async def _all(store: Ledger, kind: str) -> list[Document]:
     found: list[Document] = []
-    while page := await store.list_documents(kind, None, found[-1].id if found else "", _PAGE):
+    while page := await store.documents.page(kind, None, found[-1].id if found else "", _PAGE):
         found += page
         if len(page) < _PAGE:
             break
@@ -144,7 +133,7 @@ class ChannelTarget:
     async def _loaded(self, channel: Document) -> ChannelState:
         state, lane = self._state, self._desk.lane
         if state is None or state.made_for != _made(channel):
-            found = await self._desk.store.get_documents(STATE, [state_id(channel.id, lane)])
+            found = await self._desk.store.documents.get(STATE, [state_id(channel.id, lane)])
             self._version = found[0].version if found else 0
             state = _state_of(channel, found[0]) if found else None
             if state is None:
@@ -164,7 +153,7 @@ class ChannelTarget:
             state.due_at,
         )  # fmt: skip
         try:
-            (document,) = await desk.store.put_documents([write], desk.clock.now())
+            (document,) = await desk.store.documents.put([write], desk.clock.now())
         except DocumentConflictError:
             # another engine has had the stream meanwhile: what it wrote counts
             logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
@@ -189,7 +178,7 @@ class Desk(PeriodicService[DeskResult]):
 
     def __init__(
         self,
-        store: NotifyStore,
+        store: Ledger,
         clock: Clock,
         *,
         lane: str,
@@ -233,12 +222,12 @@ class Desk(PeriodicService[DeskResult]):
 
     async def _ask_for_summaries(self) -> int | None:
         now = self.clock.now()
-        due, next_at = await self.store.due_documents(STATE, now, _MOST_DUE)
+        due, next_at = await self.store.documents.due(STATE, now, _MOST_DUE)
         self._asked = {one: at for one, at in self._asked.items() if now - at < _FLUSH_AGAIN}
         states = [(stored, _decode_state(stored.body)) for stored in due if stored.id not in self._asked]
         states = [(stored, state) for stored, state in states if state.lane == self.lane]
         ids = [state.channel_id for _, state in states]
-        channels = {channel.id: channel for channel in await self.store.get_documents(CHANNEL, ids)} if ids else {}
+        channels = {channel.id: channel for channel in await self.store.documents.get(CHANNEL, ids)} if ids else {}
         messages = []
         for stored, state in states:
             channel = channels.get(state.channel_id)
@@ -250,18 +239,18 @@ class Desk(PeriodicService[DeskResult]):
                 self._asked[stored.id] = now
                 # the same for as long as it is on its way: what is held back meanwhile is due later
                 flush_id = f"{channel.id}:held:{stored.wake_at}"
-                if await self.store.sending(stream_of(channel.id, self.lane), flush_id) is None:
+                if await self.store.outbox.sending(stream_of(channel.id, self.lane), flush_id) is None:
                     body = _encode(Flush(flush_id)).decode()
                     messages.append(message_for(channel.id, self.lane, flush_id, body, now, team=channel.team))
         if messages:
-            await self.store.post_messages(messages, now)
+            await self.store.outbox.post(messages, now)
             self._on_messages()
         return next_at
 
     async def _drop_state(self, stored: Document, state: ChannelState) -> None:
         """Forget what was counted for a channel that was deleted."""
         with contextlib.suppress(DocumentConflictError):  # written meanwhile: the next look sees what it is then
-            await self.store.drop_documents(STATE, [stored.id], expected=stored.version)
+            await self.store.documents.drop(STATE, [stored.id], expected=stored.version)
             told = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
             logger.info(told, state.channel_id, _count(state))
 
@@ -271,7 +260,7 @@ class Desk(PeriodicService[DeskResult]):
         state.held.clear()
         write = DocumentWrite(STATE, stored.id, stored.team, _encode(state).decode(), stored.version)
         with contextlib.suppress(DocumentConflictError):  # as above
-            await self.store.put_documents([write], self.clock.now())
+            await self.store.documents.put([write], self.clock.now())
             logger.info('The channel "%s" is off; what it held back is forgotten, %d in all', state.channel_id, count)
 
     # --- channels -------------------------------------------------------------------------------------------------
@@ -284,7 +273,7 @@ class Desk(PeriodicService[DeskResult]):
         return self._targets.setdefault(channel_id, ChannelTarget(self, channel_id))
 
     async def channel(self, channel_id: str) -> Document | None:
-        found = await self.store.get_documents(CHANNEL, [channel_id])
+        found = await self.store.documents.get(CHANNEL, [channel_id])
         return found[0] if found else None
 
     async def close(self) -> None:
@@ -305,10 +294,10 @@ class Desk(PeriodicService[DeskResult]):
             if isinstance(notice, Notice):
                 messages = self.notifier.of_dead_notice(notice, *facts)
         else:
-            for stored in await self.store.find_schedules([schedule_of(message.message_id)]):
+            for stored in await self.store.schedules.find([schedule_of(message.message_id)]):
                 messages += self.notifier.of_dead_message(stored, *facts)
         if messages:
-            await self.store.post_messages(messages, at)
+            await self.store.outbox.post(messages, at)
             self._on_messages()
 
     # --- monitors -------------------------------------------------------------------------------------------------
@@ -326,7 +315,7 @@ class Desk(PeriodicService[DeskResult]):
         )  # fmt: skip
         messages = self.notifier.of_flip(notice, flipped.after)
         if messages:
-            await self.store.post_messages(messages, self.clock.now())
+            await self.store.outbox.post(messages, self.clock.now())
             self._on_messages()
 
 

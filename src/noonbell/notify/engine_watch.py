@@ -25,9 +25,9 @@ from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, describe_error
 from noonbell.notify.channels import OpenChannel, Postman
 from noonbell.notify.desk import read_book
-from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, NotifyStore, RuleBody
+from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
 from noonbell.notify.wording import Letter, letter_of, written
-from noonbell.ports import Clock
+from noonbell.ports import Clock, Ledger
 
 logger = logging.getLogger("noonbell.notify")
 
@@ -58,7 +58,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
     """Watches the engines of one lane, for a service without an engine."""
 
     def __init__(
-        self, store: NotifyStore, clock: Clock, postman: Postman, *, lane: str, public_url: str | None = None
+        self, store: Ledger, clock: Clock, postman: Postman, *, lane: str, public_url: str | None = None
     ) -> None:
         super().__init__(clock, LOOK)
         self._store = store
@@ -129,13 +129,13 @@ class EngineWatch(PeriodicService[LaneSeen]):
     async def _read(self) -> Document | None:
         """Learn the newest poll and the channels to notify; returns the report of the lane, if there is one."""
         now = self._clock.now()
-        polls = (await self._store.polls()).get(self._lane)
+        polls = (await self._store.engines.polls()).get(self._lane)
         if polls is not None:
             self._grace_seconds = polls.grace_us / 1_000_000
             polled = self._clock.elapsed() - seconds_since(polls.last_poll_at, now)
             self._seen = self._seen or polled > self._polled
             self._polled = max(self._polled, polled)
-        found = await self._store.get_documents(ENGINE_REPORT, [self._lane])
+        found = await self._store.documents.get(ENGINE_REPORT, [self._lane])
         self._recorded = bool(found)
         await self._read_channels()
         return found[0] if found else None
@@ -148,7 +148,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
                 if "no_engine" in rule.on:
                     for channel_id in rule.channels:
                         chosen.setdefault(channel_id, (team, rule))
-        documents = await self._store.get_documents(CHANNEL, list(chosen)) if chosen else []
+        documents = await self._store.documents.get(CHANNEL, list(chosen)) if chosen else []
         targets = []
         for document in documents:
             try:
@@ -182,14 +182,14 @@ class EngineWatch(PeriodicService[LaneSeen]):
     async def _drop(self, version: int) -> bool:
         """Take the report away; False where another process was faster."""
         try:
-            return bool(await self._store.drop_documents(ENGINE_REPORT, [self._lane], expected=version))
+            return bool(await self._store.documents.drop(ENGINE_REPORT, [self._lane], expected=version))
         except DocumentConflictError:
             return False
 
     async def _record(self, version: int, *, sent: bool) -> int:
         body = msgspec.json.encode({"sent": sent}).decode()
         write = DocumentWrite(ENGINE_REPORT, self._lane, "noonbell", body, version)
-        (document,) = await self._store.put_documents([write], self._clock.now())
+        (document,) = await self._store.documents.put([write], self._clock.now())
         return document.version
 
     # --- sending --------------------------------------------------------------------------------------------------

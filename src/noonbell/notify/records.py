@@ -7,13 +7,12 @@ because each kind of channel has its own way to write them.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
 from noonbell.actions.message import CHANNEL_PREFIX
 from noonbell.core.records import Document
-from noonbell.ports import DocumentStore, ScheduleStore
 
 CHANNEL: Final = "channel"
 RULE: Final = "rule"
@@ -45,10 +44,6 @@ def instant(at: datetime) -> int:
 def state_id(channel_id: str, lane: str) -> str:
     """The id of what is counted for a channel in a lane; no channel's id has a slash."""
     return f"{channel_id}/{lane}"
-
-
-class NotifyStore(DocumentStore, ScheduleStore, Protocol):
-    """A store that holds channels and rules, and an outbox."""
 
 
 # --- as they are stored -----------------------------------------------------------------------------------------------

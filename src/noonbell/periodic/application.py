@@ -18,7 +18,7 @@ from noonbell.engine import clock_for
 from noonbell.errors import NoonbellError, RegistrationError, describe_error
 from noonbell.periodic.capabilities import Capabilities
 from noonbell.periodic.scheduler import PeriodicScheduler, make
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Ledger
 
 ATTRIBUTE: Final = "registrations"
 NAME: Final = "application"
@@ -49,7 +49,7 @@ def load_registrations(module: str) -> Sequence[Any]:
 
 
 async def start_application_tasks(
-    store: Store,
+    store: Ledger,
     registrations: Sequence[Any],
     *,
     clock: Clock | None = None,
@@ -61,7 +61,7 @@ async def start_application_tasks(
     scheduler = make(given, poll_interval=_POLL, name=NAME, time_zone=time_zone, threads=threads)
     await scheduler.schedule_many(registrations)
     declared = {name for name, *_ in registrations}
-    stored = await store.read_declared(f"periodic:{NAME}")
+    stored = await store.schedules.read_declared(f"periodic:{NAME}")
     for name in {str(row["name"]) for row in stored.rows} - declared:
         await scheduler.cancel(name)
     return scheduler

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from noonbell.engine import SystemClock
-from noonbell.ports import Clock, Store
+from noonbell.ports import Clock, Ledger
 from noonbell.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ async def run_program(program: str, *arguments: str) -> ProgramOutput:
 class Capabilities:
     """What the scheduler and the façade may use.
 
-    `store` is a Store or the address of one ("sqlite:///app.db"). A Store is opened when the first task is scheduled
+    `store` is a Ledger or the address of one ("sqlite:///app.db"). A Ledger is opened when the first task is scheduled
     and is left open for its owner to close; one that came as an address is closed with the last task.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("noonbell.periodic"))
     subprocess: RunProgram = run_program
-    store: str | Store = field(default_factory=MemoryStore)
+    store: str | Ledger = field(default_factory=MemoryStore)
     scheduler: PeriodicScheduler | None = field(default=None, repr=False)

@@ -58,7 +58,7 @@ class Registry:
     async def read(self) -> dict[str, StoredTask]:
         """The scheduled tasks as they are stored."""
         registrations = [entry.registration for entry in self.scheduled.values()]
-        declared = await self._tenure.store.read_declared(self._managed_by)
+        declared = await self._tenure.store.schedules.read_declared(self._managed_by)
         return read_stored(declared.rows, registrations).tasks
 
     async def add(
@@ -119,7 +119,7 @@ class Registry:
 
     async def _redeclare(self, engine: Engine[DeclaredWork], registrations: Sequence[Registration]) -> None:
         """Bring tasks that are ours already up to their registrations; runs that are under way go on."""
-        declared = await self._tenure.store.read_declared(self._managed_by)
+        declared = await self._tenure.store.schedules.read_declared(self._managed_by)
         names = {registration.name for registration in registrations}
         rows = [row for row in declared.rows if row["name"] in names]
         await self._declare(engine, registrations, rows, (), orphans=False)
@@ -149,7 +149,7 @@ class Registry:
             names = {registration.name for registration in registrations}
             made.declaration.parked = [found[0]["sid"] for name, found in self.left.items() if name not in names]
         self._doubtful = True
-        created = iter(await self._tenure.store.declare(made.declaration))
+        created = iter(await self._tenure.store.schedules.declare(made.declaration))
         self._doubtful = False
         planned = zip(registrations, made.sids, made.schedule_ids, made.timings, strict=True)
         for registration, known, schedule_id, timing in planned:
@@ -168,7 +168,7 @@ class Registry:
     async def _reread_if_doubtful(self) -> None:
         if not self._doubtful:
             return
-        rows = _by_name((await self._tenure.store.read_declared(self._managed_by)).rows)
+        rows = _by_name((await self._tenure.store.schedules.read_declared(self._managed_by)).rows)
         self.left = {name: found for name, found in rows.items() if name not in self.scheduled | self.leaving}
         self._doubtful = False
 

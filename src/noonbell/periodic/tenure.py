@@ -15,7 +15,7 @@ from typing import Final, Literal
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
 from noonbell.declarative.telling import moment
 from noonbell.errors import StoreError, describe_error
-from noonbell.ports import LEDGER_TABLES, Clock, Declared, Hold, Store
+from noonbell.ports import LEDGER_TABLES, Clock, Declared, Hold, Ledger
 
 _CURSOR: Final = LEDGER_TABLES["schedules"].columns.index("cursor_at")
 
@@ -24,7 +24,7 @@ class Tenure:
     """One owner's hold on a store."""
 
     def __init__(
-        self, store: Store, clock: Clock, logger: logging.Logger, *, managed_by: str, instance: str, owns_store: bool
+        self, store: Ledger, clock: Clock, logger: logging.Logger, *, managed_by: str, instance: str, owns_store: bool
     ) -> None:
         self.store = store
         self._clock = clock
@@ -45,7 +45,7 @@ class Tenure:
             since = moment(self._clock.now(), UTC).isoformat(timespec="seconds")
             holder = f"process {os.getpid()} on {socket.gethostname()} since {since} (instance {self._instance})"
             self._hold = await self.store.hold(self._managed_by, holder)
-            return await self.store.read_declared(self._managed_by)
+            return await self.store.schedules.read_declared(self._managed_by)
         except BaseException:
             await self.end()
             raise
@@ -62,7 +62,9 @@ class Tenure:
     async def record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         """Note a step of our life; a store that fails now must not keep us from stopping."""
         try:
-            await self.store.record(LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail))
+            await self.store.engines.record(
+                LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
+            )
         except Exception as error:
             expected = isinstance(error, StoreError)
             self._logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
@@ -72,7 +74,7 @@ class Tenure:
         now = self._clock.now()
         removed = [RemovedSchedule(sid, await self._cursor(sid, now)) for sid in sids]
         if removed:
-            await self.store.declare(Declaration(self._managed_by, now, [], [], removed, [], [], []))
+            await self.store.schedules.declare(Declaration(self._managed_by, now, [], [], removed, [], [], []))
 
     async def end(self) -> None:
         """Let go of the name, and of the store if it is ours."""
@@ -86,6 +88,6 @@ class Tenure:
                 hold.release()
 
     async def _cursor(self, sid: int, now: int) -> int:
-        rows = await self.store.read_ledger("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)
+        rows = await self.store.read("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)
         cursor = rows[0][_CURSOR] if rows else None
         return cursor if type(cursor) is int else now  # a row that nobody has checked may hold anything

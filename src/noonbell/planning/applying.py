@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from noonbell.core.presence import Polls
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
@@ -18,7 +17,7 @@ from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNot
 from noonbell.notify.desk import read_book
 from noonbell.notify.notifier import Notifier
 from noonbell.planning.plans import Plan, owned
-from noonbell.ports import DocumentStore, QuietChanges, ScheduleStore
+from noonbell.ports import Ledger, QuietChanges
 from noonbell.schedules import changes, warnings
 
 
@@ -37,7 +36,7 @@ class Applied:
 
 
 async def apply(
-    store: ScheduleStore,
+    store: Ledger,
     plan: Plan,
     *,
     now: int,
@@ -60,11 +59,11 @@ async def apply(
         if one.schedule_id not in plan.seen:
             raise PlanOutdatedError(one.schedule_id, "was created")
     notifier = Notifier(lane)
-    notifier.book = await read_book(cast("DocumentStore", store))
-    edits = _Edits(plan, now, await store.polls(), who, notifier)
+    notifier.book = await read_book(store)
+    edits = _Edits(plan, now, await store.engines.polls(), who, notifier)
     created = _created(plan, now, lane)
     try:
-        await store.apply_schedules(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
+        await store.schedules.apply(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
     except ScheduleNotFoundError as error:
         raise PlanOutdatedError(error.sought, "was deleted") from error
     wakes = [new.next_run_at for new in created] + edits.wakes

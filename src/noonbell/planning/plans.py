@@ -23,7 +23,7 @@ from noonbell.planning.differences import FieldChange, differences
 from noonbell.planning.moves import Fires, Heard, moves
 from noonbell.planning.places import NOTHING, Problem
 from noonbell.planning.schedule_file import DeclaredSchedule, ScheduleFile
-from noonbell.ports import ScheduleFilter, ScheduleStore
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules.fields import counts_on, first_anchor, moved_by, require_future
 
 Kind = Literal["create", "change", "delete"]
@@ -119,7 +119,7 @@ class Compared(NamedTuple):
 
 
 async def plan(
-    store: ScheduleStore,
+    store: Ledger,
     file: ScheduleFile,
     *,
     now: int,
@@ -133,17 +133,17 @@ async def plan(
     """
     stored = {one.schedule_id: one for one in await owned(store, file.owner, team)}
     new = [key for key in file.schedules if key not in stored]
-    others = await store.find_schedules(new) if new else []
+    others = await store.schedules.find(new) if new else []
     taken = {one.schedule_id: one.managed_by if one.team == team else "another team" for one in others}
-    rows = await store.schedules(file.owner) if new else []
+    rows = await store.schedules.rows(file.owner) if new else []
     gone = {str(row["schedule_id"]) for row in rows if row["removed_at"] is not None}
-    policies = {policy.policy_id: policy for policy in await store.quiet_hours()}
+    policies = {policy.policy_id: policy for policy in await store.schedules.quiet_hours()}
     own = {key: one for key, one in policies.items() if one.team == team}
     making = _Making(file, stored, own, now)
     making.refuse_ids(taken, gone)
     making.refuse_quiet_hours({key for key, one in policies.items() if one.team != team})
     for policy_id in making.dropped:
-        users = await store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
+        users = await store.schedules.page(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
     compared = await compute(making.compared)
     seen = {key: Seen(one.epoch, one.enabled, one.lane) for key, one in stored.items()}
@@ -152,12 +152,12 @@ async def plan(
     )
 
 
-async def owned(store: ScheduleStore, owner: str, team: str) -> list[StoredSchedule]:
+async def owned(store: Ledger, owner: str, team: str) -> list[StoredSchedule]:
     """Every schedule of an owner in a team."""
     found: list[StoredSchedule] = []
     while True:
         after = found[-1].sid if found else 0
-        page = await store.list_schedules(ScheduleFilter(managed_by=owner, team=team), after, _PAGE)
+        page = await store.schedules.page(ScheduleFilter(managed_by=owner, team=team), after, _PAGE)
         found += page
         if len(page) < _PAGE:
             return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, get_args
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
@@ -18,7 +18,7 @@ from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import DECLARED_OWNERS, Asked, DurableSchedule
 from noonbell.engine.threads import MOST_THREADS
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import Clock, DocumentStore, ScheduleFilter, Store
+from noonbell.ports import Clock, Ledger, ScheduleFilter
 from noonbell.schedules.fields import ScheduleType, check_id, check_text
 
 Order = Literal["newest", "oldest"]
@@ -104,9 +104,9 @@ def check_commands(commands: object) -> None:
             raise ScheduleInvalidError("commands", program, "must be the name of a program or an absolute path")
 
 
-def secrets_of(given: Secrets | KeyRing | None, store: Store, clock: Clock, actor: str) -> Secrets:
+def secrets_of(given: Secrets | KeyRing | None, store: Ledger, clock: Clock, actor: str) -> Secrets:
     """The secrets of the store; without a master key they can be listed, and that is all."""
-    return given if isinstance(given, Secrets) else Secrets(cast("DocumentStore", store), given, clock, actor)
+    return given if isinstance(given, Secrets) else Secrets(store, given, clock, actor)
 
 
 def require_id(kind: str, given: object) -> None:

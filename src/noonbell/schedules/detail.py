@@ -14,7 +14,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
 from noonbell.core.records import Attempt, Epoch, History, LiveRun, QuietHoursPolicy, StoredSchedule
 from noonbell.core.records import Run as StoredRun
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import Clock, Ledger
 from noonbell.schedules import arguments
 from noonbell.schedules.history import Run, RunHistory, ended_run, live_run
 from noonbell.schedules.occurrences import decided_newest, upcoming
@@ -83,11 +83,11 @@ class Details(RunHistory):
         until = now if upto is None else arguments.instant("upto", upto)
         shown, wanted, ahead = (page_size(count) for count in (occurrences, runs, coming))
 
-        async def read(store: ScheduleStore) -> _Rows:
+        async def read(store: Ledger) -> _Rows:
             history = await self._history(schedule_id, store)
-            found = await store.find_schedules([schedule_id]) if history.removed_at is None else []
+            found = await store.schedules.find([schedule_id]) if history.removed_at is None else []
             stored = found[0] if found else None
-            epochs = await store.epochs(history.sid)
+            epochs = await store.history.epochs(history.sid)
             decided = await decided_newest(
                 store, history.sid, stored, now, after=-1, upto=until, limit=shown + 1, epochs=epochs
             )
@@ -97,7 +97,7 @@ class Details(RunHistory):
                 stored,
                 epochs,
                 [(live, await _attempts_of(store, live)) for live in lives],
-                await store.past_runs(history.sid, None, wanted),
+                await store.history.past_runs(history.sid, None, wanted),
                 decided,
                 await self._quiet_hours_of(store, stored),
             )
@@ -116,11 +116,11 @@ class Details(RunHistory):
             Page([one for _, one in found[:shown]], str(found[shown - 1][0]) if len(found) > shown else None),
         )
 
-    async def _quiet_hours_of(self, store: ScheduleStore, stored: StoredSchedule | None) -> QuietHoursPolicy | None:
+    async def _quiet_hours_of(self, store: Ledger, stored: StoredSchedule | None) -> QuietHoursPolicy | None:
         policy_id = None if stored is None else stored.columns.quiet_hours_policy_id
-        found = [] if policy_id is None else await store.quiet_hours(policy_id)
+        found = [] if policy_id is None else await store.schedules.quiet_hours(policy_id)
         return found[0] if found and self._team in (None, found[0].team) else None
 
 
-async def _attempts_of(store: ScheduleStore, live: LiveRun) -> list[Attempt]:
-    return [one for one in await store.attempts(live.sid, live.run_for, live.run_for) if one.kind == live.kind]
+async def _attempts_of(store: Ledger, live: LiveRun) -> list[Attempt]:
+    return [one for one in await store.history.attempts(live.sid, live.run_for, live.run_for) if one.kind == live.kind]

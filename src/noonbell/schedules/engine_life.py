@@ -28,7 +28,6 @@ from typing import Any, Final, Literal, NamedTuple
 from noonbell.actions.message import message_of
 from noonbell.actions.registry import Actions
 from noonbell.actions.secrets.refresh import SecretsRefresh
-from noonbell.background import BackgroundService
 from noonbell.core.presence import GRACE_US
 from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.engine import Engine
@@ -42,7 +41,7 @@ from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import HoldLostError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.desk import Desk
-from noonbell.ports import Clock, Rescue, ScheduleStore, TellCut
+from noonbell.ports import BackgroundService, Clock, Ledger, Rescue, TellCut
 from noonbell.schedules.zone_rules import zone_data_version
 from noonbell.schedules.zone_watch import ZoneWatch
 from noonbell.store.outage import outage_of
@@ -57,7 +56,7 @@ _MOST_TARGETS: Final = 1_000  # that an engine publishes
 class LaneConfig(NamedTuple):
     """What every engine of a lane is made of."""
 
-    store: ScheduleStore
+    store: Ledger
     clock: Clock
     name: str
     actions: Actions
@@ -115,9 +114,7 @@ class EngineLife:
         if lane.desk is not None:
             lane.desk.deliver_by(lane.actions.wake)
         self._supervisor.start()
-        subscribe: Subscribe | None = getattr(lane.store, "heed", None)  # not every store notifies of others' changes
-        if subscribe is not None:
-            self._unsubscribe = subscribe(lane.name, engine.wake)
+        self._unsubscribe = lane.store.subscribe(lane.name, engine.wake)
         logger.info('An engine of the lane "%s" is up (instance %s)', lane.name, member.instance)
 
     def _make_engine(self, on_lost: Callable[[EngineLife], None]) -> Engine[LaneWork]:
@@ -172,9 +169,7 @@ class EngineLife:
             services["monitors"] = Watch(lane.desk.store, lane.clock, lane.desk)
         if lane.retention_us is not None:
             services["pruning"] = Pruner(lane.store, lane.clock, lane.retention_us)
-        if hasattr(lane.store, "timeline_services"):  # it has a timeline in front of it
-            services |= lane.store.timeline_services(lane.name, engine.wake)
-        return services
+        return services | dict(lane.store.services(lane.name, engine.wake))
 
     def _load_reader(self) -> Callable[[], tuple[int, dict[str, Any]]]:
         lane, engine = self._lane, self.engine

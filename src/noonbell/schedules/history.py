@@ -22,7 +22,7 @@ from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
 from noonbell.core.turns import cause_of
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import LedgerKey, PastRun, ScheduleStore
+from noonbell.ports import Ledger, LedgerKey, PastRun
 from noonbell.schedules.arguments import require_id
 from noonbell.schedules.occurrences import kind_of
 from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
@@ -77,7 +77,7 @@ class Run(msgspec.Struct, frozen=True):
 class RunHistory:
     """The part of `Schedules` that looks back."""
 
-    _store: ScheduleStore
+    _store: Ledger
     _team: str | None  # whose schedules are seen; None: those of all
 
     async def runs(self, schedule_id: str, *, cursor: str | None = None, limit: int = 100) -> Page[Run]:
@@ -85,9 +85,9 @@ class RunHistory:
         size = page_size(limit)
         before = None if cursor is None else RunKey(*_read_cursor(cursor, ("run_for", "kind")))
 
-        async def read(store: ScheduleStore) -> tuple[History, list[StoredRun]]:
+        async def read(store: Ledger) -> tuple[History, list[StoredRun]]:
             history = await self._history(schedule_id, store)
-            return history, await store.past_runs(history.sid, before, size + 1)
+            return history, await store.history.past_runs(history.sid, before, size + 1)
 
         history, found = await self._store.snapshot(read)
         items = [ended_run(history, run) for run in found[:size]]
@@ -112,7 +112,7 @@ class RunHistory:
         before = None if cursor is None else LedgerKey(*_read_cursor(cursor, ("run_for", "sid", "kind")))
         only = self._only(team)
         if only is None:
-            found, reached = await self._store.latest_runs(before, size + 1, outcome), None
+            found, reached = await self._store.history.latest_runs(before, size + 1, outcome), None
         else:
             found, reached = await self._store.snapshot(lambda store: _of_team(store, only, before, size + 1, outcome))
         items = [_ended(one.schedule_id, one.name, one.run) for one in found[:size]]
@@ -124,15 +124,15 @@ class RunHistory:
         schedule_id, kind, run_for = _read_run_id(run_id)
         require_id("run", schedule_id)
 
-        async def read(store: ScheduleStore) -> Run:
-            history = await store.history_of(schedule_id)
+        async def read(store: Ledger) -> Run:
+            history = await store.history.find(schedule_id)
             if history is None or self._team not in (None, history.team):
                 raise ScheduleNotFoundError("run", run_id)
-            recorded = await store.attempts(history.sid, run_for, run_for)
+            recorded = await store.history.attempts(history.sid, run_for, run_for)
             tried = [one for one in recorded if one.kind == kind]
-            for ended in await store.runs(history.sid, run_for, run_for, kind):
+            for ended in await store.history.runs(history.sid, run_for, run_for, kind):
                 return ended_run(history, ended, await _with_plain(store, ended, tried))
-            for live in await store.live(history.sid):
+            for live in await store.runs.live(history.sid):
                 if (live.kind, live.run_for) == (kind, run_for):
                     return live_run(history, live, tried)
             raise ScheduleNotFoundError("run", run_id)
@@ -144,13 +144,13 @@ class RunHistory:
         if type(last) is not int or not 1 <= last <= MOST_COUNTED:
             raise ScheduleInvalidError("last", last, f"must be a number of runs from 1 to {MOST_COUNTED}")
 
-        async def read(store: ScheduleStore) -> tuple[History, list[StoredRun]]:
+        async def read(store: Ledger) -> tuple[History, list[StoredRun]]:
             history = await self._history(schedule_id, store)
-            return history, await store.past_runs(history.sid, None, min(_BLOCK, last))
+            return history, await store.history.past_runs(history.sid, None, min(_BLOCK, last))
 
         history, runs = await self._store.snapshot(read)
         while len(runs) % _BLOCK == 0 < len(runs) < last:  # many are read block by block: others use the store as well
-            block = await self._store.past_runs(history.sid, key_of(runs[-1]), min(_BLOCK, last - len(runs)))
+            block = await self._store.history.past_runs(history.sid, key_of(runs[-1]), min(_BLOCK, last - len(runs)))
             if not block:
                 break
             runs += block
@@ -162,9 +162,9 @@ class RunHistory:
             raise ScheduleInvalidError("team", team, f'must be "{self._team}" here, or be left out')
         return team if self._team is None else self._team
 
-    async def _history(self, schedule_id: str, store: ScheduleStore | None = None) -> History:
+    async def _history(self, schedule_id: str, store: Ledger | None = None) -> History:
         require_id("schedule", schedule_id)
-        found = await (self._store if store is None else store).history_of(schedule_id)
+        found = await (self._store if store is None else store).history.find(schedule_id)
         if found is None or self._team not in (None, found.team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found
@@ -174,13 +174,13 @@ class RunHistory:
 
 
 async def _of_team(
-    store: ScheduleStore, team: str, before: LedgerKey | None, wanted: int, outcome: Outcome | None
+    store: Ledger, team: str, before: LedgerKey | None, wanted: int, outcome: Outcome | None
 ) -> tuple[list[PastRun], LedgerKey | None]:
     """Up to `wanted` runs, and where the search ended where it was given up."""
     found: list[PastRun] = []
     sought, block = 0, wanted
     while sought < MOST_SOUGHT:
-        rows = await store.latest_runs(before, block, outcome)
+        rows = await store.history.latest_runs(before, block, outcome)
         found += [one for one in rows if one.team == team]
         if len(found) >= wanted or len(rows) < block:
             return found, None
@@ -188,11 +188,11 @@ async def _of_team(
     return found, before
 
 
-async def _with_plain(store: ScheduleStore, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
+async def _with_plain(store: Ledger, run: StoredRun, tried: Sequence[StoredAttempt]) -> Sequence[StoredAttempt]:
     """The attempts of a run: a single one that succeeded and left no detail is known from the run alone."""
     if tried or run.attempts != 1 or run.outcome != "succeeded":
         return tried
-    kinds = {epoch.epoch: kind_of(epoch) for epoch in await store.epochs(run.sid)}
+    kinds = {epoch.epoch: kind_of(epoch) for epoch in await store.history.epochs(run.sid)}
     cause: Cause = "manual" if run.kind == "manual" else cause_of(kinds.get(run.epoch, "cron"))
     return [
         StoredAttempt(

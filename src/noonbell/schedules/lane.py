@@ -19,7 +19,7 @@ from noonbell.engine import Engine
 from noonbell.engine.lane import LaneWork
 from noonbell.errors import StopFromTaskError, StoreError, describe_error
 from noonbell.notify.desk import Desk
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import Clock, Ledger
 from noonbell.schedules.engine_life import EngineLife, LaneConfig
 from noonbell.schedules.lane_stop import LaneReturn, LaneStop
 
@@ -34,7 +34,7 @@ class LaneRunner:
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         name: str,
         actions: Actions,

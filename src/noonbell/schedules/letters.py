@@ -30,7 +30,7 @@ class DeadLetters(EngineTold):
         """A page of the messages that could not be delivered, oldest first; those of a deleted schedule, too."""
         sid = None if schedule_id is None else (await self._history(schedule_id)).sid
         size = page_size(limit)
-        found = await self._store.dead_letters(sid, arguments.after_cursor(cursor), size + 1, self._only(team))
+        found = await self._store.outbox.dead_letters(sid, arguments.after_cursor(cursor), size + 1, self._only(team))
         items = [undelivered(letter) for letter in found[:size]]
         return Page(items, str(found[size - 1].number) if len(found) > size else None)
 
@@ -38,14 +38,14 @@ class DeadLetters(EngineTold):
         """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
         now = self._clock.now()
         tell = changes.letters_told(now, self._actor, "message.revived", self._team)
-        revived = await self._store.revive_dead_letters(await self._own_letters(numbers), now, tell)
+        revived = await self._store.outbox.revive(await self._own_letters(numbers), now, tell)
         self._actions.wake()
         return revived
 
     async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
         """Forget them; returns how many there were."""
         tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
-        return await self._store.drop_dead_letters(await self._own_letters(numbers), tell)
+        return await self._store.outbox.drop(await self._own_letters(numbers), tell)
 
     async def _own_letters(self, numbers: Sequence[int]) -> Sequence[int]:
         """Those of the numbers that are seen; a letter stays with its team, so this holds later, too."""
@@ -54,7 +54,7 @@ class DeadLetters(EngineTold):
             return sorted(wanted)
         own: list[int] = []
         after = min(wanted) - 1
-        while page := await self._store.dead_letters(None, after, _BLOCK, self._team):
+        while page := await self._store.outbox.dead_letters(None, after, _BLOCK, self._team):
             own += [letter.number for letter in page if letter.number in wanted]
             after = page[-1].number
             if after >= max(wanted):

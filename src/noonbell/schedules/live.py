@@ -33,7 +33,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
 from noonbell.core.records import AuditEvent, Run
 from noonbell.errors import StoreError, describe_error
-from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, LedgerKey, ScheduleFilter, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, ScheduleFilter
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -68,7 +68,7 @@ class _Known(NamedTuple):
 class LiveChanges:
     """The changes of one store. `follow` is for any number of readers; the first one sets it going."""
 
-    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
+    def __init__(self, store: Ledger, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._life = uuid.uuid4().hex[:8]  # ids of another process mean nothing here
@@ -194,7 +194,7 @@ _Told = tuple[EventKind, str | None, dict[str, Any]]
 class _Look:
     """Finds out what is new since the last look."""
 
-    def __init__(self, store: ScheduleStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self.begun = False
         self._last_audit = 0
@@ -206,7 +206,7 @@ class _Look:
     async def begin(self) -> None:
         self._last_audit = await self._newest_audit()
         self._seen_audits = set(range(self._last_audit - _LOOK_BACK, self._last_audit + 1))
-        for past in await self._store.latest_runs(None, _MOST_RUNS):
+        for past in await self._store.history.latest_runs(None, _MOST_RUNS):
             self._see(_key(past.run))
         self._live = await self._live_now() or {}
         self.begun = True
@@ -219,18 +219,18 @@ class _Look:
     async def _newest_audit(self) -> int:
         """The greatest id, by halving: each step is one look-up."""
         low, high = 0, 1
-        while await self._store.audit(AuditFilter(), high, 1):
+        while await self._store.audit.page(AuditFilter(), high, 1):
             low, high = high, high * 2
         while low < high:
             middle = (low + high) // 2
-            if await self._store.audit(AuditFilter(), middle, 1):
+            if await self._store.audit.page(AuditFilter(), middle, 1):
                 low = middle + 1
             else:
                 high = middle
         return low
 
     async def _changes(self) -> list[_Told]:
-        found = await self._store.audit(AuditFilter(), max(0, self._last_audit - _LOOK_BACK), _MOST_CHANGES)
+        found = await self._store.audit.page(AuditFilter(), max(0, self._last_audit - _LOOK_BACK), _MOST_CHANGES)
         told: list[_Told] = []
         for number, event in found:
             if number not in self._seen_audits:
@@ -251,7 +251,7 @@ class _Look:
 
     async def _runs(self) -> list[_Told]:
         live = await self._live_now()
-        ended = await self._store.latest_runs(None, _MOST_RUNS)
+        ended = await self._store.history.latest_runs(None, _MOST_RUNS)
         fresh = [past for past in ended if _key(past.run) not in self._seen_runs]
         if live is None or len(fresh) == _MOST_RUNS:
             for past in ended:
@@ -274,7 +274,7 @@ class _Look:
 
     async def _live_now(self) -> dict[LedgerKey, tuple[str, int]] | None:
         """The runs that are queued, running or waiting; None where they are more than are looked at."""
-        found = await self._store.read_ledger("live", None, _MOST_RUNS + 1)
+        found = await self._store.read("live", None, _MOST_RUNS + 1)
         if len(found) > _MOST_RUNS:
             return None
         rows = [dict(zip(_LIVE, row, strict=True)) for row in found]
@@ -292,13 +292,13 @@ class _Look:
         if key in self._seen_runs:
             return []
         known = await self._of(key.sid)
-        runs = await self._store.runs(key.sid, key.run_for, key.run_for, key.kind)
+        runs = await self._store.history.runs(key.sid, key.run_for, key.run_for, key.kind)
         self._see(key)
         return [] if known is None else [("run", known.team, _ended(known, run)) for run in runs]
 
     async def _of(self, sid: int) -> _Known | None:
         if sid not in self._known:
-            found = await self._store.list_schedules(ScheduleFilter(), sid - 1, 1)
+            found = await self._store.schedules.page(ScheduleFilter(), sid - 1, 1)
             known = None
             if found and found[0].sid == sid:
                 known = _Known(found[0].schedule_id, found[0].columns.name, found[0].team)

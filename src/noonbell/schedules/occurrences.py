@@ -21,7 +21,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, terms_of, timing_of
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
@@ -60,7 +60,7 @@ def _terms_text(kind: str, catch_up: str, quiet: str | None, anchor_at: int | No
 
 
 async def decided(
-    store: ScheduleStore, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
+    store: Ledger, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
 ) -> list[_Dated]:
     """Up to `limit` of the occurrences in (after, upto], the oldest; of a deleted schedule `stored` is None.
 
@@ -68,7 +68,7 @@ async def decided(
     """
     reader = _Reader(store, sid, [] if stored is None else stored.lives)
     found: list[_Dated] = []
-    for epoch in await store.epochs(sid):
+    for epoch in await store.history.epochs(sid):
         low, high = _decided_part(epoch, stored, after, upto)
         known = _known_timing(epoch) if low < high else None
         while low < high and len(found) < limit:
@@ -80,7 +80,7 @@ async def decided(
 
 
 async def decided_newest(
-    store: ScheduleStore,
+    store: Ledger,
     sid: int,
     stored: StoredSchedule | None,
     now: int,
@@ -95,7 +95,7 @@ async def decided_newest(
     found: list[_Dated] = []
     if stored is not None:
         found.extend(islice(_pending(stored, after, min(upto, now), _fires_back), limit))
-    for epoch in reversed(await store.epochs(sid) if epochs is None else epochs):
+    for epoch in reversed(await store.history.epochs(sid) if epochs is None else epochs):
         low, high = _decided_part(epoch, stored, after, upto)
         known = _known_timing(epoch) if low < high and len(found) < limit else None
         while low < high and len(found) < limit:
@@ -132,7 +132,7 @@ def _timing(epoch: Epoch, terms: EpochTerms) -> Timing:
 class _Reader:
     """Reads the ledger of one schedule in steps, each of which goes no further than it is asked for."""
 
-    def __init__(self, store: ScheduleStore, sid: int, lives: list[LiveRun]) -> None:
+    def __init__(self, store: Ledger, sid: int, lives: list[LiveRun]) -> None:
         self._store = store
         self._sid = sid
         self._lives = {live.run_for: live for live in lives if live.kind == "scheduled"}
@@ -164,8 +164,8 @@ class _Reader:
 
     async def _looked_up(self, due: list[int]) -> list[_Dated]:
         """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
-        runs = {run.run_for: run for run in await self._store.runs_for(self._sid, due)}
-        spans = deque(await self._store.next_spans(self._sid, due[0] - 1, due[-1], len(due) + 1))
+        runs = {run.run_for: run for run in await self._store.history.runs_for(self._sid, due)}
+        spans = deque(await self._store.history.spans(self._sid, due[0], due[-1], len(due) + 1))
         part: list[_Dated] = []
         for at in due:
             while spans and spans[0].to_at < at:
@@ -180,12 +180,13 @@ class _Reader:
 
     async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """What the ledger holds, in order."""
-        runs = [_of_run(run) for run in await self._store.next_runs(self._sid, low, high, limit)]
+        found = await self._store.history.runs(self._sid, low + 1, high, "scheduled", limit)
+        runs = [_of_run(run) for run in found]
         ended = {at for at, _ in runs}
         alive = sorted(at for at in self._lives if low < at <= high and at not in ended)
         passed = (
             dated
-            for span in await self._store.next_spans(self._sid, low, high, limit)
+            for span in await self._store.history.spans(self._sid, low + 1, high, limit)
             for dated in _of_span(span, instants(span, epoch, low, high))
         )
         every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when)
@@ -194,12 +195,13 @@ class _Reader:
 
     async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """As `_as_written`, the newest first."""
-        runs = [_of_run(run) for run in await self._store.previous_runs(self._sid, low, high, limit)]
+        found = await self._store.history.runs(self._sid, low + 1, high, "scheduled", limit, newest_first=True)
+        runs = [_of_run(run) for run in found]
         ended = {at for at, _ in runs}
         alive = sorted((at for at in self._lives if low < at <= high and at not in ended), reverse=True)
         passed = (
             dated
-            for span in await self._store.previous_spans(self._sid, low, high, limit)
+            for span in await self._store.history.spans(self._sid, low + 1, high, limit, newest_first=True)
             for dated in _of_span(span, instants_back(span, epoch, low, high))
         )
         every = merge(runs, (_of_live(self._lives[at]) for at in alive), passed, key=_when, reverse=True)
@@ -210,7 +212,7 @@ class _Reader:
         """The same, each run with its recorded attempts."""
         fired = [at for at, occurrence in found if occurrence.verdict == "fired"]
         tried: dict[int, list[StoredAttempt]] = {}
-        for attempt in await self._store.attempts(self._sid, min(fired), max(fired)) if fired else ():
+        for attempt in await self._store.history.attempts(self._sid, min(fired), max(fired)) if fired else ():
             if attempt.kind == "scheduled":
                 tried.setdefault(attempt.run_for, []).append(attempt)
         return [

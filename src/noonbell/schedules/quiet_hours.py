@@ -39,7 +39,7 @@ class QuietHoursEdits(EngineTold):
         chosen = uuid.uuid4().hex if policy_id is None else policy_id
         arguments.check_quiet_hours(chosen, name, windows)
         arguments.check_new_policy_id(chosen)
-        if await self._store.quiet_hours(chosen):
+        if await self._store.schedules.quiet_hours(chosen):
             raise ScheduleInvalidError("policy_id", chosen, "is taken; choose another, or update it")
         owner = self._only(None if team is None else check_team(team)) or DEFAULT_TEAM
         return await self._put_quiet_hours(chosen, name, windows, owner)
@@ -72,13 +72,13 @@ class QuietHoursEdits(EngineTold):
 
     async def _quiet_hours(self, policy_id: str) -> QuietHoursPolicy:
         arguments.require_id("quiet-hours policy", policy_id)
-        found = await self._store.quiet_hours(policy_id)
+        found = await self._store.schedules.quiet_hours(policy_id)
         if not found or self._team not in (None, found[0].team):
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
         return found[0]
 
     async def list_quiet_hours(self) -> Sequence[QuietHoursRecord]:
-        found = await self._store.quiet_hours()
+        found = await self._store.schedules.quiet_hours()
         return [quiet_hours_record(policy) for policy in found if self._team in (None, policy.team)]
 
     async def delete_quiet_hours(self, policy_id: str, *, seen: QuietHoursRecord | None = None) -> None:
@@ -86,7 +86,7 @@ class QuietHoursEdits(EngineTold):
         before = await self._quiet_hours(policy_id)
         seen_at = _seen_at(before, seen)
         audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
-        if not await self._store.drop_quiet_hours(policy_id, audit, seen_at=seen_at):
+        if not await self._store.schedules.drop_quiet_hours(policy_id, audit, seen_at=seen_at):
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
 
     async def _put_quiet_hours(
@@ -104,7 +104,7 @@ class QuietHoursEdits(EngineTold):
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
         change = changes.Change({}, now, polls, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
-        await self._store.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
+        await self._store.schedules.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
         self._wake_after(change)
         told = await warnings.of_quiet_hours(self._store, policy_id)
         return msgspec.structs.replace(await self.get_quiet_hours(policy_id), warnings=told)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, ScheduleStore
+from noonbell.ports import AuditFilter, Clock, Ledger
 from noonbell.schedules import arguments, audits
 from noonbell.schedules.arguments import Order
 from noonbell.schedules.detail import Details
 from noonbell.schedules.occurrences import decided, decided_newest, upcoming
 from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
 from noonbell.schedules.run_warnings import RunWarnings
-from noonbell.store.survey import SurveyStore
 
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 
@@ -34,7 +33,7 @@ class Reading(Details, RunWarnings):
         """
         size, chosen = page_size(limit), arguments.schedule_filter(wanted)
         chosen = chosen._replace(team=self._only(chosen.team))
-        found = await self._store.list_schedules(chosen, arguments.after_cursor(cursor), size + 1)
+        found = await self._store.schedules.page(chosen, arguments.after_cursor(cursor), size + 1)
         now = self._clock.now()
         items = [schedule_record(stored, now=now) for stored in found[:size]]
         return Page(items, str(found[size - 1].sid) if len(found) > size else None)
@@ -67,9 +66,9 @@ class Reading(Details, RunWarnings):
         elif cursor is not None:
             after = max(after, arguments.after_cursor(cursor))
 
-        async def read(store: ScheduleStore) -> Sequence[tuple[int, Occurrence]]:
+        async def read(store: Ledger) -> Sequence[tuple[int, Occurrence]]:
             sid = (await self._history(schedule_id, store)).sid
-            existing = await store.find_schedules([schedule_id])
+            existing = await store.schedules.find([schedule_id])
             stored = existing[0] if existing else None
             select = decided_newest if newest else decided
             return await select(store, sid, stored, now, after=after, upto=upto, limit=size + 1)
@@ -80,7 +79,7 @@ class Reading(Details, RunWarnings):
 
     async def _find(self, schedule_id: str) -> StoredSchedule:
         arguments.require_id("schedule", schedule_id)
-        found = await self._store.find_schedules([schedule_id])
+        found = await self._store.schedules.find([schedule_id])
         if not found or self._team not in (None, found[0].team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found[0]
@@ -108,7 +107,7 @@ class Reading(Details, RunWarnings):
         wanted = AuditFilter(subject, event, actor, from_at, to_at, self._only(team))
         after = audits.Place.of(cursor)
         if arguments.is_newest_first(order):
-            store = cast("SurveyStore", self._store)
             before = None if cursor is None else after.before_row
-            return audits.page(await store.newest_audit(wanted, before, size + 1), after, size, newest=True)
-        return audits.page(await self._store.audit(wanted, after.after_row, size + 1), after, size)
+            found = await self._store.audit.page(wanted, before, size + 1, newest_first=True)
+            return audits.page(found, after, size, newest=True)
+        return audits.page(await self._store.audit.page(wanted, after.after_row, size + 1), after, size)

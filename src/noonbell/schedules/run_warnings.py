@@ -13,7 +13,7 @@ from noonbell.actions.registry import Actions
 from noonbell.core.presence import lanes_up
 from noonbell.core.records import DurableSchedule
 from noonbell.core.turns import definition_of
-from noonbell.ports import Clock, ScheduleStore
+from noonbell.ports import Clock, Ledger
 from noonbell.schedules.lane import LaneRunner
 from noonbell.schedules.records import Schedule
 from noonbell.schedules.warnings import Here, Subject, log, no_engine, of_many, unknown_callback
@@ -24,7 +24,7 @@ logger = logging.getLogger("noonbell.schedules")
 class RunWarnings:
     """The part of `Schedules` that knows whether something can run."""
 
-    _store: ScheduleStore
+    _store: Ledger
     _clock: Clock
     _lane: LaneRunner
     _actions: Actions
@@ -38,7 +38,7 @@ class RunWarnings:
     async def warnings(self, schedule: Schedule) -> list[str]:
         """Why runs of a schedule may not start, as sentences; empty where nothing is known against it."""
         found = []
-        if schedule.lane not in lanes_up(await self._store.engines(0)):
+        if schedule.lane not in lanes_up(await self._store.engines.alive(0)):
             found.append(no_engine(schedule.lane))
         if unknown := self._unknown_callback(schedule):
             found.append(unknown)
@@ -82,5 +82,5 @@ class RunWarnings:
         log([unknown_callback(name) for name in sorted(named - {*self._actions.callbacks})])
 
     async def _log_no_engine(self, schedule_id: str) -> None:
-        if not self._is_view and self._lane.engine is None and not await self._store.engines(0):
+        if not self._is_view and self._lane.engine is None and not await self._store.engines.alive(0):
             logger.warning("schedule=%s no engine is up: the run starts when one is started", schedule_id)

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from noonbell.actions.callback import Call, moment
 from noonbell.actions.egress import Egress
@@ -41,10 +41,9 @@ from noonbell.errors import (
     ScheduleChangedError,
     ScheduleNotFoundError,
     ScheduleViewError,
-    StoreError,
 )
-from noonbell.notify import Channels, Desk, NotifyStore, Rules
-from noonbell.ports import Clock, MakeEdit, ScheduleStore, Store
+from noonbell.notify import Channels, Desk, Rules
+from noonbell.ports import Clock, Ledger, MakeEdit
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.lane import LaneRunner
@@ -75,7 +74,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
 
     def __init__(
         self,
-        store: str | ScheduleStore,
+        store: str | Ledger,
         *,
         clock: Clock | None = None,
         callbacks: Mapping[str, Callable[[Call], Any]] | None = None,
@@ -96,8 +95,6 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         timeline: str | RedisTimeline | None = None,
     ) -> None:
         opened = open_store(store)
-        if not hasattr(opened, "create_schedules"):
-            raise StoreError(f"{opened!r} cannot hold durable schedules; memory, SQLite and PostgreSQL can")
         arguments.check_waits(longest_wait, retention)
         arguments.check_limits(http_limits, threads)
         arguments.check_names(lane=lane, managed_by=managed_by, actor=actor)
@@ -109,8 +106,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if timeline is not None:
             from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
 
-            opened = self._timeline = fronted(cast("ScheduleStore", opened), timeline, self._clock)
-        self._store = cast("ScheduleStore", opened)
+            opened = self._timeline = fronted(opened, timeline, self._clock)
+        self._store = opened
         self._owns_store = isinstance(store, str)
         self._actor = actor
         self._team = None if team is None else check_team(team)
@@ -129,17 +126,16 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._managed_by = managed_by
 
     def _opened_desk(
-        self, opened: Store, lane: str, egress: Egress | None, public_url: str | None, *, apprise: bool
+        self, opened: Ledger, lane: str, egress: Egress | None, public_url: str | None, *, apprise: bool
     ) -> Desk:
-        store = cast("NotifyStore", opened)
         desk = Desk(
-            store, self._clock, lane=lane, egress=egress, secrets=self._secrets, public_url=public_url, apprise=apprise
+            opened, self._clock, lane=lane, egress=egress, secrets=self._secrets, public_url=public_url, apprise=apprise
         )
         self._channels = Channels(
-            store, self._clock, secrets=self._secrets, egress=egress, actor=self._actor, apprise=apprise,
+            opened, self._clock, secrets=self._secrets, egress=egress, actor=self._actor, apprise=apprise,
             on_change=desk.wake,
         )  # fmt: skip
-        self._rules = Rules(store, self._clock, actor=self._actor, on_change=desk.wake)
+        self._rules = Rules(opened, self._clock, actor=self._actor, on_change=desk.wake)
         return desk
 
     # --- acting for somebody --------------------------------------------------------------------------------------
@@ -155,7 +151,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             raise ScheduleViewError(f"acting(team={team!r})", f'it is of the team "{self._team}" alone')
         return self._view(_actor=actor, _team=None if team is None else check_team(team))
 
-    def reading_from(self, store: ScheduleStore) -> Schedules:
+    def reading_from(self, store: Ledger) -> Schedules:
         """A view that reads from a snapshot: what it shows is what the store held at one moment."""
         return self._view(_store=store)
 
@@ -312,9 +308,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._require_allowed([new])
         await self._require_quiet_hours([new])
         await warnings.log_missing_secrets(self._secrets, [new])
-        await self._store.create_schedules([new], now, self._actor)
+        await self._store.schedules.create([new], now, self._actor)
         self._wake(new.next_run_at)
-        (stored,) = await self._store.find_schedules([new.schedule_id])
+        (stored,) = await self._store.schedules.find([new.schedule_id])
         return self._with_callback_logged(schedule_record(stored, understood, await self._warnings([stored])))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
@@ -343,10 +339,10 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await warnings.log_missing_secrets(self._secrets, made)
         async for batch, done in batches(made, self._clock):
             with arguments.telling_written(done - len(batch), len(made)):
-                await self._store.create_schedules(batch, now, self._actor)
+                await self._store.schedules.create(batch, now, self._actor)
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
-                found = await self._store.find_schedules([new.schedule_id for new in batch])
+                found = await self._store.schedules.find([new.schedule_id for new in batch])
                 warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))
@@ -372,7 +368,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         wanted = {(new.columns.quiet_hours_policy_id or "", new.team) for new in made}
         wanted = {one for one in wanted if one[0]}
         if wanted:
-            known = {(policy.policy_id, policy.team) for policy in await self._store.quiet_hours()}
+            known = {(policy.policy_id, policy.team) for policy in await self._store.schedules.quiet_hours()}
             for policy_id, _ in sorted(wanted - known):
                 raise no_quiet_hours(policy_id)
 
@@ -410,7 +406,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         policy_id = fields.get("quiet_hours_policy_id")
         of_team: str | None = None
         if isinstance(policy_id, str):
-            policies = await self._store.quiet_hours(policy_id)
+            policies = await self._store.schedules.quiet_hours(policy_id)
             if not policies:
                 raise no_quiet_hours(policy_id)
             of_team = policies[0].team
@@ -426,7 +422,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 raise no_quiet_hours(str(policy_id))
             return change(stored)
 
-        await self._store.edit_schedules(schedule_ids, self._seen(edit))
+        await self._store.schedules.edit(schedule_ids, self._seen(edit))
         self._wake_after(change)
         return change
 
@@ -443,7 +439,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             gone.append(stored.sid)
             return changes.deleted(stored, now, actor)
 
-        await self._store.edit_schedules([schedule_id], self._seen(edit))
+        await self._store.schedules.edit([schedule_id], self._seen(edit))
         if self._lane.engine is not None:
             for sid in gone:
                 self._lane.engine.deleted(sid)
@@ -464,7 +460,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         if self._team is not None:
             await self._find(schedule_id)  # a schedule stays with its team, so this holds below
         at = self._clock.now() if asked_at is None else arguments.instant("asked_at", asked_at)
-        run_for = await self._store.ask(schedule_id, at, self._actor, via, queue=queue, retry=retry)
+        run_for = await self._store.runs.ask(schedule_id, at, self._actor, via, queue=queue, retry=retry)
         if run_for is None:
             raise ScheduleBusyError(schedule_id, queued=MOST_ASKED if queue else None)
         self._wake(AT_ONCE)

@@ -24,7 +24,7 @@ from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import DurableSchedule, ScheduleColumns, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, timing_of
-from noonbell.ports import ScheduleFilter, ScheduleStore
+from noonbell.ports import Ledger, ScheduleFilter
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -92,7 +92,7 @@ def quiet_one_shot(stored: StoredSchedule) -> str | None:
 
 
 async def of_schedules(
-    store: ScheduleStore, found: Iterable[StoredSchedule], targets: Collection[str], now: int, *, delivers: bool
+    store: Ledger, found: Iterable[StoredSchedule], targets: Collection[str], now: int, *, delivers: bool
 ) -> tuple[str, ...]:
     """The warnings about these. `targets` are those of this process, which `delivers` or not."""
     warnings: list[str] = []
@@ -101,7 +101,7 @@ async def of_schedules(
         action = definition_of(stored.columns.definition).action
         if action.get("kind") == "message":
             if stored.lane not in known:
-                engines = await store.engines(now)
+                engines = await store.engines.alive(now)
                 known[stored.lane] = _known_targets(engines, stored.lane, targets, delivers=delivers)
             target = str(action.get("to", "default"))
             if (warning := _undeclared(stored.columns.name, stored.lane, target, known[stored.lane])) is not None:
@@ -111,14 +111,14 @@ async def of_schedules(
     return tuple(warnings)
 
 
-async def of_many(store: ScheduleStore, subjects: Sequence[Subject], here: Here, now: int) -> tuple[str, ...]:
+async def of_many(store: Ledger, subjects: Sequence[Subject], here: Here, now: int) -> tuple[str, ...]:
     """The warnings of a creation about many schedules: each kind once, with a count and a few names.
 
     One look at the engines; of the schedules only one-shots that have quiet hours are read.
     """
     if not subjects:
         return ()
-    engines = await store.engines(now)
+    engines = await store.engines.alive(now)
     up = lanes_up(engines)
     known = {
         lane: _known_targets(engines, lane, here.targets, delivers=here.delivers)
@@ -139,7 +139,7 @@ async def of_many(store: ScheduleStore, subjects: Sequence[Subject], here: Here,
             engine.add(one.name, f'lane "{_short(one.lane)}"', no_engine(one.lane))
     ids = [one.schedule_id for one in subjects if one.may_be_quiet]
     for start in range(0, len(ids), _BATCH):
-        for stored in await store.find_schedules(ids[start : start + _BATCH]):
+        for stored in await store.schedules.find(ids[start : start + _BATCH]):
             if (warning := quiet_one_shot(stored)) is not None:
                 quiet.add(stored.columns.name, "", warning)
     return tuple(kind.text() for kind in kinds if kind.count)
@@ -174,10 +174,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
 
 
-async def of_quiet_hours(store: ScheduleStore, policy_id: str) -> tuple[str, ...]:
+async def of_quiet_hours(store: Ledger, policy_id: str) -> tuple[str, ...]:
     """The warnings about one-shots that quiet hours cover."""
     wanted = ScheduleFilter(quiet_hours_policy_id=policy_id, type="one_shot", enabled=True)
-    found = await store.list_schedules(wanted, 0, _MOST_LOOKED_AT)
+    found = await store.schedules.page(wanted, 0, _MOST_LOOKED_AT)
     return tuple(warning for stored in found if (warning := quiet_one_shot(stored)) is not None)
 
 

@@ -28,7 +28,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import quiet_zones
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, ScheduleFilter, ScheduleStore
+from noonbell.ports import AuditFilter, Clock, Ledger, ScheduleFilter
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.schedules.zone_rules import Move, Rules, hash_of, is_older, refresh, zone_data
 
@@ -53,7 +53,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Ledger,
         clock: Clock,
         *,
         lock: asyncio.Lock | None = None,
@@ -69,7 +69,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Bring schedules up to the rules of now."""
         changed, outdated = [], set()
         await self._learn()
-        for timezone, text in sorted((await self._store.zone_rules()).items()):
+        for timezone, text in sorted((await self._store.schedules.zone_rules()).items()):
             before = Rules.read(text)
             found = zone_data(timezone)
             if found is None:
@@ -85,7 +85,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             if after.zone_hash == before.zone_hash:
                 refresh(timezone, found[0])
                 if not is_older(after.version, before.version):
-                    await self._store.put_zone_rules({timezone: after.written()})
+                    await self._store.schedules.put_zone_rules({timezone: after.written()})
             elif is_older(after.version, before.version):
                 outdated.add(timezone)
             else:
@@ -105,17 +105,17 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
 
     async def _learn(self) -> None:
         """Remember the rules of zones that quiet hours were written in before their zones were watched."""
-        used = {zone for policy in await self._store.quiet_hours() for zone in quiet_zones(policy.document)}
-        for timezone in used - (await self._store.zone_rules()).keys():
+        used = {zone for policy in await self._store.schedules.quiet_hours() for zone in quiet_zones(policy.document)}
+        for timezone in used - (await self._store.schedules.zone_rules()).keys():
             if (found := zone_data(timezone)) is not None:
                 rules = Rules(hash_of(timezone, found[0]), found[1], found[0])
-                await self._store.put_zone_rules({timezone: rules.written()})
+                await self._store.schedules.put_zone_rules({timezone: rules.written()})
 
     async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
         refresh(timezone, after.data)
         move = Move(timezone, before, after, self._clock.now())
-        after_sid = 0
-        while page := await self._store.schedules_in_zone(timezone, after_sid, _PAGE):
+        after_sid, in_zone = 0, ScheduleFilter(timezone=timezone)
+        while page := await self._store.schedules.page(in_zone, after_sid, _PAGE):
             waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
             moving: list[str] = []
             for stored in waiting:
@@ -127,15 +127,15 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
                     moving.append(stored.schedule_id)
                 await asyncio.sleep(0)
             try:
-                await self._store.edit_schedules(moving, move)
+                await self._store.schedules.edit(moving, move)
             except (ScheduleNotFoundError, ScheduleChangedError):
                 continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
             after_sid = page[-1].sid
         silenced = 0
-        for policy in await self._store.quiet_hours():
+        for policy in await self._store.schedules.quiet_hours():
             if timezone in quiet_zones(policy.document):
                 silenced += await self._change_quiet(policy.policy_id, move.rules)
-        await self._store.put_zone_rules({timezone: after.written()})
+        await self._store.schedules.put_zone_rules({timezone: after.written()})
         logger.warning(
             "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
             "in the coming year; so do the quiet hours of %d others",
@@ -144,18 +144,20 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
 
     async def _change_quiet(self, policy_id: str, rules: NewRules) -> int:
         """Take quiet hours and their schedules over to new rules; returns how many schedules that were."""
-        while policies := await self._store.quiet_hours(policy_id):
+        while policies := await self._store.schedules.quiet_hours(policy_id):
             (policy,) = policies
-            if not await self._store.list_schedules(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
+            if not await self._store.schedules.page(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
                 return 0
-            events = await self._store.audit(AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE)
+            events = await self._store.audit.page(
+                AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE
+            )
             if any(msgspec.json.decode(event.detail)["zone_hash"] == rules.zone_hash for _, event in events):
                 return 0  # by an attempt that was cut off afterwards
             now = max(self._clock.now(), policy.updated_at + 1)  # so that another engine sees that it has changed
             move = QuietMove(policy, rules, now)
             anew = replace(policy, updated_at=now)
             try:
-                await self._store.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
+                await self._store.schedules.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
             except (QuietHoursHaveChangedError, ScheduleChangedError):
                 continue
             return move.concerned
@@ -165,5 +167,5 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Whether it has not been brought up to these rules yet, by an attempt that was cut off."""
         if stored.columns.type == "interval":
             return False
-        epochs = await self._store.epochs(stored.sid)
+        epochs = await self._store.history.epochs(stored.sid)
         return not epochs or epochs[-1].zone_hash != zone_hash

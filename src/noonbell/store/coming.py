@@ -6,13 +6,11 @@ schedules. Those of one team are looked for among the first MOST_SOUGHT of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Any, Final
 
 from noonbell.core.presence import LANE
 from noonbell.core.records import StoredSchedule
-from noonbell.store.memory_tables import MemoryData
 
 MOST_SOUGHT: Final = 20_000
 # Lane by lane, because the index is: so many of each, and of those the first.
@@ -31,39 +29,10 @@ _OF_LANE_ON_SQLITE: Final = f"schedule_state s ON s.sid IN (SELECT sid {_SOON})"
 _OF_LANE_ON_POSTGRES: Final = f"LATERAL (SELECT sid, next_run_at {_SOON}) s"
 
 
-class ComingStore(Protocol):
-    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
-        """Durable schedules whose next wake-up lies in (after, upto], the earliest first."""
-        ...
-
-    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
-        """The durable schedules of these numbers, the deleted ones among them."""
-        ...
-
-
-class ComingInMemory:
-    _tables: Callable[[], MemoryData]
-    _stored: Callable[[int], StoredSchedule]
-
-    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
-        rows = self._tables().schedules
-        soon = self._soon(after, upto)[:MOST_SOUGHT]
-        return [self._stored(sid) for sid in islice((sid for sid in soon if team in (None, rows[sid]["team"])), limit)]
-
-    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
-        durable = self._tables().durable
-        return [self._stored(sid) for sid in sids if sid in durable]
-
-    def _soon(self, after: int, upto: int) -> list[int]:
-        data = self._tables()
-        found = [(data.schedules[sid]["next_run_at"], sid) for sid in data.durable if data.schedules[sid]["enabled"]]
-        return [sid for at, sid in sorted((at, sid) for at, sid in found if at is not None) if after < at <= upto]
-
-
 class ComingOnSqlite:
     _connection: Any
 
-    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+    async def upcoming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
         from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
 
         def look(db: Any) -> list[StoredSchedule]:
@@ -74,7 +43,7 @@ class ComingOnSqlite:
         found: list[StoredSchedule] = await self._connection.run(look, write=False)
         return found
 
-    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
         from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
 
         wanted = list(sids)
@@ -85,15 +54,15 @@ class ComingOnSqlite:
 class ComingOnPostgres:
     _connections: Any
 
-    async def coming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
+    async def upcoming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
         async with self._connections.reading() as db:
             of_lane = _OF_LANE_ON_POSTGRES.format(after="$1", upto="$2")
             sql = _SIDS_SQL.format(of_lane=of_lane, team="$3", limit="$4")
             sids = [row[0] for row in await db.fetch(sql, after, upto, team, limit)]
-        found = {one.sid: one for one in await self.schedules_by_number(sids)}
+        found = {one.sid: one for one in await self.by_sids(sids)}
         return [found[sid] for sid in sids if sid in found]
 
-    async def schedules_by_number(self, sids: Sequence[int]) -> list[StoredSchedule]:
+    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
         from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used
 
         async with self._connections.reading() as db:

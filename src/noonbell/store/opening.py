@@ -4,7 +4,7 @@
     sqlite:////var/lib/app.db  a file by its full path
     postgresql://host/name     a database; user, password and options as in every PostgreSQL address
     memory://                  nothing is kept beyond this process
-    a Store                    is taken as it is
+    a store                     is taken as it is
 
 `open_store` builds the store; it is the caller who opens and closes it. `require_ledger` is for those who only read: it
 refuses what is not there or holds something else, so that a slip of the pen neither creates nor changes one.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError, StoreUrlError
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 
 if TYPE_CHECKING:
     from noonbell.store.postgres import PostgresStore
@@ -32,15 +32,15 @@ _SQLITE: Final = "sqlite:///"
 _POSTGRES: Final = ("postgresql://", "postgres://")
 _RIGHT: Final = (
     "right are sqlite:///app.db (relative), sqlite:////var/lib/app.db (absolute), postgresql://host/name, memory://, "
-    "or a Store"
+    "or a store"
 )
 _TABLES: Final = frozenset({"runs", "spans", "epochs", "lifecycle"})
 
 
-def open_store(url: str | Store, *, read_only: bool = False) -> Store:
+def open_store(url: str | Ledger, *, read_only: bool = False) -> Ledger:
     """The store at an address, not opened yet; StoreUrlError where the address makes no sense."""
     if not isinstance(url, str):
-        if not hasattr(url, "claim"):
+        if not isinstance(url, Ledger):
             raise StoreUrlError(f"{url!r} is neither a store nor the address of one; {_RIGHT}", value=url)
         return url
     if url == "memory://":

@@ -6,14 +6,12 @@ in their order, page by page. Neither locks or changes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from heapq import nsmallest
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noonbell.core.presence import lane_name
-from noonbell.store.memory_tables import MemoryData
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,25 +41,6 @@ class Wanted(NamedTuple):
     among: Sequence[int] | None
 
 
-class WakingStore(Protocol):
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        """When these durable schedules wake: by their next occurrence or through a live run, whichever is first.
-
-        None where one has nothing to wake for now, as while its run is under way. Left out are those that do not exist,
-        were deleted, or are paused and have no live run that wants to go on.
-        """
-        ...
-
-    async def coming_wakes(
-        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
-    ) -> list[tuple[int, int]]:
-        """Wake-ups of a lane as (instant, sid), in their order, past `after` and up to `upto`.
-
-        Those of schedules, or with `live` those of live runs: all of them, whether it is their turn or not.
-        """
-        ...
-
-
 def _told(rows: Sequence[Any]) -> dict[int, int | None]:
     """Rows of sid, whether it is enabled, its own wake-up and that of its live runs."""
     found: dict[int, int | None] = {}
@@ -70,33 +49,6 @@ def _told(rows: Sequence[Any]) -> dict[int, int | None]:
         if times or enabled == 1:
             found[sid] = min(times, default=None)
     return found
-
-
-class WakingInMemory:
-    _tables: Callable[[], MemoryData]
-
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        data = self._tables()
-        rows = []
-        for sid in sids:
-            row, durable = data.schedules.get(sid), data.durable.get(sid)
-            if row is not None and durable is not None and row["removed_at"] is None:
-                rows.append((sid, row["enabled"], row["next_run_at"], data.live_wake(sid, durable)))
-        return _told(rows)
-
-    async def coming_wakes(
-        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
-    ) -> list[tuple[int, int]]:
-        data = self._tables()
-        of_lane = [sid for sid, durable in data.durable.items() if durable["lane"] == lane]
-        if live:
-            runs = (run for sid in of_lane for run in data.live.get(sid, {}).values() if run.state != "running")
-            found: set[tuple[Any, int]] = {(run.wake_at, run.sid) for run in runs}
-        else:
-            rows = (data.schedules[sid] for sid in of_lane)
-            found = {(row["next_run_at"], row["sid"]) for row in rows if row["enabled"] == 1}
-        known = ((at, sid) for at, sid in found if isinstance(at, int))
-        return nsmallest(limit, (one for one in known if after < one and one[0] <= upto))
 
 
 class WakingOnSqlite:
@@ -116,7 +68,7 @@ class WakingOnSqlite:
         told = (_encode(list(sids)).decode(),)
         return _told(await self._connection.run(lambda db: db.execute(sql, told).fetchall(), write=False))
 
-    async def coming_wakes(
+    async def upcoming_wakes(
         self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
     ) -> list[tuple[int, int]]:
         sql = (_COMING_LIVE if live else _COMING).format(lane="?1", at="?2", sid="?3", upto="?4", limit="?5")
@@ -142,7 +94,7 @@ class WakingOnPostgres:
         async with self._connections.reading() as db:
             return _told(await db.fetch(sql, list(sids)))
 
-    async def coming_wakes(
+    async def upcoming_wakes(
         self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
     ) -> list[tuple[int, int]]:
         sql = (_COMING_LIVE if live else _COMING).format(lane="$1", at="$2", sid="$3", upto="$4", limit="$5")

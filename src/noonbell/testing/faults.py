@@ -13,29 +13,18 @@ The Faults object outlives the handles, so a plan may reach into the life after 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from noonbell.core.records import (
-    Attempt,
-    Declaration,
-    Epoch,
-    Kind,
-    LifecycleEvent,
-    LiveRun,
-    Run,
-    Settlement,
-    Span,
-    Start,
-    StoredSchedule,
-    Turn,
-)
+from noonbell.core.records import StoredSchedule, Turn
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Decide, Declared, Hold, LaneClaim, LedgerTable, Settled, Store
+from noonbell.ports import BackgroundService, Decide, Hold, LaneClaim, Ledger, LedgerTable, Pruned
+from noonbell.store.wrapping import verbs_of, with_verbs
 from noonbell.testing.clock import ManualClock
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 CrashPoint = Literal[
@@ -43,6 +32,18 @@ CrashPoint = Literal[
     "before-record", "after-record", "before-hand-back", "after-hand-back", "before-trigger", "after-trigger",
 ]  # fmt: skip
 Fault = Literal["read", "write", "rollback", "lost-answer"]
+
+# The verbs that write, by part; all others read.
+_WRITES: Final[Mapping[str, frozenset[str]]] = {
+    "schedules": frozenset(
+        ("declare", "create", "edit", "apply", "put_quiet_hours", "drop_quiet_hours", "put_zone_rules")
+    ),
+    "runs": frozenset(("claim", "settle", "hand_back", "trigger", "ask")),
+    "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue", "record")),
+    "outbox": frozenset(("post", "claim", "settle", "revive", "drop")),
+    "documents": frozenset(("put", "drop")),
+    "audit": frozenset(("append",)),
+}
 
 
 class Crash(BaseException):
@@ -93,13 +94,58 @@ class Faults:
 class FaultyStore:
     """A store in front of another one."""
 
-    def __init__(self, store: Store, faults: Faults, clock: ManualClock) -> None:
+    def __init__(self, store: Ledger, faults: Faults, clock: ManualClock) -> None:
         self.inner = store
         self.faults = faults
         self._clock = clock
+        self.schedules = self._faulty("schedules", store.schedules)
+        self.runs = with_verbs(self._faulty("runs", store.runs), {"claim": self._claim})
+        self.history = self._faulty("history", store.history)
+        self.engines = self._faulty("engines", store.engines)
+        self.outbox = self._faulty("outbox", store.outbox)
+        self.documents = self._faulty("documents", store.documents)
+        self.audit = self._faulty("audit", store.audit)
 
     def __repr__(self) -> str:
         return f"FaultyStore({self.inner!r})"
+
+    def _faulty(self, name: str, part: P) -> P:
+        writes = _WRITES.get(name, frozenset())
+        verbs = verbs_of(part)
+        return with_verbs(
+            part,
+            {
+                verb: self._writing(verb, call) if verb in writes else self._reading(call)
+                for verb, call in verbs.items()
+            },
+        )
+
+    def _reading(self, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def read(*args: Any, **more: Any) -> Any:
+            return await self._read(lambda: verb(*args, **more))
+
+        return read
+
+    def _writing(self, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def write(*args: Any, **more: Any) -> Any:
+            asked = args[0] if args else None
+            return await self._write(name.replace("_", "-"), asked, lambda: verb(*args, **more))
+
+        return write
+
+    # --- its life, and what belongs to no part --------------------------------------------------------------------
+
+    @property
+    def lease_seconds(self) -> float:
+        return self.inner.lease_seconds
+
+    @property
+    def has_shared_clock(self) -> bool:
+        return self.inner.has_shared_clock
+
+    @property
+    def clock_offset_us(self) -> int:
+        return self.inner.clock_offset_us
 
     async def open(self) -> None:
         await self._read(self.inner.open)
@@ -116,81 +162,16 @@ class FaultyStore:
     async def holder(self, name: str) -> str | None:
         return await self._read(lambda: self.inner.holder(name))
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    def subscribe(self, lane: str, wake: Callable[[int], None]) -> Callable[[], None]:
+        return self.inner.subscribe(lane, wake)
 
-    async def declare(self, declaration: Declaration) -> list[int]:
-        return await self._write("declare", declaration, lambda: self.inner.declare(declaration))
+    def services(self, lane: str, wake: Callable[[int], None]) -> Mapping[str, BackgroundService]:
+        return self.inner.services(lane, wake)
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
-        return await self._write(
-            "claim",
-            owner,
-            lambda: self._claim(lane, owner, now, limit, decide, **narrowed),
-            lambda claim: bool(claim.claimed.starts),
-        )
+    async def snapshot(self, read: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
+        return await self._read(lambda: self.inner.snapshot(read))
 
-    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
-        if self.faults.rollbacks == 0:
-            return await self.inner.claim(lane, owner, now, limit, decide, **narrowed)
-
-        def decide_in_vain(stored: StoredSchedule) -> Turn:
-            decide(stored)
-            raise _RollbackError
-
-        try:
-            return await self.inner.claim(lane, owner, now, limit, decide_in_vain, **narrowed)
-        except _RollbackError:
-            self.faults.rollbacks -= 1
-            self.faults.fail("rollback")
-
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._write("settle", settlements, lambda: self.inner.settle(settlements))
-
-    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
-        await self._write("hand-back", starts, lambda: self.inner.hand_back(starts, owner, now))
-
-    async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
-        return await self._write("trigger", sid, lambda: self.inner.trigger(sid, owner, now))
-
-    async def record(self, event: LifecycleEvent) -> None:
-        await self._write("record", event, lambda: self.inner.record(event))
-
-    # --- reading --------------------------------------------------------------------------------------------------
-
-    async def read_declared(self, managed_by: str) -> Declared:
-        return await self._read(lambda: self.inner.read_declared(managed_by))
-
-    async def owned(self, owner: str) -> list[LiveRun]:
-        return await self._read(lambda: self.inner.owned(owner))
-
-    async def deleted_among(self, sids: Sequence[int]) -> set[int]:
-        return await self._read(lambda: self.inner.deleted_among(sids))
-
-    async def schedules(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        return await self._read(lambda: self.inner.schedules(managed_by))
-
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        return await self._read(self.inner.declared_tasks)
-
-    async def epochs(self, sid: int) -> list[Epoch]:
-        return await self._read(lambda: self.inner.epochs(sid))
-
-    async def spans(self, sid: int, from_at: int, to_at: int) -> list[Span]:
-        return await self._read(lambda: self.inner.spans(sid, from_at, to_at))
-
-    async def runs(self, sid: int, from_at: int, to_at: int, kind: Kind | None = None) -> list[Run]:
-        return await self._read(lambda: self.inner.runs(sid, from_at, to_at, kind))
-
-    async def live(self, sid: int) -> list[LiveRun]:
-        return await self._read(lambda: self.inner.live(sid))
-
-    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
-        return await self._read(lambda: self.inner.attempts(sid, from_at, to_at))
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        return await self._read(lambda: self.inner.lifecycle(managed_by))
-
-    async def read_ledger(
+    async def read(
         self,
         table: LedgerTable,
         after: tuple[Any, ...] | None,
@@ -199,9 +180,40 @@ class FaultyStore:
         above_sid: int | None = None,
         upto_sid: int | None = None,
     ) -> list[tuple[Any, ...]]:
-        return await self._read(
-            lambda: self.inner.read_ledger(table, after, limit, above_sid=above_sid, upto_sid=upto_sid)
+        return await self._read(lambda: self.inner.read(table, after, limit, above_sid=above_sid, upto_sid=upto_sid))
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        return await self._read(lambda: self.inner.backlog(now))
+
+    async def prune_day(self, before: int) -> Pruned | None:
+        return await self._write("prune-day", before, lambda: self.inner.prune_day(before))
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+        return await self._write(
+            "claim",
+            owner,
+            lambda: self._claim_or_roll_back(lane, owner, now, limit, decide, **narrowed),
+            lambda claim: bool(claim.claimed.starts),
         )
+
+    async def _claim_or_roll_back(
+        self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any
+    ) -> LaneClaim:
+        runs = self.inner.runs
+        if self.faults.rollbacks == 0:
+            return await runs.claim(lane, owner, now, limit, decide, **narrowed)
+
+        def decide_in_vain(stored: StoredSchedule) -> Turn:
+            decide(stored)
+            raise _RollbackError
+
+        try:
+            return await runs.claim(lane, owner, now, limit, decide_in_vain, **narrowed)
+        except _RollbackError:
+            self.faults.rollbacks -= 1
+            self.faults.fail("rollback")
 
     # --- going wrong ----------------------------------------------------------------------------------------------
 

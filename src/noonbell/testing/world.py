@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from noonbell.core.records import Settlement, Start
 from noonbell.declarative.events import SchedulerEvent
 from noonbell.declarative.scheduler import Scheduler
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -44,7 +44,7 @@ class ScriptedError(Exception):
 class Process:
     """One life between a start and a crash."""
 
-    def __init__(self, world: World, store: ScheduleStore) -> None:
+    def __init__(self, world: World, store: Ledger) -> None:
         self.alive = True
         self.loop = world.clock.new_event_loop()
         self.store = FaultyStore(store, world.faults, world.clock)
@@ -91,7 +91,7 @@ class World:
         self._instant_failures: Counter[str] = Counter()
         self._disturbed = 0.0
 
-    def open_store(self) -> ScheduleStore:
+    def open_store(self) -> Ledger:
         return MemoryStore(self._data) if self._file is None else SqliteStore(self._file, threaded=False)
 
     def complain(self, problem: str) -> None:
@@ -276,7 +276,7 @@ class World:
             return
         start, owner = self.dead_claims[which % len(self.dead_claims)]
         late = Settlement(start, owner, "succeeded", self.clock.now())
-        settled = self.run(process.store.inner.settle([late]))
+        settled = self.run(process.store.inner.runs.settle([late]))
         self.counts["echo"] += 1
         if settled is None or not settled.stale:
             self.complain(f"the end of a run of a dead instance was accepted (sid {start.sid}, fence {start.fence})")

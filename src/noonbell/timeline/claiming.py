@@ -13,12 +13,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noonbell.core.records import AT_ONCE, StoredSchedule, Turn
 from noonbell.errors import StoreError, TimelineAwayError
-from noonbell.ports import Claimed, Decide, DocumentStore, LaneClaim, ScheduleStore
-from noonbell.store.waking import WakingStore
+from noonbell.ports import Claimed, Decide, LaneClaim, Ledger
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped
 
 if TYPE_CHECKING:
@@ -39,10 +38,6 @@ _FRESH_US: Final = 60_000_000
 def may_be_whole(until: int, now: int) -> bool:
     """Whether a set may know all up to there. One filled further was filled by a clock that was ahead."""
     return now < until <= now + HORIZON_US + SLACK_US
-
-
-class Waking(ScheduleStore, WakingStore, DocumentStore, Protocol):
-    """What a timeline can stand in front of."""
 
 
 class LaneState:
@@ -75,7 +70,7 @@ class Asked(NamedTuple):
 class Claim:
     """One claim: of what was popped, and of what the set has lost."""
 
-    def __init__(self, fronted: FrontedStore, store: Waking, asked: Asked) -> None:
+    def __init__(self, fronted: FrontedStore, store: Ledger, asked: Asked) -> None:
         self._fronted = fronted
         self._store = store
         self._asked = asked
@@ -107,7 +102,7 @@ class Claim:
             raise
 
     async def _claim(self, limit: int, **narrowed: Any) -> LaneClaim:
-        return await self._store.claim(
+        return await self._store.runs.claim(
             self._asked.lane, self._asked.owner, self._asked.now, limit, self._watched, **narrowed
         )
 
@@ -149,7 +144,7 @@ class Claim:
         inactive: list[int] = []
         if asked:
             try:
-                true = await self._store.wake_times(asked)
+                true = await self._store.schedules.wake_times(asked)
             except StoreError as error:
                 logger.debug("%d members of the timeline are not acknowledged: %s", len(asked), error)
                 true = dict.fromkeys(asked, now + _LOCKED_PAUSE_US)

@@ -21,12 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from noonbell.background import BackgroundService
 from noonbell.core.records import (
     AT_ONCE,
     DECLARED_OWNERS,
@@ -39,9 +38,22 @@ from noonbell.core.records import (
     StoredSchedule,
 )
 from noonbell.errors import DocumentConflictError, StoreError, TimelineAwayError, TimelineError
-from noonbell.ports import Clock, Decide, DocumentStore, LaneClaim, MakeEdit, Rescue, ScheduleStore, Settled
+from noonbell.ports import (
+    BackgroundService,
+    Clock,
+    Decide,
+    Hold,
+    LaneClaim,
+    Ledger,
+    LedgerTable,
+    MakeEdit,
+    Pruned,
+    Rescue,
+    Settled,
+)
 from noonbell.store.outage import Outage
-from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, Waking, may_be_whole
+from noonbell.store.wrapping import with_verbs
+from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
 from noonbell.timeline.told import Counters, Seldom
@@ -60,7 +72,7 @@ T = TypeVar("T")
 class FrontedStore:
     """Passes on what has nothing to do with waking; see the module's text for the rest. Made by `fronted`."""
 
-    def __init__(self, store: Waking, timeline: RedisTimeline, clock: Clock) -> None:
+    def __init__(self, store: Ledger, timeline: RedisTimeline, clock: Clock) -> None:
         self.timeline = timeline
         self.counters = Counters()
         self._store = store
@@ -74,14 +86,29 @@ class FrontedStore:
         self.keepers = 0  # who looks after the connection: others need not try whether it is back
         self._dead = False
         self._closing: set[asyncio.Task[None]] = set()
+        self.schedules = with_verbs(
+            store.schedules,
+            {
+                "create": self._create,
+                "edit": self._edit,
+                "apply": self._apply,
+                "put_quiet_hours": self._put_quiet_hours,
+            },
+        )
+        self.runs = with_verbs(
+            store.runs,
+            {"ask": self._ask, "settle": self._settle, "hand_back": self._hand_back, "claim": self._claim},
+        )
+        self.engines = with_verbs(store.engines, {"rescue": self._rescue})
+        self.history = store.history
+        self.outbox = store.outbox
+        self.documents = store.documents
+        self.audit = store.audit
         self._strange = Seldom(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
         self._gone = Seldom(logging.INFO, "%d members of the timeline are no active schedules, and were removed: %s")
 
     def __repr__(self) -> str:
         return f"{self._store!r} behind {self.timeline!r}"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -127,8 +154,51 @@ class FrontedStore:
         """As `usable`, for the one who looks after the connection."""
         return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
 
-    def timeline_services(self, lane: str, wake: Callable[[int], None]) -> dict[str, BackgroundService]:
-        """The services of an engine of the lane; `wake` is called with the instants of hints."""
+    # --- what belongs to no part ----------------------------------------------------------------------------------
+
+    @property
+    def lease_seconds(self) -> float:
+        return self._store.lease_seconds
+
+    @property
+    def has_shared_clock(self) -> bool:
+        return self._store.has_shared_clock
+
+    @property
+    def clock_offset_us(self) -> int:
+        return self._store.clock_offset_us
+
+    async def hold(self, name: str, holder: str) -> Hold:
+        return await self._store.hold(name, holder)
+
+    async def holder(self, name: str) -> str | None:
+        return await self._store.holder(name)
+
+    def subscribe(self, lane: str, wake: Callable[[int], None]) -> Callable[[], None]:
+        return self._store.subscribe(lane, wake)
+
+    async def snapshot(self, read: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
+        return await self._store.snapshot(read)
+
+    async def read(
+        self,
+        table: LedgerTable,
+        after: tuple[Any, ...] | None,
+        limit: int,
+        *,
+        above_sid: int | None = None,
+        upto_sid: int | None = None,
+    ) -> list[tuple[Any, ...]]:
+        return await self._store.read(table, after, limit, above_sid=above_sid, upto_sid=upto_sid)
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        return await self._store.backlog(now)
+
+    async def prune_day(self, before: int) -> Pruned | None:
+        return await self._store.prune_day(before)
+
+    def services(self, lane: str, wake: Callable[[int], None]) -> Mapping[str, BackgroundService]:
+        """Return the services of the timeline for an engine of the lane; `wake` gets the instants of hints."""
         from noonbell.timeline.keeping import HintListener, Keeper  # noqa: PLC0415 - they are made of this
 
         return {
@@ -184,8 +254,8 @@ class FrontedStore:
 
     # --- what changes when a schedule wakes -----------------------------------------------------------------------
 
-    async def create_schedules(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        sids = await self._store.create_schedules(created, at, actor)
+    async def _create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        sids = await self._store.schedules.create(created, at, actor)
         await self._created(created, sids)
         return sids
 
@@ -197,12 +267,12 @@ class FrontedStore:
         for lane, some in times.items():
             await self._tell(lane, some)
 
-    async def edit_schedules(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+    async def _edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
         edited = _Edited(edit)
-        await self._store.edit_schedules(schedule_ids, edited)
+        await self._store.schedules.edit(schedule_ids, edited)
         await self._follow_all(edited.lanes)
 
-    async def apply_schedules(
+    async def _apply(
         self,
         created: Sequence[DurableSchedule],
         schedule_ids: Sequence[str],
@@ -212,28 +282,28 @@ class FrontedStore:
         **more: Any,
     ) -> list[int]:
         edited = _Edited(edit)
-        sids = await self._store.apply_schedules(created, schedule_ids, edited, at, actor, **more)
+        sids = await self._store.schedules.apply(created, schedule_ids, edited, at, actor, **more)
         await self._created(created, sids)
         await self._follow_all(edited.lanes)
         return sids
 
-    async def put_quiet_hours(self, policy: Any, audit: Any, edit: MakeEdit, **more: Any) -> None:
+    async def _put_quiet_hours(self, policy: Any, audit: Any, edit: MakeEdit, **more: Any) -> None:
         edited = _Edited(edit)
-        await self._store.put_quiet_hours(policy, audit, edited, **more)
+        await self._store.schedules.put_quiet_hours(policy, audit, edited, **more)
         await self._follow_all(edited.lanes)
 
-    async def ask(self, schedule_id: str, at: int, *more: Any, **named: Any) -> int | None:
-        run_for = await self._store.ask(schedule_id, at, *more, **named)
+    async def _ask(self, schedule_id: str, at: int, *more: Any, **named: Any) -> int | None:
+        run_for = await self._store.runs.ask(schedule_id, at, *more, **named)
         if run_for is not None and self.usable:
             try:
-                for stored in await self._store.find_schedules([schedule_id]):
+                for stored in await self._store.schedules.find([schedule_id]):
                     await self._tell(stored.lane, {stored.sid: at})
             except StoreError as error:  # it is committed: the repair finds it
                 logger.debug("What was asked for is not in the timeline: %s", error)
         return run_for
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        settled = await self._store.settle(settlements)
+    async def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await self._store.runs.settle(settlements)
         changed = settled.woken.keys() | {settlement.start.sid for settlement in settled.stale}
         lanes: dict[str, set[int]] = {}
         for settlement in settlements if changed else ():  # of the others the set knows since their claim
@@ -243,18 +313,18 @@ class FrontedStore:
         await self._follow_all(lanes)
         return settled
 
-    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
-        await self._store.hand_back(starts, owner, now)
+    async def _hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        await self._store.runs.hand_back(starts, owner, now)
         lane = self._lane_of.get(owner)
         if lane is not None:
             await self._tell(lane, {start.sid: now for start in starts})
 
-    async def take_over(self, lane: str, *more: Any, **named: Any) -> Rescue:
-        found = await self._store.take_over(lane, *more, **named)
+    async def _rescue(self, lane: str, *more: Any, **named: Any) -> Rescue:
+        found = await self._store.engines.rescue(lane, *more, **named)
         self.lane(lane).owed = True  # runs that have ended may have left something due, and which it is nobody says
         if found.queued and self.usable:
             try:
-                freed = await self._store.coming_wakes(lane, (-1, -1), AT_ONCE, _MOST_FREED, live=True)
+                freed = await self._store.schedules.upcoming_wakes(lane, (-1, -1), AT_ONCE, _MOST_FREED, live=True)
             except StoreError as error:  # it is committed: the repair finds them
                 logger.debug("Freed runs are not in the timeline: %s", error)
             else:
@@ -268,7 +338,7 @@ class FrontedStore:
                 self.lane(lane).lose(self._clock.now())
                 continue
             try:
-                times = await self._store.wake_times(list(sids))
+                times = await self._store.schedules.wake_times(list(sids))
             except StoreError as error:  # the verb itself has happened, so it must not fail now
                 logger.debug("The timeline was not told of %d schedules: %s", len(list(sids)), error)
                 self.lane(lane).owed = True
@@ -293,24 +363,24 @@ class FrontedStore:
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
-    async def claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
+    async def _claim(self, lane: str, owner: str, now: int, limit: int, decide: Decide, **narrowed: Any) -> LaneClaim:
         if lane.startswith(DECLARED_OWNERS):  # declared tasks are in no timeline
-            return await self._store.claim(lane, owner, now, limit, decide, **narrowed)
+            return await self._store.runs.claim(lane, owner, now, limit, decide, **narrowed)
         self._lane_of[owner] = lane
         state = self.lane(lane)
         if narrowed or not state.whole:
-            return await self._store.claim(lane, owner, now, limit, decide, **narrowed)
+            return await self._store.runs.claim(lane, owner, now, limit, decide, **narrowed)
         asks = now >= state.repair_at or now < state.repair_at - 2 * REPAIR_US
         first = limit - limit // 2 if asks or state.owed else limit  # a repair has to find room, too
         try:
             popped = await self.reach(lane, lambda: self.timeline.pop(lane, now, first, repair=asks))
         except TimelineAwayError:
-            return await self._store.claim(lane, owner, now, limit, decide)
+            return await self._store.runs.claim(lane, owner, now, limit, decide)
         self._recovered()
         self._note(popped)
         if popped.until is None or not may_be_whole(popped.until, now):
             state.lose(now)  # it was emptied, or nobody has filled it for long
-            return await self._store.claim(lane, owner, now, limit, decide)
+            return await self._store.runs.claim(lane, owner, now, limit, decide)
         state.until = popped.until
         if popped.repaired_at is not None:
             state.repair_at = popped.repaired_at + REPAIR_US
@@ -345,32 +415,30 @@ class _Edited:
         return made
 
 
-async def kept_namespace(store: Any) -> str | None:
+async def kept_namespace(store: Ledger) -> str | None:
     """The name of a database among those that share a Redis server, where it has been given one."""
-    for found in await store.get_documents(_KIND, [_ID]):
+    for found in await store.documents.get(_KIND, [_ID]):
         return str(msgspec.json.decode(found.body)["name"])
     return None
 
 
-async def _namespace(store: DocumentStore, clock: Clock) -> str:
+async def _namespace(store: Ledger, clock: Clock) -> str:
     """The same; it is made up once, and kept in the database itself."""
     name = await kept_namespace(store)
     if name is None:
         name = uuid.uuid4().hex[:16]
         body = msgspec.json.encode({"name": name}).decode()
         try:
-            await store.put_documents([DocumentWrite(_KIND, _ID, DEFAULT_TEAM, body, expected=0)], clock.now())
+            await store.documents.put([DocumentWrite(_KIND, _ID, DEFAULT_TEAM, body, expected=0)], clock.now())
         except DocumentConflictError:  # another was faster
             return await kept_namespace(store) or name
     return name
 
 
-def fronted(store: ScheduleStore, timeline: str | RedisTimeline, clock: Clock) -> FrontedStore:
+def fronted(store: Ledger, timeline: str | RedisTimeline, clock: Clock) -> FrontedStore:
     """The same store with a timeline in front of it; an address becomes one."""
     if isinstance(timeline, str):
         timeline = RedisTimeline(timeline)
     if not isinstance(timeline, RedisTimeline):
         raise TimelineError(f"timeline {timeline!r:.100} must be an address such as redis://HOST, or a RedisTimeline")
-    if not hasattr(store, "wake_times"):
-        raise TimelineError(f"{store!r} cannot have a timeline in front of it; memory, SQLite and PostgreSQL can")
-    return FrontedStore(cast("Waking", store), timeline, clock)
+    return FrontedStore(store, timeline, clock)

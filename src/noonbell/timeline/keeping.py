@@ -15,11 +15,11 @@ import logging
 import uuid
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from noonbell.background import PeriodicService
 from noonbell.errors import TimelineAwayError, TimelineError, describe_error
-from noonbell.ports import Clock
+from noonbell.ports import Clock, Ledger
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, may_be_whole
 from noonbell.timeline.fronted import FrontedStore
 
@@ -36,7 +36,9 @@ _BEFORE_ALL: Final = (-1, -1)
 class Keeper(PeriodicService[bool]):
     """Keeps the set of one lane whole."""
 
-    def __init__(self, fronted: FrontedStore, store: Any, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
+    def __init__(
+        self, fronted: FrontedStore, store: Ledger, clock: Clock, lane: str, wake: Callable[[int], None]
+    ) -> None:
         super().__init__(clock, _LOOK_US)
         self._fronted = fronted
         self._store = store
@@ -107,7 +109,7 @@ class Keeper(PeriodicService[bool]):
         lane, timeline = self._lane, self._timeline
         place = after
         while True:
-            page = await self._store.coming_wakes(lane, place, until, _PAGE, live=live)
+            page = await self._store.schedules.upcoming_wakes(lane, place, until, _PAGE, live=live)
             times, now = [(sid, at) for at, sid in page], self._clock.now()
             if page and not await self._fronted.reach(lane, lambda: timeline.feed(lane, token, times, now)):  # noqa: B023 - it is awaited before the loop goes on
                 return False

@@ -21,7 +21,7 @@ from noonbell.core.records import StoredSchedule
 from noonbell.core.terms import Terms
 from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import NoonbellError
-from noonbell.store.survey import Sample
+from noonbell.ports import Sample
 from noonbell.timing.jitter import jitter_us
 
 MINUTE: Final = 60_000_000

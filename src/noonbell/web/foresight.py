@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from noonbell.core.turns import timing_of
@@ -18,7 +18,6 @@ from noonbell.language import Surprise, Understood
 from noonbell.language.preview import coming_surprises
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
 from noonbell.schedules.records import QuietHoursRecord
-from noonbell.store.coming import ComingStore
 from noonbell.timing import QuietHours
 from noonbell.web.session import Visitor
 from noonbell.web.times import moment
@@ -93,6 +92,6 @@ async def foresee(
 async def _beside(visitor: Visitor, at: int, editing: str | None) -> int:
     """How many other schedules of the team wake next in the minute of `at`."""
     begin = at - at % _MINUTE
-    store = cast("ComingStore", visitor.service.store)
-    found = await store.coming(begin - 1, begin + _MINUTE - 1, _MOST_BESIDE, visitor.team)
+    store = visitor.service.store
+    found = await store.schedules.upcoming(begin - 1, begin + _MINUTE - 1, _MOST_BESIDE, visitor.team)
     return sum(1 for one in found if one.schedule_id != editing)

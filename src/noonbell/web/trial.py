@@ -67,7 +67,7 @@ async def _tell(visitor: Visitor, schedule_id: str | None, detail: dict[str, Any
     event = AuditEvent(
         now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(told), visitor.team
     )
-    await visitor.service.store.tell([event])
+    await visitor.service.store.audit.append([event])
 
 
 def _as_stored(action: dict[str, Any], schedule_id: str | None, team: str, now: int) -> StoredSchedule:

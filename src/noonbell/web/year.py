@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.core.history import key_of
 from noonbell.core.records import PrunedDay, Run, Span
-from noonbell.ports import LEDGER_TABLES, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Ledger
 from noonbell.web.times import instant, moment
 
 MOST_RUNS: Final = 3_000
@@ -116,7 +116,7 @@ class _Rows(NamedTuple):
     pruned: list[PrunedDay]
 
 
-async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, since: datetime) -> Year:
+async def year_of(store: Ledger, sid: int, timezone: str, now: datetime, since: datetime) -> Year:
     """The year up to `now` by the calendar of the zone; days before `since`, when the schedule began, are empty."""
     zone = _zone(timezone)
     today = now.astimezone(zone).date()
@@ -144,28 +144,28 @@ async def year_of(store: ScheduleStore, sid: int, timezone: str, now: datetime, 
     return _drawn(list(days.values()), first, _maybe_moment(rows.runs_since), _maybe_moment(rows.spans_since))
 
 
-async def _read(store: ScheduleStore, sid: int, begin: int, now: int) -> _Rows:
+async def _read(store: Ledger, sid: int, begin: int, now: int) -> _Rows:
     runs, runs_since = await _latest_runs(store, sid, begin)
     spans, spans_since = await _latest_spans(store, sid, max(begin, runs_since), now)
-    pruned = await store.read_ledger("pruned", None, 4 * 366, above_sid=sid - 1, upto_sid=sid)
+    pruned = await store.read("pruned", None, 4 * 366, above_sid=sid - 1, upto_sid=sid)
     kept = [PrunedDay(**dict(zip(_PRUNED, row, strict=True))) for row in pruned]
     return _Rows(runs, runs_since, spans, spans_since, kept)
 
 
-async def _latest_runs(store: ScheduleStore, sid: int, begin: int) -> tuple[list[Run], int]:
+async def _latest_runs(store: Ledger, sid: int, begin: int) -> tuple[list[Run], int]:
     """The latest runs, and the instant up to which they were read; 0 where all of the year were."""
     runs: list[Run] = []
     while len(runs) < MOST_RUNS:
-        block = await store.past_runs(sid, key_of(runs[-1]) if runs else None, _BLOCK)
+        block = await store.history.past_runs(sid, key_of(runs[-1]) if runs else None, _BLOCK)
         runs += block
         if len(block) < _BLOCK or block[-1].run_for < begin:
             return runs, 0
     return runs, runs[-1].run_for
 
 
-async def _latest_spans(store: ScheduleStore, sid: int, begin: int, now: int) -> tuple[list[Span], int]:
+async def _latest_spans(store: Ledger, sid: int, begin: int, now: int) -> tuple[list[Span], int]:
     """The spans of the year, and 0; of too many the latest, and the instant from which on they are whole."""
-    found = await store.previous_spans(sid, begin - 1, now, MOST_SPANS + 1)
+    found = await store.history.spans(sid, begin, now, MOST_SPANS + 1, newest_first=True)
     if len(found) <= MOST_SPANS:
         return found, 0
     return found[:MOST_SPANS], found[MOST_SPANS - 1].from_at

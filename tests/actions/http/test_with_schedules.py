@@ -21,7 +21,7 @@ from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.receive import Receiver
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
@@ -46,7 +46,7 @@ def _alone() -> Iterator[None]:
 class World:
     """A store, a clock, and schedules on them that may reach a site."""
 
-    def __init__(self, store: ScheduleStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self.store = store
         self.clock = ManualClock(NOON)
         self.ring = new_ring()
@@ -61,7 +61,7 @@ class World:
 
     async def recorded(self, schedules: Schedules, schedule_id: str) -> None:
         """Return when the attempt that is under way has been recorded."""
-        (stored,) = await self.store.find_schedules([schedule_id])
+        (stored,) = await self.store.schedules.find([schedule_id])
         engine = schedules._lane.engine
         assert engine is not None
         await engine.recorded(stored.sid)
@@ -72,8 +72,8 @@ class World:
         return (await schedules.occurrences(schedule_id)).items[0]
 
     async def attempts(self, schedule_id: str) -> list[Attempt]:
-        (stored,) = await self.store.find_schedules([schedule_id])
-        return await self.store.attempts(stored.sid, 0, 1 << 60)
+        (stored,) = await self.store.schedules.find([schedule_id])
+        return await self.store.history.attempts(stored.sid, 0, 1 << 60)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

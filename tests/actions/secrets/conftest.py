@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from noonbell.ports import DocumentStore
+from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -16,7 +16,7 @@ from tests.store.postgres_server import PostgresServer
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DocumentStore]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
     made: Any
     if request.param == "memory":
         made = MemoryStore()

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 import asyncpg
@@ -35,7 +35,6 @@ from noonbell.errors import NoonbellError
 from noonbell.monitors import Monitors
 from noonbell.monitors.monitors import LONGEST_BODY
 from noonbell.notify.channels import Channels
-from noonbell.ports import DocumentStore
 from noonbell.schedules import Call
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -147,7 +146,7 @@ class Life:
 
     async def _ping(self, schedules: Schedules) -> None:
         """A job elsewhere says everything that it knows."""
-        monitors = Monitors(cast("DocumentStore", schedules._store), SystemClock(), secrets=schedules.secrets)
+        monitors = Monitors(schedules._store, SystemClock(), secrets=schedules.secrets)
         made = await monitors.create(name="elsewhere", type="interval", spec="3600")
         self.monitor_id = made.monitor_id
         await monitors.ping(made.token, "fail", body="\n".join(self.parrot.songs), run=self.values["AWKWARD"])

@@ -8,7 +8,6 @@ import logging
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
@@ -25,7 +24,7 @@ from noonbell.errors import (
     SecretUnreadableError,
     SigningKeyError,
 )
-from noonbell.ports import AuditFilter, DocumentStore, ScheduleStore
+from noonbell.ports import AuditFilter, Ledger
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -38,16 +37,16 @@ def clock() -> ManualClock:
     return ManualClock(datetime(2026, 3, 4, 12, tzinfo=UTC))
 
 
-def secrets_of(store: DocumentStore, ring: KeyRing | None = RING, ticking: ManualClock | None = None) -> Secrets:
+def secrets_of(store: Ledger, ring: KeyRing | None = RING, ticking: ManualClock | None = None) -> Secrets:
     return Secrets(store, ring, ticking or clock(), "ann")
 
 
-async def told(store: DocumentStore) -> list[tuple[str, str, dict[str, object]]]:
-    events = await cast("ScheduleStore", store).audit(AuditFilter(), 0, 100)
+async def told(store: Ledger) -> list[tuple[str, str, dict[str, object]]]:
+    events = await store.audit.page(AuditFilter(), 0, 100)
     return [(one.event, one.actor, msgspec.json.decode(one.detail)) for _, one in events]
 
 
-async def test_values_go_in_and_only_names_come_out(store: DocumentStore) -> None:
+async def test_values_go_in_and_only_names_come_out(store: Ledger) -> None:
     secrets = secrets_of(store)
     first = await secrets.put(T, "TOKEN", "value one")
     second = await secrets.put(T, "TOKEN", "value two")
@@ -68,7 +67,7 @@ async def test_values_go_in_and_only_names_come_out(store: DocumentStore) -> Non
     ]
 
 
-async def test_nothing_is_stored_or_read_without_a_master_key(store: DocumentStore) -> None:
+async def test_nothing_is_stored_or_read_without_a_master_key(store: Ledger) -> None:
     await secrets_of(store).put(T, "TOKEN", "value one")
     bare = secrets_of(store, None)
     assert not bare.usable
@@ -87,7 +86,7 @@ async def test_nothing_is_stored_or_read_without_a_master_key(store: DocumentSto
     assert not bare.masker(T)
 
 
-async def test_a_change_counts_here_at_once_and_elsewhere_within_a_second(store: DocumentStore) -> None:
+async def test_a_change_counts_here_at_once_and_elsewhere_within_a_second(store: Ledger) -> None:
     ticking = clock()
     here, there = secrets_of(store, ticking=ticking), secrets_of(store, ticking=ticking)
     await here.put(T, "TOKEN", "value one")
@@ -102,7 +101,7 @@ async def test_a_change_counts_here_at_once_and_elsewhere_within_a_second(store:
     assert await there.resolve(T, ["LATE"]) == {"LATE": "value late"}, "an unknown name is looked up at once"
 
 
-async def test_a_secret_that_was_made_anew_has_its_new_value(store: DocumentStore) -> None:
+async def test_a_secret_that_was_made_anew_has_its_new_value(store: Ledger) -> None:
     """Its versions are those of the old one, so nothing may go by them alone."""
     ticking = clock()
     here, there = secrets_of(store, ticking=ticking), secrets_of(store, ticking=ticking)
@@ -114,7 +113,7 @@ async def test_a_secret_that_was_made_anew_has_its_new_value(store: DocumentStor
     assert await there.resolve(T, ["TOKEN"]) == {"TOKEN": "value two"}
 
 
-async def test_masking_knows_the_whole_team_and_what_was_replaced(store: DocumentStore) -> None:
+async def test_masking_knows_the_whole_team_and_what_was_replaced(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "TOKEN", "value one")
     await secrets.put(T, "OTHER", "value other")
@@ -133,7 +132,7 @@ async def test_masking_knows_the_whole_team_and_what_was_replaced(store: Documen
     assert secrets.mask(shown) == "***, ***, ***"
 
 
-async def test_finds_of_several_teams_that_overlap_hide_each_other_whole(store: DocumentStore) -> None:
+async def test_finds_of_several_teams_that_overlap_hide_each_other_whole(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "SHORT", "abcdefgh")
     await secrets.put("team2", "LONG", "xyz-abcdefgh-xyz")
@@ -142,11 +141,11 @@ async def test_finds_of_several_teams_that_overlap_hide_each_other_whole(store: 
     assert secrets.mask("is xyz-abcdefgh-xyz here, abcdefgh there") == "is *** here, *** there"
 
 
-async def test_a_damaged_record_hides_no_other(store: DocumentStore) -> None:
+async def test_a_damaged_record_hides_no_other(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "GOOD", "value good")
     for name, body in (("BAD", "{}"), ("WORSE", "no json")):
-        await store.put_documents([DocumentWrite("secret", f"{T}/{name}", T, body, 0)], 5)
+        await store.documents.put([DocumentWrite("secret", f"{T}/{name}", T, body, 0)], 5)
     assert [facts.name for facts in await secrets.list(T)] == ["BAD", "GOOD", "WORSE"]
     assert await secrets.resolve(T, ["GOOD"]) == {"GOOD": "value good"}
     for _ in range(2):
@@ -156,11 +155,11 @@ async def test_a_damaged_record_hides_no_other(store: DocumentStore) -> None:
     assert await secrets.resolve(T, ["BAD"]) == {"BAD": "value mended"}
 
 
-async def test_a_record_moved_to_another_name_or_team_does_not_open(store: DocumentStore) -> None:
+async def test_a_record_moved_to_another_name_or_team_does_not_open(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "TOKEN", "value one")
-    (document,) = await store.get_documents("secret", [f"{T}/TOKEN"])
-    await store.put_documents(
+    (document,) = await store.documents.get("secret", [f"{T}/TOKEN"])
+    await store.documents.put(
         [
             DocumentWrite("secret", f"{T}/COPY", T, document.body),
             DocumentWrite("secret", "team2/TOKEN", "team2", document.body),
@@ -172,14 +171,14 @@ async def test_a_record_moved_to_another_name_or_team_does_not_open(store: Docum
             await secrets.resolve(team, [name])
 
 
-async def test_writers_at_once_lose_nothing(store: DocumentStore) -> None:
+async def test_writers_at_once_lose_nothing(store: Ledger) -> None:
     found = await asyncio.gather(*(secrets_of(store).put(T, "TOKEN", f"value {number}") for number in range(6)))
     assert sorted(facts.version for facts in found) == [1, 2, 3, 4, 5, 6]
     with pytest.raises(SecretInvalidError, match="at least 6"):
         await secrets_of(store).put(T, "TOKEN", "short")
 
 
-async def test_rotation_while_others_write(store: DocumentStore) -> None:
+async def test_rotation_while_others_write(store: Ledger) -> None:
     old = secrets_of(store)
     for number in range(30):
         await old.put(f"team{number % 3}", f"S{number}", f"value {number}")
@@ -217,7 +216,7 @@ async def test_rotation_while_others_write(store: DocumentStore) -> None:
     assert rotations == [{"key_version": 2, "rewrapped": done.rewrapped, "unreadable": 0}]
 
 
-async def test_a_rotation_that_was_stopped_goes_on(store: DocumentStore) -> None:
+async def test_a_rotation_that_was_stopped_goes_on(store: Ledger) -> None:
     old = secrets_of(store)
     for number in range(20):
         await old.put(T, f"S{number:02}", f"value {number}")
@@ -235,7 +234,7 @@ async def test_a_rotation_that_was_stopped_goes_on(store: DocumentStore) -> None
     assert {facts.version for facts in await new.list(T)} == {1}, "a new wrapping is no new value"
 
 
-async def test_signing_keys_are_made_once_and_replaced_with_an_overlap(store: DocumentStore) -> None:
+async def test_signing_keys_are_made_once_and_replaced_with_an_overlap(store: Ledger) -> None:
     ticking = clock()
     here, there = secrets_of(store, ticking=ticking), secrets_of(store, ticking=ticking)
     made = await asyncio.gather(*(one.signing_keys("abc") for one in (here, there, here)))
@@ -254,11 +253,11 @@ async def test_signing_keys_are_made_once_and_replaced_with_an_overlap(store: Do
     assert third.key not in {first.key, second.key}
     assert await here.drop_signing_keys("abc")
     assert not await here.drop_signing_keys("abc")
-    (document,) = await store.get_documents("signing_key", ["other"])
+    (document,) = await store.documents.get("signing_key", ["other"])
     assert "whsec" not in document.body
 
 
-async def test_signing_keys_of_another_team_are_neither_shown_nor_changed_nor_dropped(store: DocumentStore) -> None:
+async def test_signing_keys_of_another_team_are_neither_shown_nor_changed_nor_dropped(store: Ledger) -> None:
     secrets = secrets_of(store)
     mine = await secrets.signing_keys("abc", "mine")
     with pytest.raises(SigningKeyError, match="another team has keys"):
@@ -272,16 +271,16 @@ async def test_signing_keys_of_another_team_are_neither_shown_nor_changed_nor_dr
     assert await secrets.signing_keys("abc", "other") != mine
 
 
-async def test_a_signing_key_does_not_open_as_a_secret(store: DocumentStore) -> None:
+async def test_a_signing_key_does_not_open_as_a_secret(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.signing_keys("TOKEN")
-    (document,) = await store.get_documents("signing_key", ["TOKEN"])
-    await store.put_documents([DocumentWrite("secret", f"{T}/TOKEN", T, document.body)], 5)
+    (document,) = await store.documents.get("signing_key", ["TOKEN"])
+    await store.documents.put([DocumentWrite("secret", f"{T}/TOKEN", T, document.body)], 5)
     with pytest.raises(SecretUnreadableError):
         await secrets.resolve(T, ["TOKEN"])
 
 
-async def test_missing_names(store: DocumentStore) -> None:
+async def test_missing_names(store: Ledger) -> None:
     await secrets_of(store).put(T, "THERE", "value one")
     tree = {"url": "https://a/${secrets.A}${secrets.THERE}", "headers": {"x-${secrets.B}": ["$${secrets.C} ${x}"]}}
     assert await secrets_of(store, None).missing(T, tree) == ["A", "B"]
@@ -300,12 +299,12 @@ def test_every_logger_of_the_package_is_guarded() -> None:
 
 
 async def test_a_schedule_that_names_a_missing_secret_is_created_with_a_warning(
-    store: DocumentStore, caplog: pytest.LogCaptureFixture
+    store: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    schedules = Schedules(cast("ScheduleStore", store), secrets=RING)
+    schedules = Schedules(store, secrets=RING)
     await schedules.secrets.put(T, "THERE", "value there")
     action = {"kind": "command", "argv": ["x"], "env": {"A": "${secrets.THERE}", "B": "${secrets.MISSING}"}}
-    allowed = Schedules(cast("ScheduleStore", store), secrets=schedules.secrets, commands=True)
+    allowed = Schedules(store, secrets=schedules.secrets, commands=True)
     with caplog.at_level(logging.WARNING):
         made = await allowed.create(name="a", type="cron", spec="* * * * *", action=action)
         (told,) = [record.getMessage() for record in caplog.records]
@@ -317,8 +316,8 @@ async def test_a_schedule_that_names_a_missing_secret_is_created_with_a_warning(
         assert len(caplog.records) == 1
 
 
-async def test_a_message_must_not_hold_a_secret(store: DocumentStore) -> None:
-    schedules = Schedules(cast("ScheduleStore", store), secrets=RING)
+async def test_a_message_must_not_hold_a_secret(store: Ledger) -> None:
+    schedules = Schedules(store, secrets=RING)
     for payload in ({"text": "x ${secrets.TOKEN}"}, {"a": [{"${secrets.TOKEN}": 1}]}):
         with pytest.raises(ScheduleInvalidError, match="refers to a secret, which a message must not hold"):
             await schedules.create(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tests.crash.schedules_judge import Ledger
+from tests.crash.schedules_judge import LedgerRows
 from tests.faults.cluster.clock import MINUTE, SECOND
 from tests.faults.cluster.plan import Wanted
 
@@ -26,7 +26,7 @@ class Unpolled(NamedTuple):
     resumed: int
 
 
-def caught_up(wanted: Wanted, started: set[int], ledger: Ledger, stretches: Sequence[Unpolled]) -> Iterator[str]:
+def caught_up(wanted: Wanted, started: set[int], ledger: LedgerRows, stretches: Sequence[Unpolled]) -> Iterator[str]:
     """What is wrong with the verdicts of a schedule of every minute."""
     schedule = wanted.schedule_id
     verdicts: dict[int, str] = dict.fromkeys(started, "fired")

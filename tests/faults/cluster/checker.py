@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from tests.crash.schedules_judge import MOST_CRASHES, Ledger, Row
+from tests.crash.schedules_judge import MOST_CRASHES, LedgerRows, Row
 from tests.faults.cluster.catch_up import Unpolled, caught_up
 from tests.faults.cluster.plan import Plan, Wanted
 
@@ -142,7 +142,11 @@ class Findings:
 
 
 def check(
-    plan: Plan, story: Story, ledger: Ledger, lease_seconds: float | None, unpolled: Sequence[Unpolled] | None = None
+    plan: Plan,
+    story: Story,
+    ledger: LedgerRows,
+    lease_seconds: float | None,
+    unpolled: Sequence[Unpolled] | None = None,
 ) -> Findings:
     """What the log and the ledger say of the plan. Without a lease no pause explains anything.
 
@@ -215,7 +219,7 @@ def _was_cut(story: Story, tries: list[Try], least_us: float) -> bool:
     )
 
 
-def _check_recorded(story: Story, run: str, tries: list[Try], ledger: Ledger, found: Findings) -> None:
+def _check_recorded(story: Story, run: str, tries: list[Try], ledger: LedgerRows, found: Findings) -> None:
     """What was taken over must be on record as that, whatever its old holder said later."""
     row = ledger.runs.get(run)
     if row is None:
@@ -232,7 +236,7 @@ def _check_recorded(story: Story, run: str, tries: list[Try], ledger: Ledger, fo
 
 
 def _check_ended(
-    plan: Plan, story: Story, run: str, row: Row, tries: list[Try], ledger: Ledger, found: Findings
+    plan: Plan, story: Story, run: str, row: Row, tries: list[Try], ledger: LedgerRows, found: Findings
 ) -> None:
     wanted = plan.wanted[run.rsplit(":", 2)[0]]
     outcome = row["outcome"]
@@ -262,7 +266,7 @@ def _has_lived(story: Story, one: Try) -> bool:
 # --- occurrences ------------------------------------------------------------------------------------------------------
 
 
-def _check_occurrences(wanted: Wanted, started: set[int], ledger: Ledger, found: Findings) -> None:
+def _check_occurrences(wanted: Wanted, started: set[int], ledger: LedgerRows, found: Findings) -> None:
     schedule = wanted.schedule_id
     if schedule not in ledger.schedules:
         found.lost.append(f"{schedule} is not in the ledger")
@@ -297,7 +301,7 @@ def _folded(spans: list[Row]) -> dict[int, str]:
     return {at: span["verdict"] for span in spans for at in range(span["from_at"], span["to_at"] + 1, minute)}
 
 
-def _missing_links(wanted: Wanted, started: set[int], ledger: Ledger) -> Iterator[str]:
+def _missing_links(wanted: Wanted, started: set[int], ledger: LedgerRows) -> Iterator[str]:
     """Each run comes its distance after the start of the one before, less what was folded into it."""
     schedule = wanted.schedule_id
     runs = sorted((row for run, row in ledger.runs.items() if run.rsplit(":", 2)[0] == schedule), key=_run_for)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.ledger.schedule_audit import CLOCK_SKEW
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Schedules
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -83,7 +83,7 @@ class Cluster:
         self._evidence_file = setting.folder / "evidence"
         self.evidence = evidence.Evidence(self._evidence_file)
         self._all: list[WorkerProcess] = []
-        self._kept: ScheduleStore | None = None
+        self._kept: Ledger | None = None
 
     # --- what there is to run -----------------------------------------------------------------------------------------
 
@@ -102,12 +102,12 @@ class Cluster:
             await schedules.create_many(many)
 
     @asynccontextmanager
-    async def store(self, *, read_only: bool = False) -> AsyncIterator[ScheduleStore]:
+    async def store(self, *, read_only: bool = False) -> AsyncIterator[Ledger]:
         if self._kept is not None:
             yield self._kept
             return
         address = self.setting.address
-        store: ScheduleStore
+        store: Ledger
         if "://" in address:
             store = PostgresStore(address, pool_size=1, read_only=read_only)
         else:
@@ -119,7 +119,7 @@ class Cluster:
             await store.close()
 
     @asynccontextmanager
-    async def kept_open(self) -> AsyncIterator[ScheduleStore]:
+    async def kept_open(self) -> AsyncIterator[Ledger]:
         """One store for all that is asked here meanwhile, as of now: later it may not be let in any more."""
         async with self.store() as store:
             self._kept = store
@@ -230,16 +230,16 @@ class Cluster:
     def _nobody_left(self) -> bool:
         return bool(self.workers) and all(worker.status is not None for worker in self.workers)
 
-    async def _at_rest(self, store: ScheduleStore) -> bool:
+    async def _at_rest(self, store: Ledger) -> bool:
         if self._nobody_left():
             return True  # there is nobody to wait for: what is missing is found soon enough
         try:
-            if await store.read_ledger("live", None, 1):
+            if await store.read("live", None, 1):
                 return False
-            rows = await store.read_ledger("schedules", None, 1_000_000)
+            rows = await store.read("schedules", None, 1_000_000)
             if any(enabled and next_run_at is not None for _, _, _, enabled, _, _, next_run_at, *_ in rows):
                 return False
-            return not await store.read_ledger("live", None, 1)  # a claim may have come between the two reads
+            return not await store.read("live", None, 1)  # a claim may have come between the two reads
         except StoreUnavailableError:
             return False
 

@@ -72,7 +72,7 @@ async def judged(cluster: Cluster) -> Outcome:
     found, poisons = outcome.findings, [wanted for wanted in cluster.plan.wanted.values() if wanted.poison]
     starts = Counter(one.schedule for one in outcome.story.tries)
     async with cluster.store(read_only=True) as store:
-        told = await store.audit(AuditFilter(event="schedule.quarantined"), 0, 10_000)
+        told = await store.audit.page(AuditFilter(event="schedule.quarantined"), 0, 10_000)
     quarantined = {event.subject for _, event in told}
     for wanted in poisons:
         # it may have been claimed and not begun when its worker died of another

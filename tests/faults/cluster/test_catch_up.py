@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.schedules_judge import Ledger
+from tests.crash.schedules_judge import LedgerRows
 from tests.faults.cluster.catch_up import Unpolled, caught_up
 from tests.faults.cluster.clock import MINUTE, SECOND
 from tests.faults.cluster.plan import Wanted
@@ -23,7 +23,7 @@ RIGHT = {
 
 def judged(policy: str, started: set[int], spans: dict[int, str], reason: str) -> list[str]:
     wanted = Wanted("minutely", "cron", T0 + MINUTE, T0 + 8 * MINUTE, catch_up=policy, cap=2)
-    ledger = Ledger()
+    ledger = LedgerRows()
     for minute, verdict in spans.items():
         at = T0 + minute * MINUTE
         ledger.spans["minutely"].append({"from_at": at, "to_at": at, "verdict": verdict, "reason": reason})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.schedules_judge import Ledger
+from tests.crash.schedules_judge import LedgerRows
 from tests.faults.cluster.checker import check, read
 from tests.faults.cluster.clock import MINUTE, SECOND
 from tests.faults.cluster.plan import Plan
@@ -75,8 +75,8 @@ def log() -> Lines:
     ]  # fmt: skip
 
 
-def ledger() -> Ledger:
-    made = Ledger()
+def ledger() -> LedgerRows:
+    made = LedgerRows()
     made.schedules = {schedule: {} for schedule in plan().wanted}
     for schedule, minute, attempts, worker in (
         ("killed", 1, 2, 3), ("paused", 1, 2, 3), ("flaky", 1, 2, 3), ("single", 1, 1, 3), ("minutely", 1, 1, 3),
@@ -127,34 +127,34 @@ def without(lines: Lines, *schedules: str) -> None:
     lines[:] = [line for line in lines if not line.get("r", "").startswith(tuple(f"{name}:" for name in schedules))]
 
 
-def loses_all(lines: Lines, kept: Ledger) -> None:
+def loses_all(lines: Lines, kept: LedgerRows) -> None:
     without(lines, "killed")
     kept.runs.pop(run("killed", 1))
 
 
-def runs_twice(lines: Lines, kept: Ledger) -> None:
+def runs_twice(lines: Lines, kept: LedgerRows) -> None:
     lines.extend([start(2, 40, "killed", 1, 3), end(2, 40.1, "killed", 1, 3)])
     kept.runs[run("killed", 1)]["attempts"] = 3
     kept.attempts[run("killed", 1), 2] = "unknown"
 
 
-def ends_late(lines: Lines, kept: Ledger) -> None:
+def ends_late(lines: Lines, kept: LedgerRows) -> None:
     """The end of the worker that stood still is taken, though another had the run by then."""
     kept.runs[run("paused", 1)].update(attempts=1, owner="here-102-abcdef01")
     kept.attempts.pop((run("paused", 1), 1))
 
 
-def fails_again(lines: Lines, kept: Ledger) -> None:
+def fails_again(lines: Lines, kept: LedgerRows) -> None:
     lines[place(lines, "end", "flaky", 2)]["ok"] = False
     lines.extend([start(3, 50, "flaky", 1, 3), end(3, 50.1, "flaky", 1, 3)])
 
 
-def runs_of_one_schedule_meet(lines: Lines, kept: Ledger) -> None:
+def runs_of_one_schedule_meet(lines: Lines, kept: LedgerRows) -> None:
     first = place(lines, "end", "minutely")
     lines[first]["t"] = 25 * SECOND
 
 
-Spoil = Callable[[Lines, Ledger], object]
+Spoil = Callable[[Lines, LedgerRows], object]
 
 SPOILED: dict[str, tuple[Spoil, str, str]] = {
     "a one-shot is lost": (loses_all,

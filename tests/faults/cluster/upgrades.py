@@ -35,7 +35,7 @@ import msgspec
 
 import noonbell
 from noonbell.core.presence import lane_name
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from tests.faults.cluster import next_version
 from tests.faults.cluster.clock import MINUTE, SECOND, real_us
 from tests.faults.cluster.cluster import Cluster, Outcome, happens
@@ -90,7 +90,7 @@ class Follower:
 class Roll:
     """A cluster on its way to the next version."""
 
-    def __init__(self, cluster: Cluster, nursery: Nursery, store: ScheduleStore, log: Follower) -> None:
+    def __init__(self, cluster: Cluster, nursery: Nursery, store: Ledger, log: Follower) -> None:
         self._cluster = cluster
         self._nursery = nursery
         self._store = store
@@ -168,7 +168,7 @@ class Roll:
             cluster.wrong.append(f"worker {worker.number} was rescued by worker {finder}, of the other version")
 
     async def _was_found(self, worker: WorkerProcess) -> bool:
-        for event in await self._store.lifecycle(lane_name("default")):
+        for event in await self._store.engines.lifecycle(lane_name("default")):
             of, by = _FOUND_BY.search(event.instance), _FOUND_BY.search(event.detail)
             if event.event == "crash" and of and by and int(of[1]) == worker.pid:
                 self._cluster.facts.setdefault("finders", {})[worker.number] = self._pids[int(by[1])]
@@ -237,7 +237,7 @@ class Roll:
         wanted = [next_version.VERSION] * cluster.setting.workers
 
         async def shown() -> bool:
-            return [engine.version for engine in await self._store.engines(cluster.clock.now())] == wanted
+            return [engine.version for engine in await self._store.engines.alive(cluster.clock.now())] == wanted
 
         if not await happens(shown, PATIENCE_SECONDS):
             cluster.wrong.append("the engines of the lane are not all of the next version")

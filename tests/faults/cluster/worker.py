@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -53,7 +53,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     timeline: str | None = None
 
 
-def open_store(options: Options) -> ScheduleStore:
+def open_store(options: Options) -> Ledger:
     if "://" in options.address:
         return PostgresStore(
             options.address, lease_ttl=options.lease_seconds, statement_timeout=options.statement_seconds, pool_size=3

@@ -32,7 +32,7 @@ from noonbell.actions.secrets.stored import SecretDocuments
 from noonbell.actions.signatures import SigningKey
 from noonbell.core.records import AuditEvent
 from noonbell.errors import MasterKeyError, SecretUnreadableError
-from noonbell.ports import Clock, DocumentStore
+from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
     from noonbell.actions.secrets.vault import Vault
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 class Secrets:
     """The secrets and signing keys of one store. `keys` is None where the operator has made no master key."""
 
-    def __init__(self, store: DocumentStore, keys: KeyRing | None, clock: Clock, actor: str = "api") -> None:
+    def __init__(self, store: Ledger, keys: KeyRing | None, clock: Clock, actor: str = "api") -> None:
         self._store = store
         self._clock = clock
         self._actor = actor
@@ -123,7 +123,7 @@ class Secrets:
         now = self._clock.now()
         facts = {"key_version": key_version, "rewrapped": done.rewrapped, "unreadable": len(done.unreadable)}
         told = AuditEvent(now, "secrets.rotated", "secrets", self._actor, _encode(facts).decode())
-        await self._store.put_documents([], now, [told])
+        await self._store.documents.put([], now, [told])
 
     # --- for requests ---------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import msgspec
 from noonbell.actions.secrets.stored import SecretDocuments
 from noonbell.actions.signatures import SigningKey, in_use, new_key, rotated
 from noonbell.errors import SigningKeyError
-from noonbell.ports import Clock, DocumentStore
+from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
     from noonbell.actions.secrets.records import SealedSecret
@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder(tuple[SigningKey, ...]).decode
 class SigningKeys:
     """The signing keys of a store's schedules. What was read is used for some seconds without another look."""
 
-    def __init__(self, store: DocumentStore, vault: Vault, clock: Clock, actor: str) -> None:
+    def __init__(self, store: Ledger, vault: Vault, clock: Clock, actor: str) -> None:
         self._store = store
         self._documents = SecretDocuments(store, clock.now, actor, _KIND)
         self._vault = vault

@@ -18,7 +18,7 @@ import msgspec
 from noonbell.actions.secrets.records import SealedKind, SealedSecret
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
-from noonbell.ports import DocumentStore
+from noonbell.ports import Ledger
 
 _PAGE: Final = 500
 _encode = msgspec.json.Encoder().encode
@@ -39,20 +39,20 @@ _decode = msgspec.json.Decoder(_Body).decode
 class SecretDocuments:
     """A SecretStore over documents of one kind. `clock` gives microseconds since 1970."""
 
-    def __init__(self, store: DocumentStore, clock: Callable[[], int], actor: str, kind: SealedKind = "secret") -> None:
+    def __init__(self, store: Ledger, clock: Callable[[], int], actor: str, kind: SealedKind = "secret") -> None:
         self._store = store
         self._clock = clock
         self._actor = actor
         self._kind: SealedKind = kind
 
     async def put_secret(self, sealed: SealedSecret) -> bool:
-        found = await self._store.get_documents(self._kind, [self._id(sealed.team, sealed.name)])
+        found = await self._store.documents.get(self._kind, [self._id(sealed.team, sealed.name)])
         stored = 0 if not found else self._read(found[0]).version
         if sealed.version != stored + 1:
             return False
         event = "created" if not found else "replaced"
         try:
-            await self._store.put_documents(
+            await self._store.documents.put(
                 [self._write(sealed, found[0].version if found else 0)],
                 self._clock(),
                 [self._told(event, sealed.team, sealed.name, version=sealed.version)],
@@ -62,13 +62,13 @@ class SecretDocuments:
         return True
 
     async def get_secrets(self, team: str, names: Sequence[str]) -> list[SealedSecret]:
-        found = await self._store.get_documents(self._kind, [self._id(team, name) for name in names])
+        found = await self._store.documents.get(self._kind, [self._id(team, name) for name in names])
         return [self._read(document) for document in found if document.team == team]
 
     async def list_secrets(self, team: str) -> list[SealedSecret]:
         listed: list[SealedSecret] = []
         after = ""
-        while page := await self._store.list_documents(self._kind, team, after, _PAGE):
+        while page := await self._store.documents.page(self._kind, team, after, _PAGE):
             listed += map(self._read, page)
             after = page[-1].id
         return listed
@@ -77,7 +77,7 @@ class SecretDocuments:
         """The teams that have any."""
         found: set[str] = set()
         after = ""
-        while page := await self._store.list_documents(self._kind, None, after, _PAGE):
+        while page := await self._store.documents.page(self._kind, None, after, _PAGE):
             found.update(document.team for document in page)
             after = page[-1].id
         return found
@@ -86,35 +86,35 @@ class SecretDocuments:
         if not await self.get_secrets(team, [name]):
             return False  # there may be one of another team: the id of signing keys does not name theirs
         told = self._told("deleted", team, name)
-        return await self._store.drop_documents(self._kind, [self._id(team, name)], [told]) > 0
+        return await self._store.documents.drop(self._kind, [self._id(team, name)], [told]) > 0
 
     async def secrets_under_other_keys(
         self, key_version: int, limit: int, after: tuple[str, str] | None = None
     ) -> list[SealedSecret]:
         found: list[SealedSecret] = []
         last = "" if after is None else self._id(*after)
-        while len(found) < limit and (page := await self._store.list_documents(self._kind, None, last, _PAGE)):
+        while len(found) < limit and (page := await self._store.documents.page(self._kind, None, last, _PAGE)):
             found += (sealed for sealed in map(self._read, page) if sealed.key_version != key_version)
             last = page[-1].id
         return found[:limit]
 
     async def rewrap_secrets(self, pairs: Sequence[tuple[SealedSecret, SealedSecret]]) -> int:
         ids = [self._id(old.team, old.name) for old, _ in pairs]
-        stored = {document.id: document for document in await self._store.get_documents(self._kind, ids)}
+        stored = {document.id: document for document in await self._store.documents.get(self._kind, ids)}
         writes = [
             self._write(new, stored[one].version)
             for one, (old, new) in zip(ids, pairs, strict=True)
             if one in stored and self._read(stored[one]) == old
         ]
         try:
-            return len(await self._store.put_documents(writes, self._clock()))
+            return len(await self._store.documents.put(writes, self._clock()))
         except DocumentConflictError:
             # somebody was quicker with one of them: the others go one by one
             return sum([await self._rewrapped(write) for write in writes])
 
     async def _rewrapped(self, write: DocumentWrite) -> int:
         try:
-            return len(await self._store.put_documents([write], self._clock()))
+            return len(await self._store.documents.put([write], self._clock()))
         except DocumentConflictError:
             return 0
 

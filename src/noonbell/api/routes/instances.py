@@ -23,7 +23,7 @@ router = api_router("health")
 async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByText, Query()]) -> PageOf[InstanceTold]:
     """By lane, and by the time at which they joined."""
     now = service.clock.now()
-    engines = await service.store.engines(now)
+    engines = await service.store.engines.alive(now)
     found, next_cursor = page_of(engines, _place, asked)
     whole = caller.manages_teams
     return PageOf(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from noonbell.access import Access, ApiKey
 from noonbell.actions.egress import Egress, EgressPolicy
@@ -22,18 +22,19 @@ from noonbell.cli.place import Place, actor
 from noonbell.config import load
 from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
-from noonbell.errors import NoonbellError, ScheduleNotFoundError, StoreError
+from noonbell.errors import NoonbellError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report, verify_store, why
 from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.why import find_task, zone_of_task
 from noonbell.monitors import Monitors
-from noonbell.notify import Channels, NotifyStore, Rules
+from noonbell.notify import Channels, Rules
 from noonbell.planning import Plan, ScheduleFile, apply, plan
-from noonbell.ports import Clock, ScheduleStore, Store
+from noonbell.ports import Clock, Ledger
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges, LiveEvent
 from noonbell.schedules.warnings import Here
 from noonbell.store.opening import open_store, require_ledger
+from noonbell.store.wrapping import with_verbs
 
 
 class StandingClock(SystemClock):
@@ -65,17 +66,15 @@ async def opened(
     if not create:
         require_ledger(place.store)
     store = open_store(place.store, read_only=read_only)
-    if not hasattr(store, "apply_schedules"):
-        raise StoreError(f"{store!r} cannot hold durable schedules yet")
     clock: Clock = SystemClock() if live else StandingClock(place.now)
     timeline = None if read_only else _timeline_of(place.store)
     if timeline is not None:  # so that engines hear of what is written here, and not two seconds late
         from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
 
-        store = cast("Store", fronted(cast("ScheduleStore", store), timeline, clock))
+        store = fronted(store, timeline, clock)
     await store.open()
     try:
-        yield LocalBackend(cast("NotifyStore", store), clock, keys, Egress(EgressPolicy(allow=allow)), apprise=apprise)
+        yield LocalBackend(store, clock, keys, Egress(EgressPolicy(allow=allow)), apprise=apprise)
     finally:
         await store.close()
 
@@ -92,7 +91,7 @@ def _timeline_of(store: str) -> str | None:
 class LocalBackend:
     """The faces of the library over one open store. Whoever has the database acts for all teams."""
 
-    def __init__(self, store: NotifyStore, clock: Clock, keys: Any, egress: Egress, *, apprise: bool) -> None:
+    def __init__(self, store: Ledger, clock: Clock, keys: Any, egress: Egress, *, apprise: bool) -> None:
         who = actor()
         self._store = store
         self._clock = clock
@@ -120,7 +119,7 @@ class LocalBackend:
 
     async def engines(self) -> Sequence[EngineUp]:
         now = self._clock.now()
-        found = await self._store.engines(now)
+        found = await self._store.engines.alive(now)
         return [
             EngineUp(
                 one.lane, one.state, moment(one.up_since), moment(one.joined_at), one.seen_ago_us / 1_000_000,
@@ -141,7 +140,7 @@ class LocalBackend:
 class LocalSecrets:
     """The secrets of a store; signing keys are made for schedules of the team that exist alone."""
 
-    def __init__(self, store: NotifyStore, secrets: Secrets) -> None:
+    def __init__(self, store: Ledger, secrets: Secrets) -> None:
         self._store = store
         self._secrets = secrets
         self.put = secrets.put
@@ -158,7 +157,7 @@ class LocalSecrets:
         return await self._secrets.rotate_signing_keys(schedule_id, team, overlap=overlap)
 
     async def _require(self, schedule_id: str, team: str) -> None:
-        if not any(found.team == team for found in await self._store.find_schedules([schedule_id])):
+        if not any(found.team == team for found in await self._store.schedules.find([schedule_id])):
             raise ScheduleNotFoundError("schedule", schedule_id)
 
 
@@ -171,7 +170,7 @@ class LocalKeys(Access):
 
 
 class LocalLedger:
-    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
+    def __init__(self, store: Ledger, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
@@ -185,38 +184,34 @@ class LocalLedger:
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
         return await verify_store(
-            cast("ScheduleStore", _Counted(self._store, progress)),
+            _counting(self._store, progress),
             managed_by=owner,
             from_at=None if start is None else instant(start),
             to_at=None if end is None else instant(end),
         )
 
     async def owners(self) -> list[str]:
-        return sorted({str(row["managed_by"]) for row in await self._store.schedules()})
+        return sorted({str(row["managed_by"]) for row in await self._store.schedules.rows()})
 
 
-class _Counted:
-    """A store that tells how many rows of its ledger were read."""
+def _counting(store: Ledger, progress: Callable[[int], None]) -> Ledger:
+    """Return the store, which reports how many rows of its ledger were read."""
+    rows = 0
 
-    def __init__(self, store: ScheduleStore, progress: Callable[[int], None]) -> None:
-        self._store = store
-        self._progress = progress
-        self._read = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def read_ledger(self, *args: Any, **kwargs: Any) -> list[tuple[Any, ...]]:
-        found = await self._store.read_ledger(*args, **kwargs)
-        self._read += len(found)
-        self._progress(self._read)
+    async def read(*args: Any, **kwargs: Any) -> list[tuple[Any, ...]]:
+        nonlocal rows
+        found = await store.read(*args, **kwargs)
+        rows += len(found)
+        progress(rows)
         return found
+
+    return with_verbs(store, {"read": read})
 
 
 class LocalFiles:
     """Plans against the store. A plan lives as long as the face does, or is handed to the next one."""
 
-    def __init__(self, store: NotifyStore, clock: Clock) -> None:
+    def __init__(self, store: Ledger, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

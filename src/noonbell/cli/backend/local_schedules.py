@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import ScheduleFilter, ScheduleStore
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.declared_tasks import declared_record, page_with_declared
 from noonbell.schedules.history import Run
@@ -16,7 +16,7 @@ from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcomin
 class LocalSchedules:
     """`Schedules` with the declared tasks among those that are listed."""
 
-    def __init__(self, store: ScheduleStore, schedules: Schedules) -> None:
+    def __init__(self, store: Ledger, schedules: Schedules) -> None:
         self._store = store
         self._schedules = schedules
         self.preview = self._preview
@@ -64,7 +64,7 @@ class LocalSchedules:
         try:
             return await self._schedules.get(schedule_id)
         except ScheduleNotFoundError:
-            for row in await self._store.declared_tasks():
+            for row in await self._store.schedules.declared_tasks():
                 if row["schedule_id"] == schedule_id:
                     return declared_record(row)
             raise
@@ -72,5 +72,5 @@ class LocalSchedules:
     async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
             raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page")
-        declared = await self._store.declared_tasks()
+        declared = await self._store.schedules.declared_tasks()
         return await page_with_declared(self._store, declared, ScheduleFilter(**wanted), int(cursor or 0), limit)

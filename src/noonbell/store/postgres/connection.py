@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -87,6 +87,17 @@ def translated(error: BaseException, where: str) -> StoreError | None:
         reason = str(error) or type(error).__name__
         return StoreUnavailableError(f"The store {where} cannot be used now: {reason}")
     return None
+
+
+class Transactions(Protocol):
+    """Where verbs get their transactions: those of a pool, or the one of a snapshot."""
+
+    @property
+    def where(self) -> str: ...
+
+    def reading(self) -> AbstractAsyncContextManager[Connection]: ...
+
+    def writing(self, also: str = "") -> AbstractAsyncContextManager[Connection]: ...
 
 
 class Connections:
@@ -237,8 +248,9 @@ class Connections:
 class InTransaction:
     """Stands for Connections within one transaction that reads: every verb gets the connection of that one."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: Connection, where: str) -> None:
         self._db = db
+        self.where = where
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:

@@ -8,7 +8,8 @@ from typing import Final
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
 from noonbell.store.postgres import auditing
-from noonbell.store.postgres.connection import Connection, Connections, storable
+from noonbell.store.postgres.connection import Connection, storable
+from noonbell.store.postgres.session import Part
 
 _COLUMNS: Final = "kind, id, team, version, body, created_at, updated_at, wake_at"
 _CHOSEN: Final = "kind = $1 AND id = ANY($2::text[])"
@@ -38,30 +39,26 @@ async def _put(db: Connection, write: DocumentWrite, at: int) -> Document:
     return document
 
 
-class DocumentsOnPostgres:
-    """The verbs of DocumentStore, each one transaction."""
+class PostgresDocuments(Part):
+    """Documents by kind and id, with versions."""
 
-    _connections: Connections
-
-    async def put_documents(
-        self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()
-    ) -> list[Document]:
+    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
         async with self._connections.writing() as db:
             return await put(db, writes, at, audits)
 
-    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
         async with self._connections.reading() as db:
             sql = f"SELECT {_COLUMNS} FROM documents WHERE {_CHOSEN} ORDER BY id"
             return [Document(*row) for row in await db.fetch(sql, kind, list(ids))]
 
-    async def list_documents(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
+    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
         chosen = "" if team is None else "AND team = $4"
         sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = $1 AND id > $2 {chosen} ORDER BY id LIMIT $3"
         async with self._connections.reading() as db:
             rows = await db.fetch(sql, kind, after, limit, *(() if team is None else (team,)))
             return [Document(*row) for row in rows]
 
-    async def drop_documents(
+    async def drop(
         self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
     ) -> int:
         async with self._connections.writing() as db:
@@ -73,7 +70,7 @@ class DocumentsOnPostgres:
                 await auditing.append(db, audits)
             return len(gone)
 
-    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
         sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = $1 AND wake_at IS NOT NULL ORDER BY wake_at, id LIMIT $2"
         async with self._connections.reading() as db:
             waking = [Document(*row) for row in await db.fetch(sql, kind, limit + 1)]

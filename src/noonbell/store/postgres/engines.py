@@ -2,7 +2,7 @@
 
 An engine is alive while its lease lasts, by the clock of the database (see `leases`). If that clock is set back, the
 lease of a dead one seems to last for as much longer; but the clock has not come to its last sign of life then, and
-whoever is alive gives another soon (`SetBack`).
+whoever is alive gives another soon (`set_back`).
 
 A rescue takes away the leases that have run out, and with them the right to write. Every verb of their holders shares a
 lock on its lease; where one is under way, or the lease is being renewed at that moment, it is left alone. What is then
@@ -17,16 +17,29 @@ changes several of them takes them in this order too (`schema`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from noonbell.core.presence import ENGINE, GRACE_US, EngineRecord, EngineSign, Gap, Polls, lane_name, read_gaps
+from noonbell.core.presence import (
+    ENGINE,
+    GRACE_US,
+    LANE,
+    EngineRecord,
+    EngineSign,
+    Gap,
+    Polls,
+    engine_name,
+    lane_name,
+    read_gaps,
+)
 from noonbell.core.records import AT_ONCE, LifecycleEvent
 from noonbell.ports import Rescue, TellCut
-from noonbell.store.postgres import by_policy, hints
+from noonbell.store.postgres import by_policy, declaring, hints, outbox
 from noonbell.store.postgres.connection import Connection, storable
+from noonbell.store.postgres.session import Part
+from noonbell.store.postgres.set_back import SetBack
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -34,8 +47,6 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # Spaces of advisory locks; the second number is the lane.
 _JOINING: Final = 1_313_820_751
 _RESCUING: Final = 1_313_820_752
-# So long at least an engine whose clock was set back is watched: six times what the living need for a sign of life.
-SET_BACK_SECONDS: Final = 30.0
 
 _COLUMNS: Final = "instance, lane, host, pid, version, zone_data, joined_at, up_since, state, last_poll_at, load"
 _FIELDS: Final = (*_COLUMNS.split(", "), "seen_ago_us")
@@ -154,27 +165,6 @@ async def alive(db: Connection) -> list[EngineRecord]:
     return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]
 
 
-class SetBack:
-    """Engines whose last sign of life is ahead of the clock of the database, as one process has watched them.
-
-    That clock was set back. Whoever is alive gives a sign every few seconds, and renews his lease; who has done neither
-    for as long as this process has watched, and that was long, is dead.
-    """
-
-    def __init__(self) -> None:
-        self._since: dict[str, dict[tuple[str, int, int], float]] = {}  # by lane
-
-    def note(self, lane: str, ahead: Iterable[tuple[str, int, int]], now: float) -> None:
-        """These are ahead, each with its sign and the end of its lease; what is not among them any more has moved."""
-        before = self._since.get(lane, {})
-        self._since[lane] = {one: before.get(one, now) for one in ahead}
-
-    def dead(self, lane: str, now: float, patience: float) -> dict[str, int]:
-        """Those that have not moved for long, each with the end of its lease."""
-        longest = max(patience, SET_BACK_SECONDS)
-        return {one: ends for (one, _, ends), since in self._since.get(lane, {}).items() if now - since >= longest}
-
-
 async def dead(db: Connection, lane: str, patience: float | None, set_back: SetBack) -> list[str]:
     """As for `rescue`; what is doubtful to it is not told here."""
     rows = await db.fetch(_DEAD, lane, patience)
@@ -231,3 +221,65 @@ async def _crashes(db: Connection, lane: str, gone: Sequence[str], owner: str, a
 
 def _load(load: dict[str, Any]) -> str:
     return storable(_encode(load).decode()) or ""
+
+
+class PostgresEngines(Part):
+    """The engines of all lanes, and the lifecycle of all owners."""
+
+    async def join(self, engine: EngineRecord) -> int:
+        async with self._connections.writing() as db:
+            await self._session.still_held(db, engine_name(engine.instance))
+            return await join(db, engine)
+
+    async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
+        async with self._connections.writing() as db:
+            await self._session.still_held(db, engine_name(sign.instance))
+            await beat(db, sign, now)
+
+    async def leave(self, instance: str) -> None:
+        async with self._connections.writing() as db:
+            await leave(db, instance)
+
+    async def alive(self, now: int) -> list[EngineRecord]:
+        del now  # the clock of the database, which they share, says when they were seen
+        async with self._connections.reading() as db:
+            return await alive(db)
+
+    async def dead(self, lane: str) -> list[str]:
+        async with self._connections.reading() as db:
+            return await dead(db, lane, self._session.patience(), self._session.set_back)
+
+    async def polls(self) -> dict[str, Polls]:
+        async with self._connections.reading() as db:
+            return await polls(db)
+
+    async def record_gaps(self, lane: str, instance: str, gaps: Sequence[Gap], now: Callable[[], int]) -> Polls:
+        async with self._connections.writing() as db:
+            await self._session.still_held(db, engine_name(instance))
+            return await record_gaps(db, lane, gaps, now)
+
+    async def rescue(
+        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+    ) -> Rescue:
+        session = self._session
+        async with self._connections.writing() as db:
+            await session.still_held(db, engine_name(owner))
+            if not stopped:
+                return await rescue(db, lane, owner, at, tell, patience=session.patience(), set_back=session.set_back)
+            handed = await hand_over(db, lane, owner, at, tell)
+        if handed.left:  # in a transaction that holds nothing else, and so may wait
+            async with self._connections.writing() as db:
+                await session.still_held(db, engine_name(owner))
+                await outbox.free(db, lane, owner, wait=True)
+        return handed._replace(left=0)
+
+    async def record(self, event: LifecycleEvent) -> None:
+        async with self._connections.writing() as db:
+            # an engine that was taken for dead, or lost its name, records nothing more: another recorded its end
+            name = engine_name(event.instance) if event.managed_by.startswith(LANE) else event.managed_by
+            await self._session.still_held(db, name)
+            await declaring.record(db, [event])
+
+    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
+        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id"
+        return [LifecycleEvent(*row) for row in await self._session.read(sql, managed_by)]

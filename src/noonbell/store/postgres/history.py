@@ -7,12 +7,13 @@ from itertools import groupby
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import History, Outcome, Run
+from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
-from noonbell.store.ledger_pages import LedgerPages
-from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.ledger_pages import RUNS_SQL, SPANS_SQL, direction
+from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.ending import RUN
-from noonbell.store.postgres.numbers import RUN_WORDS, extra_of, number, prev_kind_sql, run_columns
+from noonbell.store.postgres.numbers import RUN_WORDS, attempt_columns, extra_of, number, prev_kind_sql, run_columns
+from noonbell.store.postgres.session import Part
 from noonbell.store.postgres.stored import JOINED
 from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED, SUCCEEDED
 
@@ -60,64 +61,6 @@ _LAST: Final = f"""
     ) r WHERE s.sid = ANY($1::int8[])
 """
 _PAGE: Final = 100
-
-
-class HistoryOnPostgres(LedgerPages):
-    """The verbs of ScheduleStore that look back, as a part of the store."""
-
-    _run_columns = _RUN
-    _scheduled = SCHEDULED
-    _connections: Connections
-
-    async def history_of(self, schedule_id: str) -> History | None:
-        columns = ", ".join(History.__struct_fields__)
-        sql = f"SELECT {columns} FROM {JOINED} WHERE schedule_id = $1 AND lane IS NOT NULL"
-        async with self._connections.reading() as db:
-            row = await db.fetchrow(sql, schedule_id)
-        return None if row is None else History(*row)
-
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
-        async with self._connections.reading() as db:
-            return {row[0]: row[1] for row in await db.fetch(_LAST, list(sids))}
-
-    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-        async with self._connections.reading() as db:
-            return await chain(db, sid, before, limit)
-
-    async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
-        conditions: list[str] = ["d.lane IS NOT NULL"]
-        bindings: list[Any] = [limit]
-        if before is not None:
-            # the first says nothing new, but a comparison of rows does not keep the planner from reading every day
-            conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3::int8, $4::int8)")
-            bindings.extend((before[0], before[1], number(KINDS, before[2])))
-        if outcome is not None:
-            conditions.append(f"r.outcome = '{number(OUTCOMES, outcome)}'")
-            if outcome != "succeeded":  # few among many: they have an index of their own
-                conditions.append(f"r.outcome <> '{SUCCEEDED}'")
-        sql = (
-            f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r JOIN schedule_definitions d ON d.sid = r.sid "
-            f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
-        )
-        async with self._connections.reading() as db:
-            rows = await db.fetch(sql, *bindings)
-        return [PastRun(row[0], row[1], Run(*tuple(row)[3:]), row[2]) for row in rows]
-
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        # LATERAL with LIMIT: each is one look-up in its own day
-        sql = (
-            f"SELECT {_RUN} FROM unnest($2::int8[]) WITH ORDINALITY b (at, place) CROSS JOIN LATERAL ("
-            f"SELECT * FROM runs WHERE run_for = b.at AND sid = $1::int8 AND kind = {SCHEDULED} LIMIT 1"
-            ") r ORDER BY b.place"
-        )
-        return [Run(*row) for row in await self._rows(sql, sid, list(instants))]
-
-    async def _look(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
-        return await self._rows(sql, *bindings)
-
-    async def _rows(self, sql: str, *bindings: Any) -> list[Any]:
-        async with self._connections.reading() as db:
-            return list(await db.fetch(sql, *bindings))
 
 
 async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:
@@ -173,3 +116,103 @@ async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: C
             sid, [key.run_for for key in keys], [number(KINDS, key.kind) for key in keys],
             [run.prev_for for run in changed], [extra_of(run) for run in changed],
         )  # fmt: skip
+
+
+class PostgresHistory(Part):
+    """What has happened, by schedule."""
+
+    async def find(self, schedule_id: str) -> History | None:
+        columns = ", ".join(History.__struct_fields__)
+        sql = f"SELECT {columns} FROM {JOINED} WHERE schedule_id = $1 AND lane IS NOT NULL"
+        async with self._connections.reading() as db:
+            row = await db.fetchrow(sql, schedule_id)
+        return None if row is None else History(*row)
+
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        async with self._connections.reading() as db:
+            return {row[0]: row[1] for row in await db.fetch(_LAST, list(sids))}
+
+    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
+        async with self._connections.reading() as db:
+            return await chain(db, sid, before, limit)
+
+    async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
+        conditions: list[str] = ["d.lane IS NOT NULL"]
+        bindings: list[Any] = [limit]
+        if before is not None:
+            # the first says nothing new, but a comparison of rows does not keep the planner from reading every day
+            conditions.append("r.run_for <= $2 AND (r.run_for, r.sid, r.kind) < ($2, $3::int8, $4::int8)")
+            bindings.extend((before[0], before[1], number(KINDS, before[2])))
+        if outcome is not None:
+            conditions.append(f"r.outcome = '{number(OUTCOMES, outcome)}'")
+            if outcome != "succeeded":  # few among many: they have an index of their own
+                conditions.append(f"r.outcome <> '{SUCCEEDED}'")
+        sql = (
+            f"SELECT d.schedule_id, d.name, d.team, {_RUN} FROM runs r JOIN schedule_definitions d ON d.sid = r.sid "
+            f"WHERE {' AND '.join(conditions)} ORDER BY r.run_for DESC, r.sid DESC, r.kind DESC LIMIT $1"
+        )
+        async with self._connections.reading() as db:
+            rows = await db.fetch(sql, *bindings)
+        return [PastRun(row[0], row[1], Run(*tuple(row)[3:]), row[2]) for row in rows]
+
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        # LATERAL with LIMIT: each is one look-up in its own day
+        sql = (
+            f"SELECT {_RUN} FROM unnest($2::int8[]) WITH ORDINALITY b (at, place) CROSS JOIN LATERAL ("
+            f"SELECT * FROM runs WHERE run_for = b.at AND sid = $1::int8 AND kind = {SCHEDULED} LIMIT 1"
+            ") r ORDER BY b.place"
+        )
+        return [Run(*row) for row in await self._session.read(sql, sid, list(instants))]
+
+    async def epochs(self, sid: int) -> list[Epoch]:
+        sql = (
+            "SELECT sid, epoch, from_at, to_at, spec, timezone, zone_hash, policies, enabled = 1 FROM epochs "
+            "WHERE sid = $1 ORDER BY epoch"
+        )
+        return [Epoch(*row) for row in await self._session.read(sql, sid)]
+
+    async def spans(
+        self, sid: int, from_at: int, to_at: int, limit: int | None = None, *, newest_first: bool = False
+    ) -> list[Span]:
+        order = direction(newest_first=newest_first)
+        if limit is not None:
+            rows = await self._session.read(SPANS_SQL.format(order=order), sid, from_at - 1, to_at, limit)
+        else:
+            sql = (
+                "SELECT sid, from_at, to_at, n, verdict, reason, epoch FROM spans "
+                f"WHERE sid = $1 AND from_at <= $2 AND to_at >= $3 ORDER BY from_at {order}"
+            )
+            rows = await self._session.read(sql, sid, to_at, from_at)
+        return [Span(*row) for row in rows]
+
+    async def runs(
+        self,
+        sid: int,
+        from_at: int,
+        to_at: int,
+        kind: Kind | None = None,
+        limit: int | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> list[Run]:
+        order = direction(newest_first=newest_first)
+        chosen = None if kind is None else number(KINDS, kind)
+        if limit is not None and chosen is not None:
+            sql = RUNS_SQL.format(columns=_RUN, kind=chosen, order=order)
+            rows = await self._session.read(sql, sid, from_at - 1, to_at, limit)
+        else:
+            sql = (
+                f"SELECT {_RUN} FROM runs r "
+                "WHERE r.run_for BETWEEN $1 AND $2 AND r.sid = $3::int8 AND ($4::int8 IS NULL OR r.kind = $4) "
+                f"ORDER BY r.run_for {order}, r.kind {order}"
+            )
+            most = () if limit is None else (limit,)
+            rows = await self._session.read(f"{sql} LIMIT $5" if most else sql, from_at, to_at, sid, chosen, *most)
+        return [Run(*row) for row in rows]
+
+    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
+        sql = (
+            f"SELECT {attempt_columns(Attempt.__struct_fields__)} FROM attempts a "
+            "WHERE a.sid = $1::int8 AND a.run_for BETWEEN $2 AND $3 ORDER BY a.run_for, a.kind, a.attempt"
+        )
+        return [Attempt(*row) for row in await self._session.read(sql, sid, from_at, to_at)]

@@ -1,6 +1,7 @@
 """Words as numbers on PostgreSQL: how `runs` and `attempts` keep kind, outcome, cause and owner.
 
-So a kept run takes 109 bytes, 31 of them in its index; what few runs have is one text, `extra` (see the migration).
+So a kept run takes 77 bytes, and 31 in its index where sids ascend (see decision 0022 for other orders); what few runs
+have is one text, `extra` (see the migration).
 Numbers are never changed and never used again. Runs of `runs_live` keep the words: they are few, and gone at their end.
 
 An owner has its number from before its first claim on, by a transaction of its own: no transaction that holds the lock
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from noonbell.core.records import Run
-from noonbell.store.postgres.connection import Connections
+from noonbell.store.postgres.connection import Transactions
 from noonbell.store.words import CAUSES, KINDS, MANUAL, OUTCOMES, SCHEDULED
 
 _KNOW: Final = "INSERT INTO owners (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING"
@@ -99,7 +100,7 @@ def attempt_columns(fields: Sequence[str]) -> str:
 class Owners:
     """The owners that are known to have a number."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Transactions) -> None:
         self._connections = connections
         self._known: dict[str, int] = {}
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from noonbell.core.presence import engine_name
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import StreamBounds, StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
 from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.postgres import auditing
 from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
 from noonbell.store.postgres.connection import Connection, storable
+from noonbell.store.postgres.session import Part
 
 _COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
 _BEGIN: Final = """
@@ -281,3 +283,42 @@ async def drop(db: Connection, numbers: Sequence[int], tell: TellNumbers | None 
     if found and tell is not None:
         await auditing.append(db, [tell(found)])
     return len(found)
+
+
+class PostgresOutbox(Part):
+    """Messages by stream, and dead letters."""
+
+    async def post(self, messages: Sequence[OutboxMessage], at: int) -> None:
+        async with self._connections.writing() as db:
+            await append(db, messages, [at] * len(messages))
+
+    async def claim(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS) -> StreamClaim:
+        async with self._session.claiming(owner) as db:
+            await self._session.still_held(db, engine_name(owner))
+            return await claim(db, lane, owner, now, limit=limit, bounds=bounds)
+
+    async def settle(self, deliveries: Sequence[Delivery]) -> None:
+        async with self._connections.writing() as db:
+            await self._session.still_held(db, *{engine_name(delivery.owner) for delivery in deliveries})
+            await settle(db, deliveries)
+
+    async def owned(self, owner: str) -> list[int]:
+        """Wait for claims of this owner that are still on their way, even over a connection that was lost."""
+        async with self._session.accounting(owner) as db:
+            return await owned(db, owner)
+
+    async def sending(self, sid: int, message_id: str) -> Sending | None:
+        async with self._connections.reading() as db:
+            return await sending(db, sid, message_id)
+
+    async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
+        async with self._connections.reading() as db:
+            return await dead_letters(db, sid, after, limit, team)
+
+    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+        async with self._connections.writing() as db:
+            return await revive(db, numbers, at, tell)
+
+    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+        async with self._connections.writing() as db:
+            return await drop(db, numbers, tell)

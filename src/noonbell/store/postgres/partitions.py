@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from noonbell.errors import StoreError
-from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.connection import Connection, Transactions
 from noonbell.store.postgres.schema import PARTITIONING, is_here, lock
 
 logger = logging.getLogger("noonbell.store")
@@ -29,7 +29,7 @@ _LAST_DAY: Final = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzin
 class Days:
     """Which days are known to have their partition."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Transactions) -> None:
         self._connections = connections
         self._made: set[int] = set()
         self._pause = 0

@@ -1,4 +1,4 @@
-"""Pruning on PostgreSQL: the oldest day of the ledger goes, and its counts stay. What may go: see `memory_pruning`.
+"""Pruning on PostgreSQL: the oldest day of the ledger goes, and its counts stay. What may go: see `memory.pruning`.
 
 The runs of a day are in its partition, which is dropped whole; the few that have to stay move to the default one first.
 Where many have to stay, or the day has no partition (the late end of a long run came after it was gone), rows are
@@ -27,7 +27,7 @@ from noonbell.core.lives import ended_lives
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history
-from noonbell.store.postgres.connection import Connection, Connections
+from noonbell.store.postgres.connection import Connection, Transactions
 from noonbell.store.postgres.numbers import RUN_WORDS, number, prev_kind_sql
 from noonbell.store.postgres.partitions import DAY_US, name_of
 from noonbell.store.postgres.schema import LOCKS, PARTITIONING, PRUNING, is_here, lock
@@ -163,7 +163,7 @@ _FORGET_OTHERS: Final = """
 """
 
 
-async def prune(connections: Connections, before: int) -> Pruned | None:
+async def prune(connections: Transactions, before: int) -> Pruned | None:
     """Drop the oldest day that ended by `before`; where another does it at this moment, leave it to him."""
     async with connections.writing(A_DAY) as db:
         if not await _is_free(db):

@@ -145,6 +145,7 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
         ("t.team = {}", None if wanted.tag is None else wanted.team),
         ("d.quiet_hours_policy_id = {}", wanted.quiet_hours_policy_id),
         ("d.team = {}", wanted.team),
+        ("d.timezone = {}", wanted.timezone),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
     conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 3)]
@@ -157,10 +158,6 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
         conditions.append("d.type <> 'cron'")  # as above
     tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = d.sid"
     return await _page(db, conditions, after_sid, limit, *(value for _, value in given), joined=tags)
-
-
-async def in_zone(db: Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
-    return await _page(db, ["d.timezone = $3"], after_sid, limit, timezone)
 
 
 async def _page(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import apsw
 
-from noonbell.core.records import DEFAULT_TEAM, AuditEvent
+from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
+from noonbell.store import audit_pages
 from noonbell.store.sqlite import rows
+from noonbell.store.sqlite.part import Part
 
 
 def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
@@ -16,22 +18,14 @@ def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
     rows.insert(db, "audit_events (at, event, subject, actor, detail, team)", told)
 
 
-def page(db: apsw.Connection, wanted: AuditFilter, after_id: int, limit: int) -> list[tuple[int, AuditEvent]]:
-    conditions, bindings = ["id > ?"], [after_id]
-    parts = (
-        ("subject = ?", wanted.subject),
-        ("event = ?", wanted.event),
-        ("actor = ?", wanted.actor),
-        ("at >= ?", wanted.from_at),
-        ("at <= ?", wanted.to_at),
-        ("team = ?", wanted.team),
-    )
-    given: list[int | str] = [*bindings]
-    for condition, value in parts:
-        if value is not None:
-            conditions.append(condition)
-            given.append(value)
-    if wanted.team not in (None, DEFAULT_TEAM):
-        conditions.append(f"team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
-    sql = f"SELECT * FROM audit_events WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"
-    return [(row[0], AuditEvent(*row[1:])) for row in db.execute(sql, (*given, limit))]
+class SqliteAudit(Part):
+    """The audit of a file."""
+
+    async def append(self, audits: Sequence[AuditEvent]) -> None:
+        await self._connection.run(lambda db: append(db, audits))
+
+    async def page(
+        self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False
+    ) -> list[tuple[int, AuditEvent]]:
+        sql, values = audit_pages.statement(wanted, past, limit, "?", newest_first=newest_first)
+        return [(row[0], AuditEvent(*row[1:])) for row in await self._read(sql, tuple(values))]

@@ -165,6 +165,7 @@ class InTransaction:
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
+        self.definitions = DefinitionCache()
 
     async def run(
         self,

@@ -11,7 +11,7 @@ import msgspec
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
 from noonbell.store.sqlite import auditing
-from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.part import Part
 
 _encode = msgspec.json.Encoder().encode
 _COLUMNS: Final = "kind, id, team, version, body, created_at, updated_at, wake_at"
@@ -69,26 +69,22 @@ def due(db: apsw.Connection, kind: str, now: int, limit: int) -> tuple[list[Docu
     return found, waking[len(found)].wake_at if len(waking) > len(found) else None
 
 
-class DocumentsOnSqlite:
-    """The verbs of DocumentStore, each one transaction."""
+class SqliteDocuments(Part):
+    """The documents of a file. Each verb is one transaction."""
 
-    _connection: Connection
-
-    async def put_documents(
-        self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()
-    ) -> list[Document]:
+    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
         return await self._connection.run(lambda db: put(db, writes, at, audits))
 
-    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
         return await self._connection.run(lambda db: get(db, kind, ids), write=False)
 
-    async def list_documents(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-        return await self._connection.run(lambda db: page(db, kind, team, after, limit), write=False)
-
-    async def drop_documents(
+    async def drop(
         self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
     ) -> int:
         return await self._connection.run(lambda db: drop(db, kind, ids, audits, expected))
 
-    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
         return await self._connection.run(lambda db: due(db, kind, now, limit), write=False)
+
+    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
+        return await self._connection.run(lambda db: page(db, kind, team, after, limit), write=False)

@@ -18,8 +18,9 @@ from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_
 from noonbell.core.records import LifecycleEvent
 from noonbell.ports import Rescue, TellCut
 from noonbell.store.sqlite import by_policy, declaring
-from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.connection import Connection, InTransaction
 from noonbell.store.sqlite.hold import forget, holder_of
+from noonbell.store.sqlite.part import Part
 from noonbell.store.sqlite.tables import LANE_NO
 
 _encode = msgspec.json.Encoder().encode
@@ -39,13 +40,12 @@ _OWNERS: Final = f"""
 _LAST_EVENT: Final = "SELECT event FROM lifecycle WHERE managed_by = ? AND instance = ? ORDER BY id DESC LIMIT 1"
 
 
-class EnginesOnSqlite:
-    """The verbs of ScheduleStore for engines, as a part of the store. Each is one transaction."""
+class SqliteEngines(Part):
+    """The engines of a file. Each verb is one transaction."""
 
-    path: Path
-    _connection: Connection
-
-    lease_seconds: float = 0.0
+    def __init__(self, connection: Connection | InTransaction, path: Path) -> None:
+        super().__init__(connection)
+        self._path = path
 
     async def join(self, engine: EngineRecord) -> int:
         return await self._connection.run(lambda db: self._join(db, engine))
@@ -69,11 +69,11 @@ class EnginesOnSqlite:
         sql = "DELETE FROM engines WHERE instance = ?"
         await self._connection.run(lambda db: db.execute(sql, (instance,)))
 
-    async def engines(self, now: int) -> list[EngineRecord]:
+    async def alive(self, now: int) -> list[EngineRecord]:
         joined = await self._connection.run(lambda db: _joined(db, now), write=False)
         return [one for one in joined if self._lives(one.instance)]
 
-    async def dead_engines(self, lane: str) -> list[str]:
+    async def dead(self, lane: str) -> list[str]:
         joined = await self._connection.run(lambda db: _joined(db, 0, lane), write=False)
         return sorted(one.instance for one in joined if not self._lives(one.instance))
 
@@ -86,7 +86,7 @@ class EnginesOnSqlite:
             lambda db: _put_polls(db, lane, _polls(db, lane).get(lane, Polls()).ended(gaps, now()))
         )
 
-    async def take_over(
+    async def rescue(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:
         if stopped:
@@ -103,7 +103,7 @@ class EnginesOnSqlite:
         gone = [row[0] for row in db.execute(_OWNERS, (lane_name(lane), lane)) if not self._lives(row[0])]
         queued = by_policy.take_over(db, lane, at, tell, gone=gone, stopped=False)
         for instance in dead:
-            forget(self.path, engine_name(instance))
+            forget(self._path, engine_name(instance))
         return Rescue(queued, dead)
 
     def _record_crashes(self, db: apsw.Connection, lane: str, dead: list[str], owner: str, at: int) -> None:
@@ -118,8 +118,15 @@ class EnginesOnSqlite:
             if db.execute(_LAST_EVENT, (name, instance)).get in ("init-ok", "stop-start"):
                 declaring.record(db, LifecycleEvent(name, at, instance, "crash", f"found by {owner}"))
 
+    async def record(self, event: LifecycleEvent) -> None:
+        await self._connection.run(lambda db: declaring.record(db, event))
+
+    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
+        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id"
+        return [LifecycleEvent(*row) for row in await self._read(sql, (managed_by,))]
+
     def _lives(self, instance: str) -> bool:
-        return holder_of(self.path, engine_name(instance)) is not None
+        return holder_of(self._path, engine_name(instance)) is not None
 
 
 def _beat(db: apsw.Connection, sign: EngineSign, now: Callable[[], int]) -> None:

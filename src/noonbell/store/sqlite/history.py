@@ -9,11 +9,11 @@ import apsw
 import msgspec
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import History, Outcome, Run
+from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
-from noonbell.store.ledger_pages import LedgerPages
-from noonbell.store.sqlite.connection import Connection
+from noonbell.store.ledger_pages import RUNS_SQL, SPANS_SQL, direction
 from noonbell.store.sqlite.numbers import RUN_WORDS, number
+from noonbell.store.sqlite.part import Part
 from noonbell.store.sqlite.tables import SCHEDULES
 from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED
 
@@ -45,20 +45,58 @@ _LAST: Final = f"""
 _WHOLE: Final = 1 << 62
 
 
-class HistoryOnSqlite(LedgerPages):
-    """The verbs of ScheduleStore that look back, as a part of the store."""
+class SqliteHistory(Part):
+    """The history of the schedules of a file."""
 
-    _run_columns = _RUN
-    _scheduled = SCHEDULED
-    _connection: Connection
-
-    async def history_of(self, schedule_id: str) -> History | None:
+    async def find(self, schedule_id: str) -> History | None:
         return await self._connection.run(lambda db: _history_of(db, schedule_id), write=False)
 
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
-        told = (_encode(list(sids)).decode(),)
-        rows: list[Any] = await self._connection.run(lambda db: db.execute(_LAST, told).fetchall(), write=False)
-        return dict(rows)
+    async def epochs(self, sid: int) -> list[Epoch]:
+        rows = await self._read("SELECT * FROM epochs WHERE sid = ? ORDER BY epoch", (sid,))
+        return [Epoch(*row) for row in rows]
+
+    async def spans(
+        self, sid: int, from_at: int, to_at: int, limit: int | None = None, *, newest_first: bool = False
+    ) -> list[Span]:
+        order = direction(newest_first=newest_first)
+        if limit is None:  # damaged spans among them
+            sql = f"SELECT * FROM spans WHERE sid = ? AND from_at <= ? AND to_at >= ? ORDER BY from_at {order}"
+            return [Span(*row) for row in await self._read(sql, (sid, to_at, from_at))]
+        sql = SPANS_SQL.format(order=order).replace("$", "?")
+        return [Span(*row) for row in await self._read(sql, (sid, from_at - 1, to_at, limit))]
+
+    async def runs(
+        self,
+        sid: int,
+        from_at: int,
+        to_at: int,
+        kind: Kind | None = None,
+        limit: int | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> list[Run]:
+        order = direction(newest_first=newest_first)
+        if kind is not None:
+            sql = RUNS_SQL.format(columns=_RUN, kind=number(KINDS, kind), order=order).replace("$", "?")
+            most = -1 if limit is None else limit
+            return [Run(*row) for row in await self._read(sql, (sid, from_at - 1, to_at, most))]
+        sql = (
+            f"SELECT {_RUN} FROM runs r WHERE r.run_for BETWEEN ?2 AND ?3 AND r.sid = ?1 "
+            f"ORDER BY r.run_for {order}, 3 {order} LIMIT ?4"
+        )
+        most = -1 if limit is None else limit
+        return [Run(*row) for row in await self._read(sql, (sid, from_at, to_at, most))]
+
+    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
+        sql = (
+            f"SELECT {_RUN} FROM json_each(?2) b CROSS JOIN runs r ON r.run_for = b.value AND r.sid = ?1 "
+            f"AND r.kind = {SCHEDULED} ORDER BY b.key"
+        )
+        return [Run(*row) for row in await self._read(sql, (sid, _encode(list(instants)).decode()))]
+
+    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
+        sql = "SELECT * FROM attempt_records WHERE sid = ? AND run_for BETWEEN ? AND ? ORDER BY run_for, kind, attempt"
+        return [Attempt(*row) for row in await self._read(sql, (sid, from_at, to_at))]
 
     async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
         return await self._connection.run(lambda db: chain(db, sid, before, limit), write=False)
@@ -66,18 +104,9 @@ class HistoryOnSqlite(LedgerPages):
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         return await self._connection.run(lambda db: _latest(db, before, limit, outcome), write=False)
 
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        sql = (
-            f"SELECT {_RUN} FROM json_each(?2) b CROSS JOIN runs r ON r.run_for = b.value AND r.sid = ?1 "
-            f"AND r.kind = {SCHEDULED} ORDER BY b.key"
-        )
-        return [Run(*row) for row in await self._rows(sql, (sid, _encode(list(instants)).decode()))]
-
-    async def _look(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return await self._rows(sql.replace("$", "?"), bindings)
-
-    async def _rows(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return await self._connection.run(lambda db: db.execute(sql, bindings).fetchall(), write=False)
+    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+        rows: Any = await self._read(_LAST, (_encode(list(sids)).decode(),))
+        return dict(rows)
 
 
 def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:

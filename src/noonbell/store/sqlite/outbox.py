@@ -22,7 +22,7 @@ from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, 
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
 from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.sqlite import auditing, rows
-from noonbell.store.sqlite.connection import Connection
+from noonbell.store.sqlite.part import Part
 
 _encode = msgspec.json.Encoder().encode
 _number = itemgetter(0)
@@ -54,23 +54,19 @@ _FITTING: Final = f"""
 """
 
 
-class OutboxOnSqlite:
-    """The verbs of ScheduleStore for messages, as a part of the store. Each is one transaction."""
+class SqliteOutbox(Part):
+    """The outbox of a file. Each verb is one transaction."""
 
-    _connection: Connection
-
-    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+    async def post(self, messages: Sequence[OutboxMessage], at: int) -> None:
         await self._connection.run(lambda db: append(db, messages, at))
 
-    async def claim_streams(
-        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
-    ) -> StreamClaim:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS) -> StreamClaim:
         return await self._connection.run(lambda db: claim(db, lane, owner, now, limit=limit, bounds=bounds))
 
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+    async def settle(self, deliveries: Sequence[Delivery]) -> None:
         await self._connection.run(lambda db: settle(db, deliveries))
 
-    async def owned_streams(self, owner: str) -> list[int]:
+    async def owned(self, owner: str) -> list[int]:
         sql = "SELECT sid FROM outbox_streams WHERE owner = ? ORDER BY sid"
         return await self._connection.run(lambda db: [row[0] for row in db.execute(sql, (owner,))], write=False)
 
@@ -80,10 +76,10 @@ class OutboxOnSqlite:
     async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
         return await self._connection.run(lambda db: dead_letters(db, sid, after, limit, team), write=False)
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         return await self._connection.run(lambda db: revive(db, numbers, at, tell))
 
-    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
         return await self._connection.run(lambda db: drop(db, numbers, tell))
 
 

@@ -1,4 +1,4 @@
-"""Whole tables in short pages: the statement behind `read_ledger`.
+"""Whole tables in short pages: the statement behind `Ledger.read`.
 
 Each page continues after the key of the last row, so no read transaction lasts longer than one page and a writer's log
 can always be cleared.

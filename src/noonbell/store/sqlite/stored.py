@@ -137,6 +137,7 @@ def _sids(
         ("d.managed_by = ?", wanted.managed_by),
         ("d.lane = ?", wanted.lane),
         ("d.type = ?", wanted.type),
+        ("d.timezone = ?", wanted.timezone),
         _in_name(wanted.name_contains),
         ("d.quiet_hours_policy_id = ?", wanted.quiet_hours_policy_id),
     )
@@ -175,14 +176,6 @@ def _listed(wanted: ScheduleFilter) -> tuple[str, str]:
         return "schedule_definitions d NOT INDEXED", "d.sid"
     name = "team" if wanted.type in (None, "cron") else "type"
     return f"schedule_definitions d INDEXED BY idx_schedules_{name}", "d.sid"
-
-
-def in_zone(db: apsw.Connection, timezone: str, after_sid: int, limit: int) -> list[StoredSchedule]:
-    sql = (
-        "SELECT sid FROM schedule_definitions WHERE sid > ? AND timezone = ? AND lane IS NOT NULL "
-        "AND removed_at IS NULL ORDER BY sid LIMIT ?"
-    )
-    return by_sids(db, [row[0] for row in db.execute(sql, (after_sid, timezone, limit))])
 
 
 def zone_rules(db: apsw.Connection) -> dict[str, str]:

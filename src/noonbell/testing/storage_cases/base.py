@@ -24,7 +24,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
-from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Store
+from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Ledger
 from noonbell.timing import cron_timing
 
 SECOND: Final = 1_000_000
@@ -41,11 +41,11 @@ E = TypeVar("E", bound=BaseException)
 class StorageCases:
     """A subclass says how its store is made; see StorageSuite."""
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> Ledger:
         """A store on new, empty data."""
         raise NotImplementedError
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Ledger) -> Ledger:
         """Another handle on the data of `store`, which may be open, closed or killed."""
         raise NotImplementedError
 
@@ -53,13 +53,13 @@ class StorageCases:
         """Return when the holder of a name who was killed counts as dead; where that is at once, do nothing."""
 
     @asynccontextmanager
-    async def opened(self, *tasks: str) -> AsyncIterator[Store]:
+    async def opened(self, *tasks: str) -> AsyncIterator[Ledger]:
         """A new store, open, with these tasks declared at T0: their sids count from 1."""
         store = await self.make_store()
         await store.open()
         try:
             if tasks:
-                await store.declare(declaration(created=[new(name) for name in tasks]))
+                await store.schedules.declare(declaration(created=[new(name) for name in tasks]))
             yield store
         finally:
             await store.close()
@@ -121,31 +121,31 @@ def deciding(now: int, cron: str = "* * * * *") -> Decide:
     return decide
 
 
-async def claim(store: Store, now: int, *, limit: int = 100, owner: str = ME, managed_by: str = OWNER) -> Claimed:
-    return (await store.claim(managed_by, owner, now, limit, deciding(now))).claimed
+async def claim(store: Ledger, now: int, *, limit: int = 100, owner: str = ME, managed_by: str = OWNER) -> Claimed:
+    return (await store.runs.claim(managed_by, owner, now, limit, deciding(now))).claimed
 
 
-async def start_one(store: Store, now: int) -> Start:
+async def start_one(store: Ledger, now: int) -> Start:
     """Claim, where exactly one task is due."""
     (start,) = (await claim(store, now)).starts
     return start
 
 
-async def fail(store: Store, start: Start, at: int, retry_at: int | None, error: str = "ValueError: no") -> None:
-    settled = await store.settle([Settlement(start, ME, "failed", at, retry_at, error)])
+async def fail(store: Ledger, start: Start, at: int, retry_at: int | None, error: str = "ValueError: no") -> None:
+    settled = await store.runs.settle([Settlement(start, ME, "failed", at, retry_at, error)])
     assert settled.stale == []
 
 
-async def only_live(store: Store, sid: int) -> LiveRun:
-    (live,) = await store.live(sid)
+async def only_live(store: Ledger, sid: int) -> LiveRun:
+    (live,) = await store.runs.live(sid)
     return live
 
 
-async def row_of(store: Store, sid: int) -> dict[str, Any]:
-    (row,) = [row for row in await store.schedules() if row["sid"] == sid]
+async def row_of(store: Ledger, sid: int) -> dict[str, Any]:
+    (row,) = [row for row in await store.schedules.rows() if row["sid"] == sid]
     return dict(row)
 
 
-async def ledger(store: Store) -> dict[str, Sequence[tuple[Any, ...]]]:
+async def ledger(store: Ledger) -> dict[str, Sequence[tuple[Any, ...]]]:
     """Every row of every table."""
-    return {table: await store.read_ledger(table, None, 1_000_000) for table in LEDGER_TABLES}
+    return {table: await store.read(table, None, 1_000_000) for table in LEDGER_TABLES}

@@ -36,7 +36,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ports import AuditFilter, Hold, ScheduleStore
+from noonbell.ports import AuditFilter, Hold, Ledger
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
 
 LANE = "shared"
@@ -61,36 +61,36 @@ def record(instance: str, at: int = T0, lane: str = LANE) -> EngineRecord:
     return EngineRecord(instance, lane, "host", 7, "1.2", "2026a", at, at)
 
 
-async def join(store: ScheduleStore, instance: str, at: int = T0, lane: str = LANE) -> tuple[Hold, int]:
+async def join(store: Ledger, instance: str, at: int = T0, lane: str = LANE) -> tuple[Hold, int]:
     """Come up on the lane; returns since when the lane is."""
     hold = await store.hold(engine_name(instance), instance)
-    since = await store.join(record(instance, at, lane))
-    await store.record(LifecycleEvent(lane_name(lane), at, instance, "init-ok"))
-    await store.beat(EngineSign(instance, at, since, "up"), clock(at))
+    since = await store.engines.join(record(instance, at, lane))
+    await store.engines.record(LifecycleEvent(lane_name(lane), at, instance, "init-ok"))
+    await store.engines.beat(EngineSign(instance, at, since, "up"), clock(at))
     return hold, since
 
 
-async def claim(store: ScheduleStore, owner: str, now: int, limit: int = 1) -> list[Start]:
+async def claim(store: Ledger, owner: str, now: int, limit: int = 1) -> list[Start]:
     def take_turn(stored: StoredSchedule) -> Turn:
         return look(stored, now)
 
-    return (await store.claim(LANE, owner, now, limit, take_turn)).claimed.starts
+    return (await store.runs.claim(LANE, owner, now, limit, take_turn)).claimed.starts
 
 
-async def crashes(store: ScheduleStore) -> list[str]:
-    return [event.instance for event in await store.lifecycle(lane_name(LANE)) if event.event == "crash"]
+async def crashes(store: Ledger) -> list[str]:
+    return [event.instance for event in await store.engines.lifecycle(lane_name(LANE)) if event.event == "crash"]
 
 
 class EngineCases(StorageCases):
     @asynccontextmanager
-    async def shared(self, *names: str, **definition: Any) -> AsyncIterator[tuple[ScheduleStore, ScheduleStore]]:
+    async def shared(self, *names: str, **definition: Any) -> AsyncIterator[tuple[Ledger, Ledger]]:
         """Two handles on the same data, as of two processes, with these schedules; their sids count from 1."""
-        one = cast("ScheduleStore", await self.make_store())
+        one = await self.make_store()
         await one.open()
-        two = cast("ScheduleStore", await self.reopen(one))
+        two = await self.reopen(one)
         await two.open()
         try:
-            await one.create_schedules([schedule(name, **definition) for name in names], T0, "suite")
+            await one.schedules.create([schedule(name, **definition) for name in names], T0, "suite")
             yield one, two
         finally:
             await two.close()
@@ -99,12 +99,12 @@ class EngineCases(StorageCases):
     async def test_engines_share_a_lane_and_are_told(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B, T0 + SECOND), await join(two, C, T0, "other")]
-            await one.beat(
+            await one.engines.beat(
                 EngineSign(A, T0 + 2 * SECOND, T0 - SECOND, "stopping", "2026b", {"running": 3, "late": None}),
                 clock(T0 + 2 * SECOND),
             )
             for store in (one, two):
-                found = await store.engines(T0 + 5 * SECOND)
+                found = await store.engines.alive(T0 + 5 * SECOND)
                 assert [(e.lane, e.instance, e.state) for e in found] == [
                     ("other", C, "up"), (LANE, A, "stopping"), (LANE, B, "up"),
                 ]  # fmt: skip
@@ -115,7 +115,7 @@ class EngineCases(StorageCases):
                 assert (told.up_since, told.load) == (T0 - SECOND, {"running": 3, "late": None})
                 assert 0 <= told.seen_ago_us <= 60 * SECOND
                 assert lanes_up(found) == {"other": T0, LANE: T0 - SECOND}
-                assert await store.dead_engines(LANE) == []
+                assert await store.engines.dead(LANE) == []
             for hold, _ in held:
                 hold.release()
 
@@ -125,57 +125,59 @@ class EngineCases(StorageCases):
             assert since == T0
             second, since = await join(two, B, T0 + MINUTE)
             assert since == T0, "the lane has been up all the time"
-            await one.leave(A)
+            await one.engines.leave(A)
             first.release()
             third, since = await join(one, C, T0 + 2 * MINUTE)
             assert since == T0, "the one that is left knows it"
-            assert lanes_up(await two.engines(T0)) == {LANE: T0}
+            assert lanes_up(await two.engines.alive(T0)) == {LANE: T0}
             for instance, hold, store in ((B, second, two), (C, third, one)):
-                await store.leave(instance)
+                await store.engines.leave(instance)
                 hold.release()
-            assert lanes_up(await one.engines(T0)) == {}
+            assert lanes_up(await one.engines.alive(T0)) == {}
             fourth, since = await join(one, "engine-d", T0 + 3 * MINUTE)
             assert since == T0 + 3 * MINUTE, "nothing was up in between"
             fourth.release()
 
     async def test_a_lane_has_the_last_poll_of_all_its_engines(self) -> None:
         async with self.shared() as (one, two):
-            assert await one.polls() == {}
+            assert await one.engines.polls() == {}
             held = [await join(one, A), await join(two, B), await join(two, C, T0, "other")]
-            assert await one.polls() == {}, "none of them has polled yet"
+            assert await one.engines.polls() == {}, "none of them has polled yet"
             for store, instance, at in ((one, A, 5), (two, B, 3), (two, C, 1), (one, "engine-unknown", 9)):
                 sign = EngineSign(instance, T0 + at, T0, "up", last_poll_at=T0 + at, grace_us=70 * SECOND)
                 if instance == "engine-unknown":  # it did not join, or was taken for dead: nothing of it is kept
                     with suppress(StoreError):
-                        await store.beat(sign, clock(T0 + at))
+                        await store.engines.beat(sign, clock(T0 + at))
                 else:
-                    await store.beat(sign, clock(T0 + at))
+                    await store.engines.beat(sign, clock(T0 + at))
             expected = {LANE: Polls(T0 + 5, 70 * SECOND), "other": Polls(T0 + 1, 70 * SECOND)}
-            assert await one.polls() == await two.polls() == expected
-            assert [e.last_poll_at for e in await one.engines(T0)] == [T0 + 1, T0 + 5, T0 + 3]
-            await one.leave(A)
-            assert await two.polls() == expected, "it outlives the engine"
+            assert await one.engines.polls() == await two.engines.polls() == expected
+            assert [e.last_poll_at for e in await one.engines.alive(T0)] == [T0 + 1, T0 + 5, T0 + 3]
+            await one.engines.leave(A)
+            assert await two.engines.polls() == expected, "it outlives the engine"
             for hold, _ in held:
                 hold.release()
 
     async def test_a_gap_between_polls_is_recorded_once(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
-            first = await one.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
+            first = await one.engines.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
             assert first == Polls(T0, MINUTE, (Gap(0, T0, MINUTE),)), "nothing proves a poll before the first"
             later = T0 + 10 * MINUTE
             gap = Gap(T0 + SECOND, later, MINUTE)
-            found = await one.record_gaps(LANE, A, [gap], clock(later))
+            found = await one.engines.record_gaps(LANE, A, [gap], clock(later))
             assert found == Polls(later, MINUTE, (*first.gaps, gap))
-            again = await two.record_gaps(LANE, B, [Gap(T0 + SECOND, later + SECOND, MINUTE)], clock(later + SECOND))
+            again = await two.engines.record_gaps(
+                LANE, B, [Gap(T0 + SECOND, later + SECOND, MINUTE)], clock(later + SECOND)
+            )
             assert again.gaps == found.gaps, "the other engine ended it"
-            assert (await one.record_gaps(LANE, A, [gap], clock(later))).gaps == found.gaps, (
+            assert (await one.engines.record_gaps(LANE, A, [gap], clock(later))).gaps == found.gaps, (
                 "it is tried again after a failure"
             )
-            assert await one.polls() == {LANE: again}
+            assert await one.engines.polls() == {LANE: again}
             for n in range(1, 2 * MOST_GAPS, 2):
                 at = later + n * 5 * MINUTE
-                again = await one.record_gaps(LANE, A, [Gap(at - 4 * MINUTE, at, MINUTE)], clock(at))
+                again = await one.engines.record_gaps(LANE, A, [Gap(at - 4 * MINUTE, at, MINUTE)], clock(at))
             assert len(again.gaps) == MOST_GAPS
             assert again.gaps[-1].until == again.last_poll_at
             for hold, _ in held:
@@ -185,8 +187,8 @@ class EngineCases(StorageCases):
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
             first, second, third = (Gap(T0 + n * MINUTE, T0 + (n + 4) * MINUTE, MINUTE) for n in (0, 4, 10))
-            await two.record_gaps(LANE, B, [third], clock(third.until))
-            found = await one.record_gaps(LANE, A, [first, second], clock(third.until + MINUTE))
+            await two.engines.record_gaps(LANE, B, [third], clock(third.until))
+            found = await one.engines.record_gaps(LANE, A, [first, second], clock(third.until + MINUTE))
             assert found == Polls(third.until, MINUTE, (first, second, third))
             for hold, _ in held:
                 hold.release()
@@ -195,33 +197,39 @@ class EngineCases(StorageCases):
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
             gap = Gap(T0, T0 + 10 * MINUTE, MINUTE)
-            found = await two.record_gaps(LANE, B, [gap], clock(gap.until))
+            found = await two.engines.record_gaps(LANE, B, [gap], clock(gap.until))
             sign = EngineSign(A, T0 + MINUTE, T0, "up", last_poll_at=T0 + MINUTE)  # made before, written after
-            await one.beat(sign, clock(gap.until + SECOND))
-            assert (await one.polls())[LANE] == found
+            await one.engines.beat(sign, clock(gap.until + SECOND))
+            assert (await one.engines.polls())[LANE] == found
             for hold, _ in held:
                 hold.release()
 
     async def test_polls_follow_a_clock_that_is_set_back(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B)]
-            await one.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
+            await one.engines.record_gaps(LANE, A, [Gap(0, T0, MINUTE)], clock(T0))
             ahead = T0 + 50 * MINUTE  # the clock was an hour ahead
-            await one.record_gaps(LANE, A, [Gap(T0, ahead, MINUTE)], clock(ahead))
+            await one.engines.record_gaps(LANE, A, [Gap(T0, ahead, MINUTE)], clock(ahead))
             back = T0 + 2 * MINUTE
-            await two.beat(EngineSign(B, back, T0, "up", last_poll_at=back), clock(back))
-            assert (await one.polls())[LANE] == Polls(back, MINUTE, (Gap(0, T0, MINUTE),))
-            later = await one.record_gaps(LANE, A, [Gap(back, back + 5 * MINUTE, MINUTE)], clock(back + 5 * MINUTE))
-            await two.beat(EngineSign(B, later.last_poll_at, T0, "up", last_poll_at=back), clock(later.last_poll_at))
-            assert (await one.polls())[LANE] == later, "an engine that has not polled for long does not set it back"
+            await two.engines.beat(EngineSign(B, back, T0, "up", last_poll_at=back), clock(back))
+            assert (await one.engines.polls())[LANE] == Polls(back, MINUTE, (Gap(0, T0, MINUTE),))
+            later = await one.engines.record_gaps(
+                LANE, A, [Gap(back, back + 5 * MINUTE, MINUTE)], clock(back + 5 * MINUTE)
+            )
+            await two.engines.beat(
+                EngineSign(B, later.last_poll_at, T0, "up", last_poll_at=back), clock(later.last_poll_at)
+            )
+            assert (await one.engines.polls())[LANE] == later, (
+                "an engine that has not polled for long does not set it back"
+            )
             for hold, _ in held:
                 hold.release()
 
     async def test_an_engine_that_only_begins_is_not_up(self) -> None:
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
-            assert await one.join(record(A)) == T0
-            assert lanes_up(await two.engines(T0)) == {}
+            assert await one.engines.join(record(A)) == T0
+            assert lanes_up(await two.engines.alive(T0)) == {}
             other, since = await join(two, B, T0 + MINUTE)
             assert since == T0 + MINUTE
             hold.release()
@@ -230,9 +238,9 @@ class EngineCases(StorageCases):
     async def test_nothing_is_kept_of_a_sign_of_one_who_did_not_join(self) -> None:
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
-            await one.beat(EngineSign(A, T0, T0, "up"), clock(T0))
-            await one.leave(A)
-            assert await two.engines(T0) == []
+            await one.engines.beat(EngineSign(A, T0, T0, "up"), clock(T0))
+            await one.engines.leave(A)
+            assert await two.engines.alive(T0) == []
             hold.release()
 
     async def test_two_engines_never_both_start_a_run(self) -> None:
@@ -242,8 +250,8 @@ class EngineCases(StorageCases):
             starts = [*(await claim(one, A, now)), *(await claim(two, B, now)), *(await claim(two, B, now, 10))]
             assert sorted(start.sid for start in starts) == [1, 2, 3]
             assert await claim(one, A, now, 10) == []
-            assert len(await one.owned(A)) == 1
-            assert len(await one.owned(B)) == 2
+            assert len(await one.runs.owned(A)) == 1
+            assert len(await one.runs.owned(B)) == 2
             for hold, _ in held:
                 hold.release()
 
@@ -252,10 +260,10 @@ class EngineCases(StorageCases):
             held = [await join(one, A), await join(two, B)]
             later = T0 + MINUTE + 5 * SECOND
             (start,) = await claim(one, A, later)
-            await one.hand_back([start], A, AT_ONCE)
+            await one.runs.hand_back([start], A, AT_ONCE)
             (again,) = await claim(two, B, T0 + MINUTE + SECOND, 10)
             assert (again.sid, again.run_for) == (start.sid, start.run_for)
-            (row,) = await two.schedules("suite")
+            (row,) = await two.schedules.rows("suite")
             assert row["last_run_at"] == (await only_live(two, start.sid)).started_at == later
             for hold, _ in held:
                 hold.release()
@@ -266,25 +274,25 @@ class EngineCases(StorageCases):
             hold, _ = await join(two, B)
             (lost,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
             before = await only_live(two, kept.sid)
-            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [], 0), "both are alive"
+            assert await two.engines.rescue(LANE, B, T0 + MINUTE) == (0, [], 0), "both are alive"
             one.kill()
             await self.holder_dies()
-            assert await two.dead_engines(LANE) == [A]
-            assert [e.instance for e in await two.engines(T0)] == [B]
-            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (1, [A], 0)
+            assert await two.engines.dead(LANE) == [A]
+            assert [e.instance for e in await two.engines.alive(T0)] == [B]
+            assert await two.engines.rescue(LANE, B, T0 + 2 * MINUTE) == (1, [A], 0)
             freed = await only_live(two, lost.sid)
             assert (freed.state, freed.cause, freed.owner, freed.wake_at) == ("queued", "orphan", None, 0)
             assert (freed.fence, freed.crashes) == (lost.fence + 1, 1)
             assert await only_live(two, kept.sid) == before
-            assert await two.dead_engines(LANE) == []
-            assert await two.take_over(LANE, B, T0 + 2 * MINUTE) == (0, [], 0), "once is enough"
+            assert await two.engines.dead(LANE) == []
+            assert await two.engines.rescue(LANE, B, T0 + 2 * MINUTE) == (0, [], 0), "once is enough"
             assert await crashes(two) == [A], "whoever finds a dead engine records its crash"
             (again,) = await claim(two, B, T0 + 2 * MINUTE)
             assert (again.sid, again.run_for, again.cause) == (lost.sid, lost.run_for, "orphan")
             # whatever the dead one says now comes too late
             late = Settlement(lost, A, "succeeded", T0 + 2 * MINUTE)
-            assert (await two.settle([late])).stale == [late]
-            await two.hand_back([lost], A, T0 + 2 * MINUTE)
+            assert (await two.runs.settle([late])).stale == [late]
+            await two.runs.hand_back([lost], A, T0 + 2 * MINUTE)
             assert (await only_live(two, lost.sid)).owner == B
             hold.release()
 
@@ -295,7 +303,7 @@ class EngineCases(StorageCases):
             await claim(one, A, T0 + MINUTE)
             one.kill()
             await self.holder_dies()
-            assert await two.take_over("other", B, T0 + MINUTE) == (0, [], 0)
+            assert await two.engines.rescue("other", B, T0 + MINUTE) == (0, [], 0)
             assert (await only_live(two, 1)).owner == A
             hold.release()
 
@@ -303,7 +311,7 @@ class EngineCases(StorageCases):
         async with self.shared("a", "b") as (one, two):
             held = [await join(one, A), await join(two, B)]
             (cut,), (kept,) = await claim(one, A, T0 + MINUTE), await claim(two, B, T0 + MINUTE)
-            assert await one.take_over(LANE, A, T0 + MINUTE, stopped=True) == (1, [], 0)
+            assert await one.engines.rescue(LANE, A, T0 + MINUTE, stopped=True) == (1, [], 0)
             freed = await only_live(one, cut.sid)
             assert (freed.state, freed.cause, freed.crashes) == ("queued", "orphan", 0)
             assert (await only_live(one, kept.sid)).owner == B
@@ -311,7 +319,7 @@ class EngineCases(StorageCases):
             for hold, _ in held:
                 hold.release()
 
-    async def _dies_with(self, killer: ScheduleStore, instance: str, runs: int) -> None:
+    async def _dies_with(self, killer: Ledger, instance: str, runs: int) -> None:
         """An engine joins, claims so many runs, and dies."""
         await join(killer, instance)
         for _ in range(runs):  # one at a time: a claim may bring fewer than its limit
@@ -332,17 +340,17 @@ class EngineCases(StorageCases):
             for death in range(1, MOST_CRASHES + 1):
                 instance = f"engine-{death}"
                 await self._dies_with(killer, instance, 1)
-                freed = await two.take_over(LANE, B, T0 + MINUTE, tell)
+                freed = await two.engines.rescue(LANE, B, T0 + MINUTE, tell)
                 assert freed == (int(death < MOST_CRASHES), [instance], 0)
-                killer = cast("ScheduleStore", await self.reopen(two))
+                killer = await self.reopen(two)
                 await killer.open()
             await killer.close()
             assert told == [(MOST_CRASHES - 1, "abandoned")]
-            (run,) = await two.runs(1, T0, T0 + MINUTE)
+            (run,) = await two.history.runs(1, T0, T0 + MINUTE)
             assert run.outcome == "abandoned"
-            (stored,) = await two.find_schedules(["a"])
+            (stored,) = await two.schedules.find(["a"])
             assert stored.last_failure_at == T0 + MINUTE
-            assert [e.event for _, e in await two.audit(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
+            assert [e.event for _, e in await two.audit.page(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
             assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
             hold.release()
 
@@ -352,13 +360,13 @@ class EngineCases(StorageCases):
             killer = one
             for death in range(1, MOST_CRASHES + 1):
                 await self._dies_with(killer, f"engine-{death}", 2)
-                assert (await two.take_over(LANE, B, T0 + MINUTE)).queued == 2, "either may be to blame"
+                assert (await two.engines.rescue(LANE, B, T0 + MINUTE)).queued == 2, "either may be to blame"
                 assert [(await only_live(two, sid)).crashes for sid in (1, 2)] == [death] * 2
-                killer = cast("ScheduleStore", await self.reopen(two))
+                killer = await self.reopen(two)
                 await killer.open()
             await self._dies_with(killer, "engine-alone", 1)
-            assert (await two.take_over(LANE, B, T0 + MINUTE)).queued == 0
-            ended = [[run.outcome for run in await two.runs(sid, T0, T0 + MINUTE)] for sid in (1, 2)]
+            assert (await two.engines.rescue(LANE, B, T0 + MINUTE)).queued == 0
+            ended = [[run.outcome for run in await two.history.runs(sid, T0, T0 + MINUTE)] for sid in (1, 2)]
             assert sorted(ended) == [[], ["abandoned"]]
             hold.release()
 
@@ -369,10 +377,10 @@ class EngineCases(StorageCases):
             await claim(one, A, T0 + MINUTE)
             one.kill()
             await self.holder_dies()
-            assert await two.take_over(LANE, B, T0 + MINUTE) == (0, [A], 0)
-            (run,) = await two.runs(1, T0, T0 + MINUTE)
-            assert (run.outcome, await two.live(1)) == ("unknown", [])
-            (stored,) = await two.find_schedules(["a"])
+            assert await two.engines.rescue(LANE, B, T0 + MINUTE) == (0, [A], 0)
+            (run,) = await two.history.runs(1, T0, T0 + MINUTE)
+            assert (run.outcome, await two.runs.live(1)) == ("unknown", [])
+            (stored,) = await two.schedules.find(["a"])
             assert stored.last_failure_at == T0 + MINUTE, "the next success is a recovery"
             hold.release()
 
@@ -381,29 +389,29 @@ class EngineCases(StorageCases):
             await join(one, A)
             hold, _ = await join(two, B)
             messages = [OutboxMessage(sid, LANE, f"m{sid}", "inbox", "{}", T0) for sid in (1, 2)]
-            await one.post_messages(messages, T0)
-            assert len((await one.claim_streams(LANE, A, T0, 1)).streams) == 1
-            assert len((await two.claim_streams(LANE, B, T0, 1)).streams) == 1
+            await one.outbox.post(messages, T0)
+            assert len((await one.outbox.claim(LANE, A, T0, 1)).streams) == 1
+            assert len((await two.outbox.claim(LANE, B, T0, 1)).streams) == 1
             one.kill()
             await self.holder_dies()
-            await two.take_over(LANE, B, T0)
-            (stream,) = (await two.claim_streams(LANE, "engine-x", T0, 10)).streams
+            await two.engines.rescue(LANE, B, T0)
+            (stream,) = (await two.outbox.claim(LANE, "engine-x", T0, 10)).streams
             assert stream.attempt == 1, "counted as tried"
-            assert len(await two.owned_streams(B)) == 1
+            assert len(await two.outbox.owned(B)) == 1
             hold.release()
 
     async def test_one_that_ends_without_a_word_is_recorded_as_far_as_it_had_come(self) -> None:
         async with self.shared() as (one, two):
             hold, _ = await join(two, B)
             await one.hold(engine_name(A), A)
-            await one.join(record(A))  # it never was up
+            await one.engines.join(record(A))  # it never was up
             left = await one.hold(engine_name(C), C)
-            await one.join(record(C))
+            await one.engines.join(record(C))
             for event in ("init-ok", "stop-start", "stop-end"):
-                await one.record(LifecycleEvent(lane_name(LANE), T0, C, cast("Any", event)))
+                await one.engines.record(LifecycleEvent(lane_name(LANE), T0, C, cast("Any", event)))
             left.release()  # it was cut off before it could leave
             one.kill()
             await self.holder_dies()
-            assert await two.take_over(LANE, B, T0) == (0, [A, C], 0)
+            assert await two.engines.rescue(LANE, B, T0) == (0, [A, C], 0)
             assert await crashes(two) == []
             hold.release()

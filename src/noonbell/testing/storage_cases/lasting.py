@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ports import Store
+from noonbell.ports import Ledger
 from noonbell.testing.storage_cases.base import (
     ME,
     MINUTE,
@@ -26,28 +26,28 @@ from noonbell.testing.storage_cases.base import (
     raises,
 )
 
-_VERBS: dict[str, Callable[[Store], Awaitable[object]]] = {
-    "read_declared": lambda store: store.read_declared(OWNER),
-    "declare": lambda store: store.declare(declaration(created=[new("z")])),
-    "claim": lambda store: store.claim(OWNER, ME, T0 + MINUTE, 10, deciding(T0 + MINUTE)),
-    "settle": lambda store: store.settle([]),
-    "hand_back": lambda store: store.hand_back([], ME, T0),
-    "trigger": lambda store: store.trigger(1, ME, T0),
-    "owned": lambda store: store.owned(ME),
-    "deleted_among": lambda store: store.deleted_among([1]),
-    "record": lambda store: store.record(event("stop-end")),
-    "schedules": lambda store: store.schedules(),
-    "epochs": lambda store: store.epochs(1),
-    "spans": lambda store: store.spans(1, T0, T0 + MINUTE),
-    "runs": lambda store: store.runs(1, T0, T0 + MINUTE),
-    "live": lambda store: store.live(1),
-    "attempts": lambda store: store.attempts(1, T0, T0 + MINUTE),
-    "lifecycle": lambda store: store.lifecycle(OWNER),
-    "read_ledger": lambda store: store.read_ledger("runs", None, 1),
+_VERBS: dict[str, Callable[[Ledger], Awaitable[object]]] = {
+    "read_declared": lambda store: store.schedules.read_declared(OWNER),
+    "declare": lambda store: store.schedules.declare(declaration(created=[new("z")])),
+    "claim": lambda store: store.runs.claim(OWNER, ME, T0 + MINUTE, 10, deciding(T0 + MINUTE)),
+    "settle": lambda store: store.runs.settle([]),
+    "hand_back": lambda store: store.runs.hand_back([], ME, T0),
+    "trigger": lambda store: store.runs.trigger(1, ME, T0),
+    "owned": lambda store: store.runs.owned(ME),
+    "deleted_among": lambda store: store.schedules.deleted([1]),
+    "record": lambda store: store.engines.record(event("stop-end")),
+    "schedules": lambda store: store.schedules.rows(),
+    "epochs": lambda store: store.history.epochs(1),
+    "spans": lambda store: store.history.spans(1, T0, T0 + MINUTE),
+    "runs": lambda store: store.history.runs(1, T0, T0 + MINUTE),
+    "live": lambda store: store.runs.live(1),
+    "attempts": lambda store: store.history.attempts(1, T0, T0 + MINUTE),
+    "lifecycle": lambda store: store.engines.lifecycle(OWNER),
+    "read_ledger": lambda store: store.read("runs", None, 1),
 }
 
 
-async def _refused(store: Store) -> list[str]:
+async def _refused(store: Ledger) -> list[str]:
     refused = []
     for name, verb in _VERBS.items():
         try:
@@ -163,9 +163,9 @@ class LastingCases(StorageCases):
                 hold.release()
 
 
-async def _work(store: Store) -> None:
+async def _work(store: Ledger) -> None:
     """Leave one run waiting and one running."""
     a, b = (await claim(store, T0 + MINUTE)).starts
     await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 65 * SECOND)
     stale = Settlement(b, "nobody", "succeeded", T0 + 61 * SECOND)
-    assert (await store.settle([stale])).stale == [stale]
+    assert (await store.runs.settle([stale])).stale == [stale]

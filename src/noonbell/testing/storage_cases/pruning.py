@@ -3,10 +3,10 @@
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from noonbell.core.records import AuditEvent, LifecycleEvent, PrunedDay, Settlement
-from noonbell.ports import AuditFilter, Pruned, ScheduleStore, Store
+from noonbell.ports import AuditFilter, Ledger, Pruned
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -26,19 +26,19 @@ DAY: Final = 24 * HOUR
 FAR: Final = T0 + 1_000 * DAY
 
 
-async def _prune(store: Store, before: int = FAR) -> Pruned | None:
-    return await cast("ScheduleStore", store).prune_day(before)
+async def _prune(store: Ledger, before: int = FAR) -> Pruned | None:
+    return await store.prune_day(before)
 
 
-async def _run_at(store: Store, now: int) -> None:
+async def _run_at(store: Ledger, now: int) -> None:
     """Claim what is due and let it succeed."""
     starts = (await claim(store, now)).starts
     assert starts
-    await store.settle([Settlement(start, ME, "succeeded", now + 1) for start in starts])
+    await store.runs.settle([Settlement(start, ME, "succeeded", now + 1) for start in starts])
 
 
-async def _kept(store: Store) -> list[PrunedDay]:
-    return [PrunedDay(*row) for row in await store.read_ledger("pruned", None, 1_000)]
+async def _kept(store: Ledger) -> list[PrunedDay]:
+    return [PrunedDay(*row) for row in await store.read("pruned", None, 1_000)]
 
 
 class PruningCases(StorageCases):
@@ -56,9 +56,9 @@ class PruningCases(StorageCases):
             last = T0 + HOUR + MINUTE
             assert await _kept(store) == [PrunedDay(sid, 1, T0, T0 + MINUTE, last, 2, 59, last, last) for sid in (1, 2)]
             for sid in (1, 2):
-                (span,) = await store.spans(sid, T0, FAR)
+                (span,) = await store.history.spans(sid, T0, FAR)
                 assert (span.from_at, span.to_at) == (last + MINUTE, T0 + DAY + HOUR - MINUTE)
-                assert [run.run_for for run in await store.runs(sid, T0, FAR)] == [T0 + DAY + HOUR]
+                assert [run.run_for for run in await store.history.runs(sid, T0, FAR)] == [T0 + DAY + HOUR]
 
     async def test_a_day_goes_only_when_it_is_over(self) -> None:
         async with self.opened("a") as store:
@@ -86,23 +86,23 @@ class PruningCases(StorageCases):
             assert await _prune(store) is None
             await _run_at(store, T0 + 2 * MINUTE)
             await _prune(store)
-            assert [run.run_for for run in await store.runs(1, T0, FAR)] == [T0 + 2 * MINUTE]
-            await store.declare(declaration(parked=[1]))
+            assert [run.run_for for run in await store.history.runs(1, T0, FAR)] == [T0 + 2 * MINUTE]
+            await store.schedules.declare(declaration(parked=[1]))
             await _prune(store)
-            assert await store.runs(1, T0, FAR) == []
+            assert await store.history.runs(1, T0, FAR) == []
 
     async def test_a_live_run_stays_with_its_attempts_and_goes_when_it_has_ended(self) -> None:
         async with self.opened("a") as store:
             (start,) = (await claim(store, T0 + MINUTE)).starts
             await fail(store, start, T0 + MINUTE + 1, retry_at=T0 + MINUTE + 2)
             assert await _prune(store) is None
-            assert len(await store.attempts(1, T0, FAR)) == 1
+            assert len(await store.history.attempts(1, T0, FAR)) == 1
             await claim(store, T0 + 3 * MINUTE)  # takes over from the retry
             pruned = await _prune(store)
             assert pruned is not None
             assert (pruned.runs, pruned.spans, pruned.attempts) == (1, 1, 1)
-            assert await store.attempts(1, T0, FAR) == []
-            (live,) = await store.live(1)
+            assert await store.history.attempts(1, T0, FAR) == []
+            (live,) = await store.runs.live(1)
             assert live.run_for == T0 + 3 * MINUTE
 
     async def test_a_day_that_gets_more_is_pruned_again(self) -> None:
@@ -122,18 +122,18 @@ class PruningCases(StorageCases):
         async with self.opened("a") as store:
             await _run_at(store, T0 + 2 * MINUTE)
             edit = changed(1, cursor_at=T0 + 2 * MINUTE, next_run_at=T0 + 3 * MINUTE, epoch=2, new_epoch=True)
-            await store.declare(declaration(at=T0 + 2 * MINUTE + 1, changed=[edit]))
+            await store.schedules.declare(declaration(at=T0 + 2 * MINUTE + 1, changed=[edit]))
             await _run_at(store, T0 + 3 * MINUTE)
             await _run_at(store, T0 + 4 * MINUTE)
             await _prune(store)
             assert [(day.epoch, day.fired, day.passed) for day in await _kept(store)] == [(1, 1, 1), (2, 1, 0)]
-            assert len(await store.epochs(1)) == 2
+            assert len(await store.history.epochs(1)) == 2
 
     async def test_manual_runs_go_uncounted(self) -> None:
         async with self.opened("a") as store:
-            manual = await store.trigger(1, ME, T0 + 1)
+            manual = await store.runs.trigger(1, ME, T0 + 1)
             assert manual is not None
-            await store.settle([Settlement(manual, ME, "failed", T0 + 2, error="no")])
+            await store.runs.settle([Settlement(manual, ME, "failed", T0 + 2, error="no")])
             pruned = await _prune(store)
             assert pruned is not None
             assert (pruned.runs, pruned.attempts) == (1, 1)
@@ -141,7 +141,7 @@ class PruningCases(StorageCases):
 
     async def test_lives_that_have_ended_go_whole_with_the_day_of_the_next_event_of_their_owner(self) -> None:
         async with self.opened() as opened:
-            store = cast("ScheduleStore", opened)
+            store = opened
 
             def life(instance: str, *steps: tuple[int, Any], owner: str = OWNER) -> list[LifecycleEvent]:
                 return [LifecycleEvent(owner, T0 + hour * HOUR, instance, name) for hour, name in steps]
@@ -158,31 +158,31 @@ class PruningCases(StorageCases):
             ]
             only = life("last", (1, "init-ok"), (2, "stop-start"), (3, "stop-end"), owner=OTHER)
             for event in (*first, *second, *third, *beside, *only):
-                await store.record(event)
+                await store.engines.record(event)
             assert await store.prune_day(T0 + DAY) == Pruned(T0, 0, 0, 0, 0, 0, lifecycle_events=3)
-            assert await store.lifecycle(lane) == [beside[0], *beside[4:]]
+            assert await store.engines.lifecycle(lane) == [beside[0], *beside[4:]]
             assert await store.prune_day(T0 + 3 * DAY) is None
-            assert await store.lifecycle(OWNER) == [*first, *second, *third]
+            assert await store.engines.lifecycle(OWNER) == [*first, *second, *third]
             assert await store.prune_day(FAR) == Pruned(T0 + 3 * DAY, 0, 0, 0, 0, 0, lifecycle_events=3)
             assert await store.prune_day(FAR) == Pruned(T0 + 4 * DAY, 0, 0, 0, 0, 0, lifecycle_events=2)
             assert await store.prune_day(FAR) is None
-            found = [await store.lifecycle(owner) for owner in (OWNER, lane, OTHER)]
+            found = [await store.engines.lifecycle(owner) for owner in (OWNER, lane, OTHER)]
             assert found == [third, [beside[0], *beside[4:]], only]
-            assert (await store.read_declared(OWNER)).last_lifecycle == third[-1]
-            await store.record(third[0])
-            numbers = [row[0] for row in await store.read_ledger("lifecycle", None, 100)]
+            assert (await store.schedules.read_declared(OWNER)).last_lifecycle == third[-1]
+            await store.engines.record(third[0])
+            numbers = [row[0] for row in await store.read("lifecycle", None, 100)]
             assert len(set(numbers)) == len(numbers)
 
     async def test_audit_events_go_but_the_newest_and_numbers_are_not_given_twice(self) -> None:
         async with self.opened("a") as opened:
-            store = cast("ScheduleStore", opened)
+            store = opened
             events = [AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in (1, 2, 30)]
-            await store.tell(events)
+            await store.audit.append(events)
             pruned = await store.prune_day(FAR)
             assert pruned is not None
             assert (pruned.day, pruned.audits) == (T0, 2)
             assert await store.prune_day(FAR) is None
-            ((newest, event),) = await store.audit(AuditFilter(), 0, 10)
+            ((newest, event),) = await store.audit.page(AuditFilter(), 0, 10)
             assert event == events[2]
-            await store.tell(events[:1])
-            assert [number for number, _ in await store.audit(AuditFilter(), newest, 10)] == [newest + 1]
+            await store.audit.append(events[:1])
+            assert [number for number, _ in await store.audit.page(AuditFilter(), newest, 10)] == [newest + 1]

@@ -32,27 +32,27 @@ class SettlingCases(StorageCases):
     async def test_a_success_ends_the_run(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
-            assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
-            assert await store.live(1) == []
+            assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
+            assert await store.runs.live(1) == []
             ended = Run(1, T0 + MINUTE, "scheduled", "succeeded", 1, T0 + MINUTE, T0 + 61 * SECOND, ME, 1)
-            assert await store.runs(1, T0, T0 + HOUR) == [ended]
+            assert await store.history.runs(1, T0, T0 + HOUR) == [ended]
             row = await row_of(store, 1)
             assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, T0 + 61 * SECOND)
             assert (row["last_failure_at"], row["cursor_at"]) == (None, T0 + MINUTE)
-            assert await store.attempts(1, T0, T0 + HOUR) == [], "a first success has nothing more to tell"
+            assert await store.history.attempts(1, T0, T0 + HOUR) == [], "a first success has nothing more to tell"
 
     async def test_a_failure_with_a_retry_leaves_the_run_waiting(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             running = await only_live(store, 1)
             await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
-            assert await store.runs(1, T0, T0 + HOUR) == []
+            assert await store.history.runs(1, T0, T0 + HOUR) == []
             waiting = replace(running, state="waiting", owner=None, wake_at=T0 + 9 * MINUTE)
-            assert await store.live(1) == [waiting]
+            assert await store.runs.live(1) == [waiting]
             row = await row_of(store, 1)
             assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, None)
             assert row["last_failure_at"] == T0 + 61 * SECOND
-            assert await store.attempts(1, T0, T0 + HOUR) == [
+            assert await store.history.attempts(1, T0, T0 + HOUR) == [
                 Attempt(
                     1,
                     T0 + MINUTE,
@@ -71,8 +71,8 @@ class SettlingCases(StorageCases):
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             await fail(store, start, T0 + 61 * SECOND, retry_at=None)
-            (ended,) = await store.runs(1, T0, T0 + HOUR)
-            assert (ended.outcome, await store.live(1)) == ("failed", [])
+            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
+            assert (ended.outcome, await store.runs.live(1)) == ("failed", [])
 
     async def test_every_outcome_but_a_first_success_is_kept_as_an_attempt(self) -> None:
         async with self.opened("a", "b", "c") as store:
@@ -82,10 +82,10 @@ class SettlingCases(StorageCases):
                 Settlement(start, ME, outcome, T0 + 61 * SECOND)
                 for start, outcome in zip(starts, outcomes, strict=True)
             ]
-            assert (await store.settle(ends)).stale == []
+            assert (await store.runs.settle(ends)).stale == []
             for start, outcome in zip(starts, outcomes, strict=True):
-                (run,) = await store.runs(start.sid, T0, T0 + HOUR)
-                (attempt,) = await store.attempts(start.sid, T0, T0 + HOUR)
+                (run,) = await store.history.runs(start.sid, T0, T0 + HOUR)
+                (attempt,) = await store.history.attempts(start.sid, T0, T0 + HOUR)
                 assert (run.outcome, attempt.outcome) == (outcome, outcome)
 
     async def test_each_attempt_of_a_batch_keeps_its_own_detail(self) -> None:
@@ -95,8 +95,8 @@ class SettlingCases(StorageCases):
             ends = [Settlement(start, ME, "failed", T0 + 61 * SECOND) for start in starts]
             for end, detail in zip(ends, details, strict=True):
                 end.detail = detail
-            assert (await store.settle(ends)).stale == []
-            kept = [one.detail for start in starts for one in await store.attempts(start.sid, T0, T0 + HOUR)]
+            assert (await store.runs.settle(ends)).stale == []
+            kept = [one.detail for start in starts for one in await store.history.attempts(start.sid, T0, T0 + HOUR)]
             assert kept == list(details)
 
     async def test_a_repeat_is_recorded_and_counted(self) -> None:
@@ -104,10 +104,10 @@ class SettlingCases(StorageCases):
             first = await start_one(store, T0 + MINUTE)
             await fail(store, first, T0 + 61 * SECOND, retry_at=T0 + 62 * SECOND)
             second = await start_one(store, T0 + 63 * SECOND)
-            assert (await store.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)])).stale == []
-            (ended,) = await store.runs(1, T0, T0 + HOUR)
+            assert (await store.runs.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)])).stale == []
+            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
             assert (ended.attempts, ended.started_at, ended.ended_at) == (2, T0 + MINUTE, T0 + 64 * SECOND)
-            attempts = await store.attempts(1, T0, T0 + HOUR)
+            attempts = await store.history.attempts(1, T0, T0 + HOUR)
             assert [(a.attempt, a.outcome, a.cause, a.started_at, a.error) for a in attempts] == [
                 (1, "failed", "cron", T0 + MINUTE, "ValueError: no"),
                 (2, "succeeded", "retry", T0 + 63 * SECOND, None),
@@ -123,11 +123,11 @@ class SettlingCases(StorageCases):
                 for start in starts if attempt < 26 else starts[:1]:
                     await fail(store, start, at, retry_at=at + 1)
                 starts = (await claim(store, at + 1)).starts
-                kept = [one.attempt for one in await store.attempts(1, T0, T0 + HOUR)]
+                kept = [one.attempt for one in await store.history.attempts(1, T0, T0 + HOUR)]
                 assert kept == [n for n in range(1, attempt + 1) if n <= 5 or n > attempt - 20]
-            recorded = await store.attempts(1, T0, T0 + HOUR)
+            recorded = await store.history.attempts(1, T0, T0 + HOUR)
             assert ([one.attempt for one in recorded][4:6], omitted(recorded)) == ([5, 21], 15)
-            of_the_other = await store.attempts(2, T0, T0 + HOUR)
+            of_the_other = await store.history.attempts(2, T0, T0 + HOUR)
             assert [one.attempt for one in of_the_other] == list(range(1, 26)), "each run for itself"
             assert omitted(of_the_other) == 0
 
@@ -136,16 +136,16 @@ class SettlingCases(StorageCases):
             start = await start_one(store, T0 + MINUTE)
             await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 90 * SECOND)
             waiting = await only_live(store, 1)
-            by_hand = await store.trigger(1, ME, T0 + 62 * SECOND)
+            by_hand = await store.runs.trigger(1, ME, T0 + 62 * SECOND)
             assert by_hand is not None
             at = T0 + 63 * SECOND
             for stale in (replace(by_hand, fence=7), replace(by_hand, run_for=T0)):
-                await store.settle([Settlement(stale, ME, "succeeded", at, cleared=waiting)])
-                assert len(await store.live(1)) == 2, "an old hand clears nothing"
-            settled = await store.settle([Settlement(by_hand, ME, "succeeded", at, cleared=waiting)])
+                await store.runs.settle([Settlement(stale, ME, "succeeded", at, cleared=waiting)])
+                assert len(await store.runs.live(1)) == 2, "an old hand clears nothing"
+            settled = await store.runs.settle([Settlement(by_hand, ME, "succeeded", at, cleared=waiting)])
             assert (settled.stale, settled.woken) == ([], {1: T0 + 2 * MINUTE})
-            assert await store.live(1) == []
-            ended = await store.runs(1, T0, T0 + HOUR)
+            assert await store.runs.live(1) == []
+            ended = await store.history.runs(1, T0, T0 + HOUR)
             assert [(run.kind, run.outcome, run.ended_at) for run in ended] == [
                 ("scheduled", "failed", at), ("manual", "succeeded", at),
             ]  # fmt: skip
@@ -159,8 +159,8 @@ class SettlingCases(StorageCases):
             start = await start_one(store, T0 + MINUTE)
             running = await only_live(store, 1)
             by_hand = replace(start, kind="manual", run_for=T0)
-            assert (await store.settle([Settlement(by_hand, ME, "succeeded", T0 + HOUR, cleared=running)])).stale
-            assert await store.live(1) == [running]
+            assert (await store.runs.settle([Settlement(by_hand, ME, "succeeded", T0 + HOUR, cleared=running)])).stale
+            assert await store.runs.live(1) == [running]
 
     async def test_a_decision_without_a_start_moves_the_cursor(self) -> None:
         async with self.opened("a") as store:
@@ -171,11 +171,11 @@ class SettlingCases(StorageCases):
                 turn.cursor_at, turn.next_run_at, turn.spans = T0 + MINUTE, T0 + 2 * MINUTE, [span]
                 return turn
 
-            claimed, _ = await store.claim(OWNER, ME, T0 + 61 * SECOND, 9, folded)
+            claimed, _ = await store.runs.claim(OWNER, ME, T0 + 61 * SECOND, 9, folded)
             assert (claimed.starts, claimed.next_wake_at) == ([], T0 + 2 * MINUTE)
             row = await row_of(store, 1)
             assert (row["cursor_at"], row["next_run_at"]) == (T0 + MINUTE, T0 + 2 * MINUTE)
-            assert [span.n for span in await store.spans(1, T0, T0 + HOUR)] == [1]
+            assert [span.n for span in await store.history.spans(1, T0, T0 + HOUR)] == [1]
 
     async def test_an_old_fence_or_owner_writes_nothing(self) -> None:
         async with self.opened("a") as store:
@@ -189,17 +189,17 @@ class SettlingCases(StorageCases):
                 Settlement(replace(start, kind="manual"), ME, "failed", at, at + 1),
                 Settlement(replace(start, sid=99), ME, "succeeded", at),
             ]
-            assert (await store.settle(stale)).stale == stale
+            assert (await store.runs.settle(stale)).stale == stale
             assert await ledger(store) == before
 
     async def test_a_settled_run_cannot_be_settled_again(self) -> None:
         async with self.opened("a", "b") as store:
             a, b = (await claim(store, T0 + MINUTE)).starts
             await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
-            assert (await store.settle([Settlement(b, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
+            assert (await store.runs.settle([Settlement(b, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
             before = await ledger(store)
             twice = [Settlement(start, ME, "failed", T0 + 62 * SECOND, None, "again") for start in (a, b)]
-            assert (await store.settle(twice)).stale == twice
+            assert (await store.runs.settle(twice)).stale == twice
             assert await ledger(store) == before
 
     async def test_stale_ones_do_not_hold_up_the_rest_of_their_batch(self) -> None:
@@ -212,11 +212,11 @@ class SettlingCases(StorageCases):
                 stale,
                 Settlement(c, ME, "failed", at + 1, at + MINUTE, "fresh"),
             ]
-            assert (await store.settle(batch)).stale == [stale]
-            assert [run.outcome for run in await store.runs(1, T0, T0 + HOUR)] == ["succeeded"]
+            assert (await store.runs.settle(batch)).stale == [stale]
+            assert [run.outcome for run in await store.history.runs(1, T0, T0 + HOUR)] == ["succeeded"]
             assert (await only_live(store, 2)).state == "running"
             assert (await only_live(store, 3)).wake_at == at + MINUTE
-            assert [len(await store.attempts(sid, T0, T0 + HOUR)) for sid in (1, 2, 3)] == [0, 0, 1]
+            assert [len(await store.history.attempts(sid, T0, T0 + HOUR)) for sid in (1, 2, 3)] == [0, 0, 1]
             assert [(await row_of(store, sid))["last_failure_at"] for sid in (1, 2, 3)] == [None, None, at + 1]
 
     async def test_each_end_is_judged_by_its_own_owner(self) -> None:
@@ -226,25 +226,28 @@ class SettlingCases(StorageCases):
             at = T0 + 61 * SECOND
             theirs = Settlement(b, ME, "succeeded", at)
             batch = [Settlement(a, ME, "succeeded", at), theirs, Settlement(c, "instance-2", "succeeded", at)]
-            assert (await store.settle(batch)).stale == [theirs]
+            assert (await store.runs.settle(batch)).stale == [theirs]
             assert (await only_live(store, 2)).owner == "instance-2"
-            assert [run.owner for sid in (1, 2, 3) for run in await store.runs(sid, T0, at)] == [ME, "instance-2"]
+            assert [run.owner for sid in (1, 2, 3) for run in await store.history.runs(sid, T0, at)] == [
+                ME,
+                "instance-2",
+            ]
 
     async def test_a_failure_is_recorded_also_where_nothing_is_known_of_it(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
-            assert (await store.settle([Settlement(start, ME, "abandoned", T0 + 61 * SECOND)])).stale == []
-            (attempt,) = await store.attempts(1, T0, T0 + HOUR)
+            assert (await store.runs.settle([Settlement(start, ME, "abandoned", T0 + 61 * SECOND)])).stale == []
+            (attempt,) = await store.history.attempts(1, T0, T0 + HOUR)
             assert (attempt.outcome, attempt.error, attempt.cause) == ("abandoned", None, "cron")
 
     async def test_an_edit_during_the_run_asks_for_a_look_at_its_end(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             edit = changed(1, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
-            await store.declare(declaration(at=T0 + 61 * SECOND, changed=[edit]))
-            assert (await store.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)])).stale == []
+            await store.schedules.declare(declaration(at=T0 + 61 * SECOND, changed=[edit]))
+            assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)])).stale == []
             assert (await row_of(store, 1))["next_run_at"] == T0 + MINUTE, "its cursor: a look at once"
-            (ended,) = await store.runs(1, T0, T0 + HOUR)
+            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
             assert ended.epoch == 1, "the run belongs to the epoch in which it was due"
 
     async def test_an_end_tells_what_it_has_woken(self) -> None:
@@ -253,8 +256,8 @@ class SettlingCases(StorageCases):
             at = T0 + 2 * MINUTE + SECOND
             assert (await claim(store, at, limit=1)).looked == 1, "of the first its next occurrence has come"
             edit = changed(4, cursor_at=T0 + MINUTE, next_run_at=None, epoch=2, new_epoch=True)
-            await store.declare(declaration(at=at, changed=[edit]))
-            settled = await store.settle(
+            await store.schedules.declare(declaration(at=at, changed=[edit]))
+            settled = await store.runs.settle(
                 [
                     Settlement(a, ME, "succeeded", at),
                     Settlement(b, ME, "failed", at, at + SECOND, "no"),
@@ -268,15 +271,15 @@ class SettlingCases(StorageCases):
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             stale = Settlement(replace(start, fence=7), ME, "failed", T0 + 61 * SECOND, T0 + 62 * SECOND, "no")
-            assert await store.settle([stale]) == Settled([stale], {})
+            assert await store.runs.settle([stale]) == Settled([stale], {})
 
     async def test_the_end_of_a_manual_run_wakes_the_retry_that_waited_beside_it(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 70 * SECOND)
-            manual = await store.trigger(1, ME, T0 + 65 * SECOND)
+            manual = await store.runs.trigger(1, ME, T0 + 65 * SECOND)
             assert manual is not None
-            settled = await store.settle([Settlement(manual, ME, "succeeded", T0 + 80 * SECOND)])
+            settled = await store.runs.settle([Settlement(manual, ME, "succeeded", T0 + 80 * SECOND)])
             assert settled == Settled([], {1: T0 + 70 * SECOND})
 
     async def test_the_last_occurrence_leaves_no_wake_up(self) -> None:
@@ -284,22 +287,24 @@ class SettlingCases(StorageCases):
             start = await start_one(store, T0 + MINUTE)
             await claim(store, T0 + 2 * MINUTE)
             last = Settlement(replace(start, following=None), ME, "succeeded", T0 + 2 * MINUTE)
-            assert (await store.settle([last])).stale == []
+            assert (await store.runs.settle([last])).stale == []
             assert (await row_of(store, 1))["next_run_at"] is None
 
     async def test_an_empty_batch_is_fine(self) -> None:
         async with self.opened("a") as store:
             before = await ledger(store)
-            assert await store.settle([]) == Settled([], {})
+            assert await store.runs.settle([]) == Settled([], {})
             assert await ledger(store) == before
 
     async def test_texts_are_kept_as_they_are(self) -> None:
         texts = ["", "'; DROP TABLE runs; --", '{"a": [1]}', "Ünïcode ☃ 🕛", "two\nlines\tand a tab", "null", "1"]
         async with self.opened(*(f"task {text}" for text in texts)) as store:
-            assert [row["name"] for row in await store.schedules()] == [f"task {text}" for text in texts]
+            assert [row["name"] for row in await store.schedules.rows()] == [f"task {text}" for text in texts]
             starts = (await claim(store, T0 + MINUTE)).starts
             batch = zip(starts, texts, strict=True)
-            settled = await store.settle([Settlement(s, ME, "failed", s.started_at, None, text) for s, text in batch])
+            settled = await store.runs.settle(
+                [Settlement(s, ME, "failed", s.started_at, None, text) for s, text in batch]
+            )
             assert settled.stale == []
-            kept = [(await store.attempts(start.sid, T0, T0 + HOUR))[0].error for start in starts]
+            kept = [(await store.history.attempts(start.sid, T0, T0 + HOUR))[0].error for start in starts]
             assert kept == texts

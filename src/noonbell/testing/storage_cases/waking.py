@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any
 
 import msgspec
 
@@ -21,16 +21,11 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import close, drop, look
-from noonbell.ports import LaneClaim, ScheduleStore, Settled
-from noonbell.store.waking import WakingStore
+from noonbell.ports import LaneClaim, Ledger, Settled
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
 LANE = "waking"
 _NEVER = (-1, -1)
-
-
-class _Store(ScheduleStore, WakingStore, Protocol):
-    """What these cases ask."""
 
 
 def _schedule(
@@ -49,33 +44,33 @@ def _schedule(
     )  # fmt: skip
 
 
-async def _claim(store: _Store, now: int, **narrowed: Any) -> LaneClaim:
+async def _claim(store: Ledger, now: int, **narrowed: Any) -> LaneClaim:
     def take_turn(stored: StoredSchedule) -> Turn:
         return look(stored, now)
 
-    return await store.claim(LANE, ME, now, 100, take_turn, **narrowed)
+    return await store.runs.claim(LANE, ME, now, 100, take_turn, **narrowed)
 
 
 def _started(claim: LaneClaim) -> list[int]:
     return [start.sid for start in claim.claimed.starts]
 
 
-async def _delete(store: _Store, schedule_id: str, at: int) -> None:
+async def _delete(store: Ledger, schedule_id: str, at: int) -> None:
     def edit(stored: StoredSchedule) -> Edit:
         turn = drop(stored, at)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.edit_schedules([schedule_id], edit)
+    await store.schedules.edit([schedule_id], edit)
 
 
 class WakingCases(StorageCases):
     @asynccontextmanager
-    async def waking(self, *created: DurableSchedule) -> AsyncIterator[_Store]:
+    async def waking(self, *created: DurableSchedule) -> AsyncIterator[Ledger]:
         """A new store with these schedules; their sids count from 1."""
-        store = cast("_Store", await self.make_store())
+        store = await self.make_store()
         await store.open()
         try:
-            await store.create_schedules(created, T0, "suite")
+            await store.schedules.create(created, T0, "suite")
             yield store
         finally:
             await store.close()
@@ -109,7 +104,7 @@ class WakingCases(StorageCases):
                 seen.append(stored.sid)
                 return look(stored, T0 + MINUTE)
 
-            claim = await store.claim(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
+            claim = await store.runs.claim(LANE, ME, T0 + MINUTE, 3, take_turn, among=[1, 2, 3, 4])
             assert (sorted(seen[:2]), seen[2:], claim.claimed.full) == ([2, 4], [3], True)
 
     async def test_a_claim_among_some_wakes_their_live_runs(self) -> None:
@@ -117,7 +112,7 @@ class WakingCases(StorageCases):
             (start,) = (await _claim(store, T0 + MINUTE)).claimed.starts
             assert _started(await _claim(store, T0 + MINUTE, among=[1])) == [], "it executes"
             await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + 9 * SECOND)
-            assert await store.ask("b", T0 + MINUTE, "suite") is not None
+            assert await store.runs.ask("b", T0 + MINUTE, "suite") is not None
             assert _started(await _claim(store, T0 + MINUTE + 8 * SECOND, among=[1])) == []
             assert _started(await _claim(store, T0 + MINUTE + 9 * SECOND, among=[1])) == [1]
             assert _started(await _claim(store, T0 + MINUTE + 9 * SECOND, among=[2])) == [2], "asked for"
@@ -131,42 +126,42 @@ class WakingCases(StorageCases):
                 seen.append(stored.sid)
                 return look(stored, now)
 
-            claim = await store.claim(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
+            claim = await store.runs.claim(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
             assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
-            assert (await store.find_schedules(["a"]))[0].next_run_at == T0 + MINUTE
+            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + MINUTE
 
     # --- when some wake ---------------------------------------------------------------------------------------------
 
     async def test_wake_times_are_those_of_the_next_occurrence(self) -> None:
         created = (_schedule("a"), _schedule("asleep", enabled=False), _schedule("never", None), _schedule("gone"))
         async with self.waking(*created) as store:
-            await store.declare(declaration(created=[new("declared")]))
+            await store.schedules.declare(declaration(created=[new("declared")]))
             await _delete(store, "gone", T0 + SECOND)
-            assert await store.wake_times([5, 4, 3, 2, 1, 99]) == {1: T0 + MINUTE, 3: None}
-            assert await store.wake_times([]) == {}
+            assert await store.schedules.wake_times([5, 4, 3, 2, 1, 99]) == {1: T0 + MINUTE, 3: None}
+            assert await store.schedules.wake_times([]) == {}
 
     async def test_wake_times_know_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}
+            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}
             await _claim(store, T0 + 2 * MINUTE)
-            assert await store.wake_times([1, 2]) == {1: None, 2: None}, "their runs are under way"
+            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: None}, "their runs are under way"
             await _fail(store, starts[:1], T0 + 2 * MINUTE, wake_at=T0 + 2 * MINUTE + 5)
-            assert (await store.wake_times([1]))[1] in (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 5)
-            await store.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
-            assert await store.wake_times([2]) == {2: T0 + 2 * MINUTE}, "what has come meanwhile is due"
+            assert (await store.schedules.wake_times([1]))[1] in (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 5)
+            await store.runs.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
+            assert await store.schedules.wake_times([2]) == {2: T0 + 2 * MINUTE}, "what has come meanwhile is due"
 
     async def test_a_run_whose_turn_it_is_not_wakes_nobody(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
             now = T0 + MINUTE
             starts = (await _claim(store, now)).claimed.starts
             await _fail(store, starts, now, wake_at=now + SECOND)
-            assert await store.wake_times([1, 2]) == {1: now + SECOND, 2: now + SECOND}
+            assert await store.schedules.wake_times([1, 2]) == {1: now + SECOND, 2: now + SECOND}
             for name in ("a", "b"):
-                assert await store.ask(name, now, "suite") is not None
-            assert await store.wake_times([1, 2]) == {1: 0, 2: 0}, "what a person asks for comes first"
+                assert await store.runs.ask(name, now, "suite") is not None
+            assert await store.schedules.wake_times([1, 2]) == {1: 0, 2: 0}, "what a person asks for comes first"
             assert _started(await _claim(store, now, among=[1, 2])) == [1, 2]
-            assert await store.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
+            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
             assert _started(await _claim(store, now + SECOND, among=[1, 2])) == [2]
 
     # --- what an end wakes ------------------------------------------------------------------------------------------
@@ -175,7 +170,9 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             assert await _end(store, starts, T0 + MINUTE + 1) == {}
-            assert await store.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}, "as since the claim"
+            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}, (
+                "as since the claim"
+            )
 
     async def test_an_end_brings_back_a_wake_up_that_came_during_the_run(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
@@ -200,7 +197,7 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             await _edit(store, "a", T0 + 2 * MINUTE + 3, enabled=False)
-            (queued,) = [live for live in await store.live(1) if live.state == "queued"]
+            (queued,) = [live for live in await store.runs.live(1) if live.state == "queued"]
             assert await _end(store, starts, T0 + 2 * MINUTE + 5) == {1: queued.wake_at}
             assert _started(await _claim(store, T0 + 2 * MINUTE + 5)) == [1]
 
@@ -208,7 +205,7 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             await _fail(store, starts[:1], T0 + MINUTE, wake_at=T0 + MINUTE + 9 * SECOND)
-            assert await store.ask("a", T0 + MINUTE + 1, "suite") is not None
+            assert await store.runs.ask("a", T0 + MINUTE + 1, "suite") is not None
             (asked,) = (await _claim(store, T0 + MINUTE + 2)).claimed.starts
             assert asked.kind == "manual"
             woken = await _end(store, [asked, starts[1]], T0 + MINUTE + 3)
@@ -217,14 +214,14 @@ class WakingCases(StorageCases):
     async def test_what_was_asked_for_goes_one_after_the_other_with_its_retries(self) -> None:
         async with self.waking(_schedule("a", None, enabled=False)) as store:
             now = T0 + MINUTE
-            assert await store.ask("a", now, "suite") == now
-            assert await store.ask("a", now, "suite") is None
-            assert await store.ask("a", now, "suite", "api", queue=True, retry=False) == now + 1
+            assert await store.runs.ask("a", now, "suite") == now
+            assert await store.runs.ask("a", now, "suite") is None
+            assert await store.runs.ask("a", now, "suite", "api", queue=True, retry=False) == now + 1
             (first,) = (await _claim(store, now)).claimed.starts
             assert (first.run_for, first.cause) == (now, "manual")
-            assert (await store.wake_times([1])) == {}, "it executes"
+            assert (await store.schedules.wake_times([1])) == {}, "it executes"
             await _fail(store, [first], now, wake_at=now + 9 * SECOND)
-            assert (await store.wake_times([1])) == {1: now + 9 * SECOND}, "the other one waits behind it"
+            assert (await store.schedules.wake_times([1])) == {1: now + 9 * SECOND}, "the other one waits behind it"
             assert _started(await _claim(store, now + 8 * SECOND)) == []
             (again,) = (await _claim(store, now + 9 * SECOND)).claimed.starts
             assert (again.run_for, again.attempt, again.cause) == (now, 2, "retry")
@@ -240,7 +237,7 @@ class WakingCases(StorageCases):
                 Settlement(a, ME, "failed", now, now + SECOND, "no"),
                 Settlement(b, ME, "failed", now, now + MINUTE, "no"),
             ]
-            assert await store.settle(ends) == Settled([], {1: now + SECOND, 2: T0 + 2 * MINUTE})
+            assert await store.runs.settle(ends) == Settled([], {1: now + SECOND, 2: T0 + 2 * MINUTE})
 
     async def test_what_is_stale_wakes_nothing_and_hides_nothing(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
@@ -248,14 +245,14 @@ class WakingCases(StorageCases):
             await _claim(store, T0 + 2 * MINUTE)
             stale = Settlement(a, "somebody else", "succeeded", T0 + 2 * MINUTE)
             ends = [stale, Settlement(b, ME, "succeeded", T0 + 2 * MINUTE)]
-            assert await store.settle(ends) == Settled([stale], {2: T0 + 2 * MINUTE})
+            assert await store.runs.settle(ends) == Settled([stale], {2: T0 + 2 * MINUTE})
 
     async def test_an_end_tells_of_all_that_waits_behind_it(self) -> None:
         async with self.waking(_schedule("a", overlap="allow")) as store:
             first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
             now = T0 + 2 * MINUTE + 1
             await _fail(store, [first], now, wake_at=now + SECOND)
-            assert (await store.find_schedules(["a"]))[0].next_run_at == T0 + 3 * MINUTE, "as it was"
+            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + 3 * MINUTE, "as it was"
             assert await _end(store, [second], now) == {1: now + SECOND}
 
     async def test_two_ends_of_one_schedule_wake_it_as_the_later_one_leaves_it(self) -> None:
@@ -266,7 +263,7 @@ class WakingCases(StorageCases):
                 Settlement(first, ME, "failed", now, now + SECOND, "no"),
                 Settlement(second, ME, "succeeded", now),
             ]
-            assert await store.settle(ends) == Settled([], {1: now + SECOND})
+            assert await store.runs.settle(ends) == Settled([], {1: now + SECOND})
 
     # --- when a lane wakes ------------------------------------------------------------------------------------------
 
@@ -278,25 +275,27 @@ class WakingCases(StorageCases):
             expected = [(T0 + 1, 2), (T0 + 2, 5), (T0 + 3, 1), (T0 + 3, 3), (T0 + 3, 4)]
             for size in (1, 2, 100):
                 found: list[tuple[int, int]] = []
-                while page := await store.coming_wakes(LANE, found[-1] if found else _NEVER, T0 + 8, size):
+                while page := await store.schedules.upcoming_wakes(LANE, found[-1] if found else _NEVER, T0 + 8, size):
                     assert len(page) <= size
                     found += page
                 assert found == expected
-            assert await store.coming_wakes(LANE, (T0 + 3, 1 << 62), T0 + 9, 100) == [(T0 + 9, 6)]
+            assert await store.schedules.upcoming_wakes(LANE, (T0 + 3, 1 << 62), T0 + 9, 100) == [(T0 + 9, 6)]
 
     async def test_coming_wakes_of_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b"), _schedule("c")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.coming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True) == [], "they execute"
+            assert await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True) == [], (
+                "they execute"
+            )
             for start, wait in zip(starts, (7, 5, 900), strict=True):
                 await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + wait * SECOND)
-            found = await store.coming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True)
+            found = await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True)
             assert found == [(T0 + MINUTE + 5 * SECOND, starts[1].sid), (T0 + MINUTE + 7 * SECOND, starts[0].sid)]
-            assert await store.coming_wakes(LANE, found[0], T0 + 9 * MINUTE, 100, live=True) == found[1:]
-            assert await store.coming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
+            assert await store.schedules.upcoming_wakes(LANE, found[0], T0 + 9 * MINUTE, 100, live=True) == found[1:]
+            assert await store.schedules.upcoming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
 
 
-async def _edit(store: _Store, schedule_id: str, at: int, *, enabled: bool, next_run_at: int | None = None) -> None:
+async def _edit(store: Ledger, schedule_id: str, at: int, *, enabled: bool, next_run_at: int | None = None) -> None:
     """Begin another epoch of the same schedule."""
 
     def edit(stored: StoredSchedule) -> Edit:
@@ -305,16 +304,16 @@ async def _edit(store: _Store, schedule_id: str, at: int, *, enabled: bool, next
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.edit_schedules([schedule_id], edit)
+    await store.schedules.edit([schedule_id], edit)
 
 
-async def _end(store: _Store, starts: Sequence[Start], at: int) -> dict[int, int]:
+async def _end(store: Ledger, starts: Sequence[Start], at: int) -> dict[int, int]:
     """Let runs succeed; returns what that has woken."""
-    settled = await store.settle([Settlement(start, ME, "succeeded", at) for start in starts])
+    settled = await store.runs.settle([Settlement(start, ME, "succeeded", at) for start in starts])
     assert settled.stale == []
     return settled.woken
 
 
-async def _fail(store: _Store, starts: Sequence[Start], at: int, wake_at: int) -> None:
-    settled = await store.settle([Settlement(start, ME, "failed", at, wake_at, "no") for start in starts])
+async def _fail(store: Ledger, starts: Sequence[Start], at: int, wake_at: int) -> None:
+    settled = await store.runs.settle([Settlement(start, ME, "failed", at, wake_at, "no") for start in starts])
     assert settled.stale == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Path
@@ -16,7 +16,6 @@ from noonbell.api.problems import ProblemError
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
 from noonbell.schedules.audits import dated
-from noonbell.store.survey import SurveyStore
 from noonbell.web.rendering import pretty, segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
@@ -57,8 +56,7 @@ async def show(visitor: Visiting) -> Response:
     )  # fmt: skip
     cursor = visitor.request.query_params.get("cursor", "")
     before = int(cursor) if _CURSOR.fullmatch(cursor) else None
-    store = cast("SurveyStore", visitor.service.store)
-    rows = await store.newest_audit(wanted, before, _PAGE + 1)
+    rows = await visitor.service.store.audit.page(wanted, before, _PAGE + 1, newest_first=True)
     mask = await visitor.masking()
     items = [_told(mask, number, event) for number, event in rows[:_PAGE]]
     return visitor.page(

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi.responses import Response
 
 from noonbell.bootstrap import Service
-from noonbell.store.survey import SurveyStore
 from noonbell.web.forecast import HOUR, MINUTE, SCHEDULES, WEEK, Forecast, look_ahead
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
@@ -73,7 +72,7 @@ async def _ahead(service: Service, team: str) -> Forecast:
     known, elapsed = kept.get(team), service.clock.elapsed()
     if known is not None and elapsed - known.at < KEPT_SECONDS:
         return known.found
-    sample = await cast("SurveyStore", service.store).sample_schedules(SCHEDULES)
+    sample = await service.store.schedules.sample(SCHEDULES)
     found = await look_ahead(sample, team, service.clock.now())
     kept[team] = _Kept(service.clock.elapsed(), found)
     return found

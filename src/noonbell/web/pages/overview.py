@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import Response
 
@@ -17,11 +17,9 @@ from noonbell.core.ids import run_id
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.monitors.records import Monitor
-from noonbell.ports import LEDGER_TABLES, ScheduleFilter, ScheduleStore
+from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleFilter
 from noonbell.schedules import Page, Schedules, Undelivered
 from noonbell.schedules.history import Run
-from noonbell.store.backlog import BacklogStore
-from noonbell.store.coming import ComingStore
 from noonbell.web.ahead import MINUTE, MINUTES, MOST_SCHEDULES, NextHour, next_hour
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting, Visitor
@@ -105,18 +103,17 @@ async def overview(visitor: Visiting) -> Response:
     )
 
 
-async def _standing(store: ScheduleStore, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
-    live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read_ledger("live", None, _MOST_LIVE)]
-    coming = cast("ComingStore", store)
-    known = await coming.schedules_by_number(list({row["sid"] for row in live}))
+async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
+    live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read("live", None, _MOST_LIVE)]
+    known = await store.schedules.by_sids(list({row["sid"] for row in live}))
     return _Standing(
         live,
         {one.sid: one for one in known},
-        await coming.coming(now, now + MINUTES * MINUTE, MOST_SCHEDULES + 1, team),
+        await store.schedules.upcoming(now, now + MINUTES * MINUTE, MOST_SCHEDULES + 1, team),
         await schedules.dead_letters(limit=_MOST_LETTERS),
-        await store.engines(0),
-        await cast("BacklogStore", store).backlog(now) if operates else None,
-        bool(await store.list_schedules(ScheduleFilter(team=team), 0, 1)),
+        await store.engines.alive(0),
+        await store.backlog(now) if operates else None,
+        bool(await store.schedules.page(ScheduleFilter(team=team), 0, 1)),
     )
 
 

@@ -12,7 +12,7 @@ from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleBusyError
 from noonbell.ledger import why_schedule
-from noonbell.ports import ScheduleStore
+from noonbell.ports import Ledger
 from noonbell.schedules import Schedules
 from noonbell.schedules.history import Run
 from noonbell.schedules.records import Attempt, schedule_record
@@ -60,10 +60,10 @@ async def show(visitor: Visiting, run_id: RunInPath) -> Response:
     )
 
 
-async def _read(store: ScheduleStore, schedules: Schedules, run_id: str, now: int) -> _Found:
+async def _read(store: Ledger, schedules: Schedules, run_id: str, now: int) -> _Found:
     run = await schedules.reading_from(store).run(run_id)
-    stored = await store.find_schedules([run.schedule_id])
-    engines = await store.engines(0) if run.state in _ALIVE else []
+    stored = await store.schedules.find([run.schedule_id])
+    engines = await store.engines.alive(0) if run.state in _ALIVE else []
     return _Found(run, stored[0] if stored else None, engines, await _why(store, run, now))
 
 
@@ -94,10 +94,10 @@ def _wakes_at(run: Run, stored: StoredSchedule | None) -> datetime | None:
     return None
 
 
-async def _why(store: ScheduleStore, run: Run, now: int) -> str:
+async def _why(store: Ledger, run: Run, now: int) -> str:
     if run.kind == "manual":
         return "Somebody asked for this run; the audit names who. It stands beside the occurrences and changes none."
-    history = await store.history_of(run.schedule_id)
+    history = await store.history.find(run.schedule_id)
     if history is None:
         return ""
     return (await why_schedule(store, history.sid, run.scheduled_for, now=now)).text

@@ -77,7 +77,7 @@ async def _declared_page(visitor: Visitor, declared: DeclaredTasks, schedule_id:
         raise ScheduleNotFoundError("schedule", schedule_id)
     told = declared_told(row)
     sid, now = int(row["sid"]), instant(visitor.now)
-    runs = await visitor.service.store.runs(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
+    runs = await visitor.service.store.history.runs(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
     answer = await why_schedule(visitor.service.store, sid, None, now=now)
     return visitor.page(
         "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
@@ -94,7 +94,7 @@ def _task_of(visitor: Visitor, row: Mapping[str, Any]) -> str | None:
 
 
 async def _history(visitor: Visitor, schedule_id: str) -> History | None:
-    found = await visitor.service.store.history_of(schedule_id)
+    found = await visitor.service.store.history.find(schedule_id)
     return found if found is not None and found.team == visitor.team else None
 
 

@@ -55,7 +55,7 @@ async def show(visitor: Visiting) -> Response:
 @router.get("/schedules/{schedule_id}/verify")
 async def show_one(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     """Of one schedule, a deleted one or a declared task too; at once, since it is one."""
-    history = await visitor.service.store.history_of(schedule_id)
+    history = await visitor.service.store.history.find(schedule_id)
     if history is not None and history.team == visitor.team:
         sid, name = history.sid, history.name
     else:
@@ -73,7 +73,7 @@ async def _team(visitor: Visitor, asked: Stretch, after: int) -> tuple[Report, i
     clock, total = visitor.service.clock, Report([], [])
     until = clock.elapsed() + SECONDS
     while True:
-        found = await visitor.service.store.list_schedules(ScheduleFilter(team=visitor.team), after, _PAGE + 1)
+        found = await visitor.service.store.schedules.page(ScheduleFilter(team=visitor.team), after, _PAGE + 1)
         sids = [stored.sid for stored in found[:_PAGE]]
         if sids:
             _add(total, await _looked(visitor, sids, asked))

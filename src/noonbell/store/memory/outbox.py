@@ -2,7 +2,7 @@
 
 A stream is what one schedule has in the outbox; its row is there for as long as there is a message. `append` and `free`
 are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the outbox, `free` to
-the take-over from dead engines.
+the rescue of what dead engines left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import islice
 from noonbell.core.presence import lane_key
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
-from noonbell.store.memory_tables import MemoryData, Row, Transaction
+from noonbell.store.memory.handle import MemoryPart
+from noonbell.store.memory.tables import MemoryData, Row, Transaction
 from noonbell.store.portions import DueStream, choose, looked_at
 
 Numbered = tuple[int, OutboxMessage]
@@ -57,20 +58,14 @@ def _fitting(oldest: Mapping[int, Sequence[Numbered]], most_bytes: int) -> dict[
     return fit
 
 
-class OutboxInMemory:
-    """The verbs of ScheduleStore for messages."""
+class MemoryOutbox(MemoryPart):
+    """The messages and dead letters of a memory store."""
 
-    data: MemoryData
-    _tables: Callable[[], MemoryData]
-    _transaction: Callable[[], Transaction]
-
-    async def post_messages(self, messages: Sequence[OutboxMessage], at: int) -> None:
+    async def post(self, messages: Sequence[OutboxMessage], at: int) -> None:
         with self._transaction() as tx:
             append(tx, self.data, messages, at)
 
-    async def claim_streams(
-        self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS
-    ) -> StreamClaim:
+    async def claim(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS) -> StreamClaim:
         waiting, most = self._tables().sending[lane_key(lane)], looked_at(limit, bounds)
         with self._transaction() as tx:
             tx.touch(due := waiting.take(now, most))
@@ -95,7 +90,7 @@ class OutboxInMemory:
         _put(tx, self.data, sid, stream | {"owner": owner})
         return Stream(sid, stream["attempt"], [(number, copy(message)) for number, message in messages])
 
-    async def settle_streams(self, deliveries: Sequence[Delivery]) -> None:
+    async def settle(self, deliveries: Sequence[Delivery]) -> None:
         with self._transaction() as tx:
             for delivery in deliveries:
                 stream = self.data.streams.get(delivery.sid)
@@ -134,7 +129,7 @@ class OutboxInMemory:
                 )
         return None
 
-    async def owned_streams(self, owner: str) -> list[int]:
+    async def owned(self, owner: str) -> list[int]:
         return sorted(sid for sid, stream in self._tables().streams.items() if stream["owner"] == owner)
 
     # --- dead letters ---------------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ class OutboxInMemory:
         )
         return list(islice(found, limit))
 
-    async def revive_dead_letters(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
         with self._transaction() as tx:
             found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
             for number in found:
@@ -160,7 +155,7 @@ class OutboxInMemory:
             tx.tell([tell(found)] if found and tell is not None else [])
         return len(found)
 
-    async def drop_dead_letters(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
+    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
         with self._transaction() as tx:
             found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
             for number in found:

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
-from heapq import nlargest, nsmallest
+from heapq import nlargest
+from typing import Any, TypeVar
 
 from noonbell.core.history import RunKey, mended
-from noonbell.core.records import History, Kind, Outcome, Run, Span
+from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
 from noonbell.ports import LedgerKey, PastRun
-from noonbell.store.memory_tables import NO_HISTORY, MemoryData, Transaction
+from noonbell.store.memory.handle import MemoryPart
+from noonbell.store.memory.tables import NO_HISTORY, MemoryData, Transaction, between, in_order, order
+
+V = TypeVar("V")
 
 
-class HistoryInMemory:
-    """The verbs of ScheduleStore that look back."""
+class MemoryHistory(MemoryPart):
+    """What has happened, by schedule, in a memory store."""
 
-    data: MemoryData
-    _tables: Callable[[], MemoryData]
-
-    async def history_of(self, schedule_id: str) -> History | None:
+    async def find(self, schedule_id: str) -> History | None:
         data = self._tables()
         for sid in data.durable:
             row = data.schedules[sid] | data.ended.get(sid, NO_HISTORY)
             if row["schedule_id"] == schedule_id:
                 return History(**{name: row[name] for name in History.__struct_fields__})
         return None
+
+    async def epochs(self, sid: int) -> list[Epoch]:
+        return in_order(self._tables().epochs.get(sid))
+
+    async def spans(
+        self, sid: int, from_at: int, to_at: int, limit: int | None = None, *, newest_first: bool = False
+    ) -> list[Span]:
+        low, high = order(from_at), order(to_at)
+        spans = self._tables().spans.get(sid, {}).items()
+        wanted = ((key, span) for key, span in spans if order(span.from_at) <= high and order(span.to_at) >= low)
+        return _page(wanted, limit, newest_first=newest_first)
+
+    async def runs(
+        self,
+        sid: int,
+        from_at: int,
+        to_at: int,
+        kind: Kind | None = None,
+        limit: int | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> list[Run]:
+        low, high = order(from_at), order(to_at)
+        runs = self._tables().runs.get(sid, {}).items()
+        wanted = ((key, run) for key, run in runs if kind in (None, run.kind) and low <= order(run.run_for) <= high)
+        return _page(wanted, limit, newest_first=newest_first)
+
+    async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
+        attempts = in_order(self._tables().attempts.get(sid))
+        return [attempt for attempt in attempts if between(from_at, attempt.run_for, to_at)]
 
     async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
         data = self._tables()
@@ -52,26 +83,6 @@ class HistoryInMemory:
         runs = self._tables().runs.get(sid, {})
         return [copy(runs[at, "scheduled"]) for at in instants if (at, "scheduled") in runs]
 
-    async def next_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
-        runs = self._tables().runs.get(sid, {}).values()
-        wanted = (run for run in runs if run.kind == "scheduled" and after < run.run_for <= upto)
-        return [copy(run) for run in nsmallest(limit, wanted, key=lambda run: run.run_for)]
-
-    async def next_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
-        spans = self._tables().spans.get(sid, {}).values()
-        wanted = (span for span in spans if span.from_at <= upto and span.to_at > after)
-        return [copy(span) for span in nsmallest(limit, wanted, key=lambda span: span.from_at)]
-
-    async def previous_runs(self, sid: int, after: int, upto: int, limit: int) -> list[Run]:
-        runs = self._tables().runs.get(sid, {}).values()
-        wanted = (run for run in runs if run.kind == "scheduled" and after < run.run_for <= upto)
-        return [copy(run) for run in nlargest(limit, wanted, key=lambda run: run.run_for)]
-
-    async def previous_spans(self, sid: int, after: int, upto: int, limit: int) -> list[Span]:
-        spans = self._tables().spans.get(sid, {}).values()
-        wanted = (span for span in spans if span.from_at <= upto and span.to_at > after)
-        return [copy(span) for span in nlargest(limit, wanted, key=lambda span: span.from_at)]
-
 
 def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) -> list[Run]:
     """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
@@ -90,6 +101,12 @@ def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) 
         found.append(run)
         key = _before(run)
     return found
+
+
+def _page(rows: Iterable[tuple[Any, V]], limit: int | None, *, newest_first: bool) -> list[V]:
+    """Return copies of the first rows by key, or of the last ones."""
+    ordered = sorted(rows, key=lambda row: order(row[0]), reverse=newest_first)
+    return [copy(row) for _, row in ordered[:limit]]
 
 
 def mend(tx: Transaction, data: MemoryData, gone: Iterable[Run]) -> None:

@@ -34,7 +34,7 @@ from noonbell.core.records import (
 from noonbell.core.turns import definition_of
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES, LedgerTable
-from noonbell.store.wake_index import WakeIndex
+from noonbell.store.memory.wake_index import WakeIndex
 
 K = TypeVar("K")
 V = TypeVar("V")

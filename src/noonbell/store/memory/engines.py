@@ -12,22 +12,17 @@ from msgspec.structs import replace
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
-from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome, StoredSchedule
+from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome
 from noonbell.core.turns import definition_of
 from noonbell.ports import Rescue, TellCut
-from noonbell.store import memory_outbox
-from noonbell.store.memory_tables import MemoryData, Transaction
+from noonbell.store.memory import outbox
+from noonbell.store.memory.handle import MemoryPart
+from noonbell.store.memory.stored import stored
+from noonbell.store.memory.tables import MemoryData, Transaction, in_order
 
 
-class EnginesInMemory:
-    """The verbs of ScheduleStore for engines."""
-
-    data: MemoryData
-    _tables: Callable[[], MemoryData]
-    _transaction: Callable[[], Transaction]
-    _stored: Callable[[int], StoredSchedule]
-
-    lease_seconds: float = 0.0
+class MemoryEngines(MemoryPart):
+    """The engines of all lanes, and the lifecycle of all owners, of a memory store."""
 
     async def join(self, engine: EngineRecord) -> int:
         with self._transaction() as tx:
@@ -55,12 +50,12 @@ class EnginesInMemory:
         with self._transaction() as tx:
             _forget(tx, self.data, [instance])
 
-    async def engines(self, now: int) -> list[EngineRecord]:
+    async def alive(self, now: int) -> list[EngineRecord]:
         seen = self._tables().seen
         found = [replace(one, seen_ago_us=max(now - seen[one.instance], 0)) for one in self._alive()]
         return sorted(found, key=lambda one: (one.lane, one.joined_at, one.instance))
 
-    async def dead_engines(self, lane: str) -> list[str]:
+    async def dead(self, lane: str) -> list[str]:
         self._tables()
         return self._dead(lane)
 
@@ -84,9 +79,16 @@ class EnginesInMemory:
     def _lives(self, instance: str | None) -> bool:
         return instance is not None and engine_name(instance) in self.data.held
 
-    # --- taking over ----------------------------------------------------------------------------------------------
+    async def record(self, event: LifecycleEvent) -> None:
+        with self._transaction() as tx:
+            tx.record(event)
 
-    async def take_over(
+    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
+        return lifecycle_of(self._tables(), managed_by)
+
+    # --- rescue ---------------------------------------------------------------------------------------------------
+
+    async def rescue(
         self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
     ) -> Rescue:
         queued = 0
@@ -105,7 +107,7 @@ class EnginesInMemory:
             engines = frozenset() if stopped else abandoning(executed)
             for lives in runs.values():
                 queued += self._free_runs(tx, lives, at, tell, engines, stopped=stopped)
-            memory_outbox.free(tx, self.data, lane, left)
+            outbox.free(tx, self.data, lane, left)
         return Rescue(queued, dead)
 
     def _running(self, sid: int) -> list[LiveRun]:
@@ -148,9 +150,9 @@ class EnginesInMemory:
             return queued
         sid = ended[0][0].sid
         if tell is not None:
-            seen = self._stored(sid)
+            seen = stored(self.data, sid)
             for live, outcome in ended:
-                memory_outbox.append(tx, self.data, tell(seen, live, outcome), at)
+                outbox.append(tx, self.data, tell(seen, live, outcome), at)
         tx.end_together(final, at)
         tx.end_together(given_up, at)
         tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"], last_failure_at=at)
@@ -165,6 +167,11 @@ class EnginesInMemory:
         for instance in dead:
             if last.get(instance) in ("init-ok", "stop-start"):
                 tx.record(LifecycleEvent(lane_name(lane), at, instance, "crash", f"found by {owner}"))
+
+
+def lifecycle_of(data: MemoryData, managed_by: str) -> list[LifecycleEvent]:
+    """Return the lifecycle of an owner, oldest first."""
+    return [event for event in in_order(data.lifecycle) if event.managed_by == managed_by]
 
 
 def _forget(tx: Transaction, data: MemoryData, instances: list[str]) -> None:

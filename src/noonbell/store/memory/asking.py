@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import msgspec
 
 from noonbell.core.records import AT_ONCE, MOST_ASKED, AuditEvent, Cause, LiveRun
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.store.memory_tables import MemoryData, Transaction
+from noonbell.store.memory.tables import MemoryData, Transaction
 
 _encode = msgspec.json.Encoder().encode
 
-Tell = Callable[[Transaction, Iterable[AuditEvent]], None]
-
 
 def ask(
-    data: MemoryData, tx: Transaction, tell: Tell, schedule_id: str, *, at: int, actor: str, cause: Cause, queue: bool
+    data: MemoryData, tx: Transaction, schedule_id: str, *, at: int, actor: str, cause: Cause, queue: bool
 ) -> int | None:
+    """Queue a run that a person asks for: `ask` of the runs."""
     sid = _sid_of(data, schedule_id)
     lives, ended = data.live[sid], data.runs[sid]
     if queue:
@@ -36,7 +33,7 @@ def ask(
     )  # fmt: skip
     tx.put_live(asked)
     detail = _encode({"run_for": run_for}).decode()
-    tell(tx, [AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, data.schedules[sid]["team"])])
+    tx.tell([AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, data.schedules[sid]["team"])])
     return run_for
 
 

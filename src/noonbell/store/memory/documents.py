@@ -1,26 +1,21 @@
-"""Documents in plain dicts, as a part of the memory store."""
+"""Documents in plain dicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from itertools import islice
 
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
-from noonbell.store.memory_tables import MemoryData, Transaction
+from noonbell.store.memory.handle import MemoryPart
+from noonbell.store.memory.tables import Transaction
 
 
-class DocumentsInMemory:
-    """The verbs of DocumentStore."""
+class MemoryDocuments(MemoryPart):
+    """The documents of a memory store."""
 
-    data: MemoryData
-    _tables: Callable[[], MemoryData]
-    _transaction: Callable[[], Transaction]
-
-    async def put_documents(
-        self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()
-    ) -> list[Document]:
+    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
         with self._transaction() as tx:
             put = [self._put_document(tx, write, at) for write in writes]
             tx.tell(audits)
@@ -38,11 +33,11 @@ class DocumentsInMemory:
         tx.put(self.data.documents, (write.kind, write.id), document)
         return document
 
-    async def get_documents(self, kind: str, ids: Sequence[str]) -> list[Document]:
+    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
         documents = self._tables().documents
         return [copy(documents[kind, one]) for one in sorted(set(ids)) if (kind, one) in documents]
 
-    async def list_documents(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
+    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
         documents = sorted(self._tables().documents.items())
         found = (
             copy(document)
@@ -51,7 +46,7 @@ class DocumentsInMemory:
         )
         return list(islice(found, limit))
 
-    async def drop_documents(
+    async def drop(
         self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
     ) -> int:
         with self._transaction() as tx:
@@ -65,7 +60,7 @@ class DocumentsInMemory:
                 tx.tell(audits)
         return len(found)
 
-    async def due_documents(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
+    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
         waking = sorted(
             (document.wake_at, document.id, document)
             for document in self._tables().documents.values()

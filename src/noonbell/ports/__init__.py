@@ -1,0 +1,71 @@
+"""The seams of the engine: what a clock and a ledger must do.
+
+A ledger has parts (`schedules`, `runs`, `history`, `engines`, `outbox`, `documents`, `audit`), and their verbs are its
+state transitions. Each verb is one transaction: it happens whole or not at all, and a StoreError says that nothing
+happened.
+"""
+
+from noonbell.ports.audit import AuditFilter, LedgerAudit
+from noonbell.ports.clock import Clock
+from noonbell.ports.documents import LedgerDocuments
+from noonbell.ports.engines import LedgerEngines, Rescue, TellCut
+from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun
+from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
+from noonbell.ports.outbox import (
+    BOUNDS,
+    AwayTarget,
+    LedgerOutbox,
+    StreamBounds,
+    StreamClaim,
+    TellNumbers,
+)
+from noonbell.ports.runs import Claimed, Decide, LaneClaim, LedgerRuns, Settled
+from noonbell.ports.schedules import (
+    NO_QUIET_CHANGES,
+    Declared,
+    LedgerSchedules,
+    MakeEdit,
+    QuietChanges,
+    Sample,
+    ScheduleFilter,
+)
+from noonbell.ports.tables import LEDGER_TABLES, LedgerTable, TableShape
+
+__all__ = [
+    "BOUNDS",
+    "LEDGER_TABLES",
+    "NO_QUIET_CHANGES",
+    "PARTS",
+    "AuditFilter",
+    "AwayTarget",
+    "BackgroundService",
+    "Claimed",
+    "Clock",
+    "Decide",
+    "Declared",
+    "Hold",
+    "LaneClaim",
+    "Ledger",
+    "LedgerAudit",
+    "LedgerDocuments",
+    "LedgerEngines",
+    "LedgerHistory",
+    "LedgerKey",
+    "LedgerOutbox",
+    "LedgerRuns",
+    "LedgerSchedules",
+    "LedgerTable",
+    "MakeEdit",
+    "PastRun",
+    "Pruned",
+    "QuietChanges",
+    "Rescue",
+    "Sample",
+    "ScheduleFilter",
+    "Settled",
+    "StreamBounds",
+    "StreamClaim",
+    "TableShape",
+    "TellCut",
+    "TellNumbers",
+]

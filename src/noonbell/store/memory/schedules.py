@@ -1,0 +1,258 @@
+"""Schedules in plain dicts: created, edited, found, with their quiet hours and zone rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
+from noonbell.core.turns import definition_of, quiet_rules, snapshot
+from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
+from noonbell.ports import NO_QUIET_CHANGES, MakeEdit, QuietChanges, Sample, ScheduleFilter
+from noonbell.store.memory.declaring import DeclaredInMemory
+from noonbell.store.memory.stored import DURABLE, WRITTEN, raw_rows, stored
+from noonbell.store.memory.tables import Row, Transaction, in_order
+from noonbell.store.memory.turns import write_turn
+from noonbell.store.memory.waking import WakingInMemory
+
+
+class MemorySchedules(DeclaredInMemory, WakingInMemory):
+    """The schedules of a memory store."""
+
+    # --- creating and editing -------------------------------------------------------------------------------------
+
+    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        with self._transaction() as tx:
+            return self._create_all(tx, created, at, actor)
+
+    async def apply(
+        self,
+        created: Sequence[DurableSchedule],
+        schedule_ids: Sequence[str],
+        edit: MakeEdit,
+        at: int,
+        actor: str,
+        *,
+        quiet: QuietChanges = NO_QUIET_CHANGES,
+    ) -> list[int]:
+        with self._transaction() as tx:
+            users = {sid for policy, _ in quiet.put for sid in self._users_of(policy.policy_id)}
+            self._edit_known(tx, schedule_ids, edit, users)
+            for policy, audit in quiet.put:
+                self._put_policy(tx, policy, audit)
+            sids = self._create_all(tx, created, at, actor)
+            for policy_id, audit in quiet.dropped:
+                self._drop_policy(tx, policy_id, audit)
+        return sids
+
+    def _create_all(self, tx: Transaction, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+        ids = {row["schedule_id"]: row["removed_at"] is not None for row in self.data.schedules.values()}
+        for new in created:
+            if new.schedule_id in ids:
+                raise ScheduleExistsError("schedule_id", new.schedule_id, deleted=ids[new.schedule_id])
+            ids[new.schedule_id] = False
+        names = self._names()
+        for new in created:
+            if (new.team, new.managed_by, new.columns.name) in names:
+                raise ScheduleExistsError("name", new.columns.name)
+            names.add((new.team, new.managed_by, new.columns.name))
+        first = max(self.data.schedules, default=0) + 1
+        for sid, new in enumerate(created, first):
+            self._create_durable(tx, sid, new, at)
+            told = snapshot(new.columns)
+            tx.tell([AuditEvent(at, "schedule.created", new.schedule_id, actor, told, new.team)])
+        return list(range(first, first + len(created)))
+
+    def _create_durable(self, tx: Transaction, sid: int, new: DurableSchedule, at: int) -> None:
+        columns = new.columns
+        row: Row = {
+            "sid": sid, "schedule_id": new.schedule_id, "enabled": int(new.enabled), "next_run_at": new.next_run_at,
+            "last_run_at": None, "created_at": at, "updated_at": at, "managed_by": new.managed_by, "team": new.team,
+            "epoch": 1, "cursor_at": new.cursor_at, "retry_delay_us": None, "last_attempt_at": None,
+            "last_success_at": None, "last_failure_at": None, "removed_at": None,
+        }  # fmt: skip
+        tx.insert(self.data.schedules, sid, row | {name: getattr(columns, name) for name in WRITTEN})
+        durable = {"definition": columns.definition, "lane": new.lane, **dict.fromkeys(DURABLE)}
+        tx.insert(self.data.durable, sid, durable | {"anchor_at": new.anchor_at})
+        tx.touch([sid])
+        epoch = Epoch(
+            sid, 1, new.cursor_at, None, columns.spec, columns.timezone, new.zone_hash, new.policies, new.enabled
+        )
+        tx.insert(self.data.epochs[sid], 1, epoch)
+        self._know_rules(tx, {epoch.timezone: epoch.zone_hash})
+
+    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
+        with self._transaction() as tx:
+            self._edit_known(tx, schedule_ids, edit)
+
+    def _edit_known(
+        self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int] = ()
+    ) -> None:
+        known = self._known(schedule_ids)
+        for one in schedule_ids:
+            if one not in known:
+                raise ScheduleNotFoundError("schedule", one)
+        listed = [known[one] for one in dict.fromkeys(schedule_ids)]
+        self._edit(tx, [*listed, *sorted(set(others) - set(listed))], edit)
+
+    def _edit(self, tx: Transaction, sids: Iterable[int], edit: MakeEdit) -> None:
+        edits = [made for made in (edit(stored(self.data, sid)) for sid in sids) if made is not None]
+        names = self._names(without={made.turn.sid for made in edits})
+        for made in edits:
+            row = self.data.schedules[made.turn.sid]
+            key = (row["team"], row["managed_by"], made.columns.name)
+            if made.epoch is None:
+                continue  # its name is free
+            if key in names:
+                raise ScheduleExistsError("name", made.columns.name)
+            names.add(key)
+        for made in edits:
+            self._write_edit(tx, made)
+
+    def _write_edit(self, tx: Transaction, made: Edit) -> None:
+        sid, at = made.turn.sid, made.at
+        write_turn(tx, self.data, made.turn, "", at)
+        for number, epoch in list(self.data.epochs[sid].items()):
+            if epoch.to_at is None:
+                tx.put(self.data.epochs[sid], number, replace(epoch, to_at=at))
+        if made.epoch is None:
+            lives = self.data.live[sid].values()
+            tx.end_together([(live, "failed" if live.state == "waiting" else "abandoned") for live in lives], at)
+            tx.update(sid, removed_at=at, updated_at=at)
+            for key in made.documents:
+                if key in self.data.documents:
+                    tx.delete(self.data.documents, key)
+            return
+        tx.insert(self.data.epochs[sid], made.epoch.epoch, made.epoch)
+        self._know_rules(tx, {made.epoch.timezone: made.epoch.zone_hash})
+        written = {name: getattr(made.columns, name) for name in WRITTEN}
+        tx.update(sid, epoch=made.epoch.epoch, updated_at=at, **written)
+        tx.put(self.data.durable, sid, self.data.durable[sid] | {"definition": made.columns.definition})
+
+    # --- zone rules -----------------------------------------------------------------------------------------------
+
+    def _know_rules(self, tx: Transaction, rules: Mapping[str, str]) -> None:
+        for timezone in rules.keys() - self.data.zone_rules.keys():
+            tx.put(self.data.zone_rules, timezone, rules[timezone])
+
+    async def zone_rules(self) -> dict[str, str]:
+        return dict(self._tables().zone_rules)
+
+    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
+        with self._transaction() as tx:
+            for timezone, zone_hash in rules.items():
+                tx.put(self.data.zone_rules, timezone, zone_hash)
+
+    # --- quiet hours ----------------------------------------------------------------------------------------------
+
+    async def put_quiet_hours(
+        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
+    ) -> None:
+        with self._transaction() as tx:
+            self._require_as_seen(policy.policy_id, seen_at)
+            self._edit(tx, self._users_of(policy.policy_id), edit)
+            self._put_policy(tx, policy, audit)
+
+    def _require_as_seen(self, policy_id: str, seen_at: int | None) -> None:
+        policy = self.data.quiet_hours.get(policy_id)
+        if seen_at is not None and (policy is None or policy.updated_at != seen_at):
+            raise ScheduleChangedError(policy_id, "quiet-hours policy")
+
+    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
+        with self._transaction() as tx:
+            self._require_as_seen(policy_id, seen_at)
+            return self._drop_policy(tx, policy_id, audit)
+
+    def _users_of(self, policy_id: str) -> list[int]:
+        users = ScheduleFilter(quiet_hours_policy_id=policy_id)
+        return [sid for sid in sorted(self.data.durable) if self._is(sid, users)]
+
+    def _put_policy(self, tx: Transaction, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
+        before = self.data.quiet_hours.get(policy.policy_id)
+        if before is not None and before.team != policy.team:
+            raise ScheduleExistsError("policy_id", policy.policy_id)
+        kept = policy if before is None else replace(policy, created_at=before.created_at)
+        tx.put(self.data.quiet_hours, policy.policy_id, kept)
+        self._know_rules(tx, quiet_rules(policy.document))
+        tx.tell([audit])
+
+    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> bool:
+        users = self._users_of(policy_id)
+        if users:
+            raise QuietHoursInUseError(policy_id, len(users))
+        if policy_id not in self.data.quiet_hours:
+            return False
+        tx.delete(self.data.quiet_hours, policy_id)
+        tx.tell([audit])
+        return True
+
+    async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
+        return [policy for policy in in_order(self._tables().quiet_hours) if policy_id in (None, policy.policy_id)]
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
+        self._tables()
+        return [stored(self.data, sid) for sid in sorted(self._known(schedule_ids).values())]
+
+    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
+        durable = self._tables().durable
+        return [stored(self.data, sid) for sid in sids if sid in durable]
+
+    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+        return raw_rows(self._tables(), managed_by, removed=True)
+
+    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+        data = self._tables()
+        found = (stored(self.data, sid) for sid in sorted(data.durable) if sid > after_sid and self._is(sid, wanted))
+        return list(islice(found, limit))
+
+    def _is(self, sid: int, wanted: ScheduleFilter) -> bool:
+        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        return (
+            row["removed_at"] is None
+            and wanted.managed_by in (None, row["managed_by"])
+            and wanted.team in (None, row["team"])
+            and wanted.lane in (None, durable["lane"])
+            and wanted.enabled in (None, bool(row["enabled"]))
+            and wanted.type in (None, row["type"])
+            and wanted.timezone in (None, row["timezone"])
+            and wanted.quiet_hours_policy_id in (None, row["quiet_hours_policy_id"])
+            and (wanted.tag is None or wanted.tag in definition_of(durable["definition"]).tags)
+            and (wanted.name_contains is None or _lower(wanted.name_contains) in _lower(row["name"]))
+        )
+
+    def _known(self, schedule_ids: Iterable[str]) -> dict[str, int]:
+        sought = set(schedule_ids)
+        return {
+            row["schedule_id"]: sid
+            for sid, row in self.data.schedules.items()
+            if row["schedule_id"] in sought and row["removed_at"] is None and sid in self.data.durable
+        }
+
+    def _names(self, without: Iterable[int] = ()) -> set[tuple[str, str, str]]:
+        left_out = set(without)
+        return {
+            (row["team"], row["managed_by"], row["name"])
+            for sid, row in self.data.schedules.items()
+            if row["removed_at"] is None and sid not in left_out
+        }
+
+    async def sample(self, size: int) -> Sample:
+        data = self._tables()
+        sids = sorted(sid for sid in data.durable if data.schedules[sid]["enabled"])
+        taken = sids if len(sids) <= size else sorted(Random(size).sample(sids, size))  # noqa: S311 - no secret
+        return Sample([stored(data, sid) for sid in taken], len(sids))
+
+    async def deleted(self, sids: Sequence[int]) -> set[int]:
+        rows = self._tables().schedules
+        return {sid for sid in sids if sid in rows and rows[sid]["removed_at"] is not None}
+
+
+def _lower(name: str) -> bytes:
+    """Without regard to capitals, as far as ASCII letters go: that is what databases agree on."""
+    return name.encode().lower()

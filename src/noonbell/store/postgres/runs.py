@@ -1,0 +1,82 @@
+"""Live runs on PostgreSQL. Each verb is one transaction, and a fixed number of statements whatever the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noonbell.core.presence import ENGINE, engine_name
+from noonbell.core.records import DECLARED_OWNERS, Asked, LiveRun, Settlement, Start, asked_cause
+from noonbell.ports import Decide, LaneClaim, Settled
+from noonbell.store.postgres import asking, by_policy, claiming, settling, slots
+from noonbell.store.postgres.session import Part
+from noonbell.store.waking import Wanted
+
+
+class PostgresRuns(Part):
+    """Live runs: claimed, settled, handed back and asked for."""
+
+    async def claim(
+        self,
+        lane: str,
+        owner: str,
+        now: int,
+        limit: int,
+        decide: Decide,
+        *,
+        among: Sequence[int] | None = None,
+        due_by: int | None = None,
+    ) -> LaneClaim:
+        session = self._session
+        if not lane.startswith(DECLARED_OWNERS):
+            await session.days.prepare(now)  # runs that send messages end in the claim itself
+        await session.owners.know(owner)
+        async with session.claiming(owner) as db:
+            wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
+            covered = session.held.covered(engine_name(owner), lane)  # a private lane is held by its name
+            return await by_policy.claim(db, decide, wanted, owner=owner, now=now, covered=covered)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        session = self._session
+        if settlements:
+            await session.days.prepare(max(settlement.ended_at for settlement in settlements))
+        owners = {owner: await session.owners.know(owner) for owner in {one.owner for one in settlements}}
+        async with self._connections.writing() as db:
+            if not settlements:
+                return Settled([], {})
+            await session.still_held(db, *map(engine_name, owners))
+            if any(not name.startswith(ENGINE) for name in session.held.leases):  # declared tasks have their own
+                sids = [settlement.start.sid for settlement in settlements]
+                await session.still_held(db, *await settling.declared(db, sids))
+            return await settling.settle(db, settlements, owners)
+
+    async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
+        session = self._session
+        async with self._connections.writing() as db:
+            if starts:
+                await session.still_held(db, engine_name(owner))
+                await session.still_held(db, *await settling.lock_schedules(db, [start.sid for start in starts]))
+                await claiming.hand_back(db, starts, owner, now)
+
+    async def trigger(self, sid: int, owner: str, now: int) -> Start | None:
+        session = self._session
+        await session.owners.know(owner)
+        async with session.claiming(owner) as db:
+            await session.still_held(db, engine_name(owner))
+            await session.still_held(db, *await settling.lock_schedules(db, [sid]))
+            return await claiming.trigger(db, sid, owner, now)
+
+    async def ask(
+        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+    ) -> int | None:
+        cause = asked_cause(via, retry=retry)
+        async with self._connections.writing() as db:
+            return await asking.ask(db, schedule_id, at, actor, cause, queue=queue)
+
+    async def live(self, sid: int) -> list[LiveRun]:
+        sql = f"SELECT {claiming.LIVE} FROM live_runs WHERE sid = $1 ORDER BY kind, run_for"
+        return [LiveRun(*row) for row in await self._session.read(sql, sid)]
+
+    async def owned(self, owner: str) -> list[LiveRun]:
+        """Wait for claims of this owner that are still on their way, even over a connection that was lost."""
+        async with self._session.accounting(owner) as db:
+            return await slots.owned(db, owner)

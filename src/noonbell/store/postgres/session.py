@@ -1,0 +1,57 @@
+"""What the parts of a ledger on PostgreSQL share.
+
+Verbs of an engine make sure that its name is still held, where this store holds it, before they take any other lock.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from noonbell.store.postgres.claiming import accounting_lock
+from noonbell.store.postgres.connection import Connection, InTransaction, Transactions
+from noonbell.store.postgres.held_names import HeldNames
+from noonbell.store.postgres.leases import still_held
+from noonbell.store.postgres.numbers import Owners
+from noonbell.store.postgres.partitions import Days
+from noonbell.store.postgres.set_back import SetBack
+
+
+class Session:
+    """Transactions, the names that are held, and what is known of days, owners and clocks that were set back."""
+
+    def __init__(self, connections: Transactions, held: HeldNames, set_back: SetBack) -> None:
+        self.connections = connections
+        self.held = held
+        self.set_back = set_back
+        self.days = Days(connections)
+        self.owners = Owners(connections)
+
+    def within(self, db: Connection) -> Session:
+        """Return a session whose verbs all work in the open transaction of `db`, which reads only."""
+        return Session(InTransaction(db, self.connections.where), self.held, self.set_back)
+
+    async def read(self, sql: str, *bindings: Any) -> list[Any]:
+        async with self.connections.reading() as db:
+            return list(await db.fetch(sql, *bindings))
+
+    async def still_held(self, db: Connection, *names: str) -> None:
+        await still_held(db, self.held.covered(*names))
+
+    def claiming(self, owner: str) -> AbstractAsyncContextManager[Connection]:
+        return self.connections.writing(f"SELECT pg_advisory_xact_lock_shared({accounting_lock(owner)})")
+
+    def accounting(self, owner: str) -> AbstractAsyncContextManager[Connection]:
+        return self.connections.writing(f"SELECT pg_advisory_xact_lock({accounting_lock(owner)})")
+
+    def patience(self) -> float | None:
+        """For how long the server must have been up to say which engines are dead; None if nothing can say it now."""
+        return None if self.held.in_doubt else self.held.lease_ttl
+
+
+class Part:
+    """A part of the ledger: each of its verbs is one transaction."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._connections = session.connections
