@@ -70,7 +70,6 @@ class Service:
         keys: KeyRing | None,
         registrations: Sequence[Any] | None,
     ) -> None:
-        documents = store
         self.settings = settings
         self.clock = clock
         self.store = store
@@ -78,7 +77,7 @@ class Service:
         self.egress = Egress(
             EgressPolicy(allow=_allowed(settings), proxy=settings.egress_proxy),
         )
-        self.secrets = Secrets(documents, keys, clock)
+        self.secrets = Secrets(store, keys, clock)
         self.schedules = Schedules(
             store, clock=clock, secrets=self.secrets, lane=settings.lane, longest_wait=_LONGEST_WAIT,
             commands=settings.allowed_commands, egress=self.egress, apprise=settings.apprise,
@@ -88,8 +87,8 @@ class Service:
         )  # fmt: skip
         self.channels: Channels = self.schedules.channels
         self.rules: Rules = self.schedules.rules
-        self.monitors = Monitors(documents, clock, secrets=self.secrets)
-        self.access = Access(documents, clock, "service")
+        self.monitors = Monitors(store, clock, secrets=self.secrets)
+        self.access = Access(store, clock, "service")
         self.events = LiveChanges(store, clock)
         self.tasks: PeriodicScheduler | None = None  # of an application, where its module was named
         self.stopping = asyncio.Event()  # set when a stop begins: streams that are open end then
@@ -252,7 +251,7 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
         raise SettingsInvalidError("tasks", settings.tasks, source, "needs an engine; leave out --no-engine")
     registrations = None if settings.tasks is None else load_registrations(settings.tasks)
     store = open_store(settings.store)
-    times = time_verbs(store)
+    times = time_verbs(store)  # before a timeline copies its parts
     chosen = clock_for(store) if clock is None else clock
     if settings.timeline is not None:
         from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one

@@ -17,7 +17,7 @@ from copy import copy
 from typing import Any, Final
 
 from noonbell.core.records import PrunedDay
-from noonbell.ledger.reading import LATEST, is_instant, iso, rows
+from noonbell.ledger.reading import EARLIEST, LATEST, is_instant, iso, rows
 from noonbell.ledger.recurrence import EveryN, Recurrence
 from noonbell.ports import Ledger
 
@@ -204,3 +204,39 @@ class EndOrder:
             self._live_for = live[0]
             return f"the run for {iso(run_for)} has ended, and the one for {iso(live[0])} is {live[1]}"
         return ""
+
+
+class LatestEnds:
+    """The latest end of the runs of one schedule, by a clock that may be set back between two of them.
+
+    Where a run ended after another by the order of commits and long before it by the clock, the clock was set back, or
+    the end was recorded long after it came. From there on the runs that follow it in that order are compared with its
+    end; all others are compared with the latest end of all, until the clock has passed that.
+    """
+
+    __slots__ = ("_ended", "_for", "_latest", "_tip")
+
+    def __init__(self) -> None:
+        self._latest = EARLIEST  # of all
+        self._ended = EARLIEST  # since the clock was set back
+        self._for: int | None = None  # the run that ended then
+        self._tip: int | None = None  # since the clock was set back: the last run in the order of commits
+
+    def latest(self, prev_for: object) -> int:
+        """Return the end that a run must not begin before, by the run that ended before it."""
+        return self._ended if self._tip is None or prev_for == self._tip else self._latest
+
+    def meet(self, run_for: int, ended: int, prev_for: object, tolerance: int) -> bool:
+        """Take an ended run, in the order of time; returns whether the clock seems to be set back before its end."""
+        set_back = self._for is not None and prev_for == self._for and ended < self._ended - tolerance
+        if set_back:
+            self._ended, self._for, self._tip = ended, run_for, run_for
+            return True
+        if prev_for is not None and prev_for == self._tip:
+            self._tip = run_for
+        if self._tip in (None, run_for) and ended >= self._ended:
+            self._ended, self._for = ended, run_for
+        self._latest = max(self._latest, ended)
+        if self._ended >= self._latest:
+            self._tip = None
+        return False

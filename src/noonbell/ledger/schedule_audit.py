@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from noonbell.ledger.decided_epochs import DecidedEpoch, DecidedEpochs
-from noonbell.ledger.links import AttemptedRuns, EndOrder, PrunedPart, PrunedParts, RunChain
+from noonbell.ledger.links import AttemptedRuns, EndOrder, LatestEnds, PrunedPart, PrunedParts, RunChain
 from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
@@ -37,7 +37,7 @@ class ScheduleAudit:
     """The state of the audit of one schedule while its rows are read in order."""
 
     __slots__ = (
-        "_attempts", "_began", "_covered_by", "_covered_to", "_ended", "_ended_for", "_expected", "_from_at", "_live",
+        "_attempts", "_began", "_covered_by", "_covered_to", "_ends", "_expected", "_from_at", "_live",
         "_next_live", "_next_span", "_order", "_part", "_pruned", "_report", "_skew", "_spans", "_to_at", "_troubled",
         "accounted", "chain", "cursor_at", "epochs", "managed_by", "name", "quiet", "quiet_since", "row", "sid",
     )  # fmt: skip
@@ -70,8 +70,7 @@ class ScheduleAudit:
         self._attempts: dict[str, AttemptedRuns] = {}  # by kind
         self._troubled = False
         self.chain = RunChain(row)
-        self._ended = EARLIEST  # the latest end of the runs so far, since the clock was last seen to be set back
-        self._ended_for: int | None = None  # the run that ended then
+        self._ends = LatestEnds()
         self._began: int | None = None  # the latest start of them
         self._order = EndOrder()
         for column in ("name", "spec", "timezone", "managed_by"):
@@ -189,27 +188,25 @@ class ScheduleAudit:
         if not is_instant(started) or not is_instant(ended):
             return
         within = decided.to_at is None or started < decided.to_at
-        # it ended after that one by the order of commits, and long before it by the clock
-        set_back = prev_for == self._ended_for and ended < self._ended - max(self._skew, _SET_BACK)
-        if decided.policies.overlap != "allow" and within and started < self._ended - self._skew:
-            text = f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to "
-            self._report_earlier("overlap", f"{text}{iso(self._ended)}", decided, at=run_for, proven=set_back)
-        if set_back or ended >= self._ended:
-            self._ended, self._ended_for = ended, run_for
+        latest = self._ends.latest(prev_for)
+        set_back = self._ends.meet(run_for, ended, prev_for, max(self._skew, _SET_BACK))
+        if decided.policies.overlap != "allow" and within and started < latest - self._skew:
+            text = f"the run for {iso(run_for)} began at {iso(started)}, while one before it lasted to {iso(latest)}"
+            self._report_earlier("overlap", text, decided, at=run_for, set_back=set_back)
         if started != self.row["removed_at"]:  # else it was queued, and abandoned without a start
             self._began = started
         if self._known_quiet(decided) and self._is_quiet(run_for):
             self.report("quiet", f"a run was fired for {iso(run_for)}, which lies in quiet hours", at=run_for)
 
     def _report_earlier(
-        self, kind: str, text: str, decided: DecidedEpoch, *, at: int | None = None, proven: bool = False
+        self, kind: str, text: str, decided: DecidedEpoch, *, at: int | None = None, set_back: bool = False
     ) -> None:
-        """Report a start that lies before what came before it. `proven`: other rows show that the clock was set back.
+        """Report a start that lies before what came before it. `set_back`: the order of ends speaks for the clock.
 
         The engines of a lane go by the clock of their store. A task's scheduler goes by that of its host alone, which
         may have been set back. Overlaps that no clock can feign are found by the order of ends (`EndOrder`).
         """
-        set_back = proven or decided.policies.consumes
+        set_back = set_back or decided.policies.consumes
         self.report(kind, f"{text}{': the clock was set back' if set_back else ''}", at=at, remark=set_back)
 
     def _cover_one(self, run_for: int, epoch: object, what: str, started: object) -> None:

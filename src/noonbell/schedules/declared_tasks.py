@@ -42,6 +42,7 @@ def _matches(row: Mapping[str, Any], wanted: ScheduleFilter) -> bool:
     return (
         wanted.enabled in (None, bool(row["enabled"]))
         and wanted.type in (None, row["type"])
+        and wanted.timezone in (None, row["timezone"])
         and wanted.managed_by in (None, row["managed_by"])
         and wanted.team in (None, row["team"] or DEFAULT_TEAM)
         and (wanted.name_contains is None or wanted.name_contains.lower() in str(row["name"]).lower())

@@ -48,8 +48,6 @@ from noonbell.store.outage import outage_of
 
 logger = logging.getLogger("noonbell.schedules")
 
-Subscribe = Callable[[str, Callable[[int], None]], Callable[[], None]]
-
 _MOST_TARGETS: Final = 1_000  # that an engine publishes
 
 

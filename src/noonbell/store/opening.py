@@ -4,7 +4,7 @@
     sqlite:////var/lib/app.db  a file by its full path
     postgresql://host/name     a database; user, password and options as in every PostgreSQL address
     memory://                  nothing is kept beyond this process
-    a store                     is taken as it is
+    a store                    is taken as it is
 
 `open_store` builds the store; it is the caller who opens and closes it. `require_ledger` is for those who only read: it
 refuses what is not there or holds something else, so that a slip of the pen neither creates nor changes one.

@@ -41,7 +41,7 @@ class SamplingOnSqlite(ComingOnSqlite):
             return sorted({row[0] for place in places for row in db.execute(sql, (place, block))}), total
 
         sids, total = await self._connection.run(look, write=False)
-        return Sample(await self.by_sids(sids), total)
+        return Sample(await self._by_sids(sids), total)
 
 
 class SamplingOnPostgres(ComingOnPostgres):
@@ -59,4 +59,4 @@ class SamplingOnPostgres(ComingOnPostgres):
                 ") AS near ORDER BY 1"
             )
             sids = [row[0] for row in await db.fetch(sql, places, block)]
-        return Sample(await self.by_sids(sids), total)
+        return Sample(await self._by_sids(sids), total)

@@ -1,7 +1,7 @@
 """Many reads in one transaction: what the stores' `snapshot` is made of.
 
-A snapshot is the store itself on one transaction that is open already: every verb that reads works on it as it is, so
-that no read is written twice. What differs between the stores is how the transaction is held open.
+A snapshot is a copy of the store whose parts are built on a transaction that is open already. Every verb that reads
+works on it, so that no read is written twice. What differs between the stores is how the transaction is held open.
 """
 
 from __future__ import annotations

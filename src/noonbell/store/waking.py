@@ -1,6 +1,6 @@
 """When schedules wake: the verbs behind a timeline in front of a store, one small class per store.
 
-`wake_times` tells the truth about some schedules, each by its key. `coming_wakes` goes through the wake-ups of a lane
+`wake_times` tells the truth about some schedules, each by its key. `upcoming_wakes` goes through the wake-ups of a lane
 in their order, page by page. Neither locks or changes anything.
 """
 

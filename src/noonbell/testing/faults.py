@@ -115,7 +115,7 @@ class FaultyStore:
         return with_verbs(
             part,
             {
-                verb: self._writing(verb, call) if verb in writes else self._reading(call)
+                verb: self._writing(_named(name, verb), call) if verb in writes else self._reading(call)
                 for verb, call in verbs.items()
             },
         )
@@ -129,7 +129,7 @@ class FaultyStore:
     def _writing(self, name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def write(*args: Any, **more: Any) -> Any:
             asked = args[0] if args else None
-            return await self._write(name.replace("_", "-"), asked, lambda: verb(*args, **more))
+            return await self._write(name, asked, lambda: verb(*args, **more))
 
         return write
 
@@ -265,3 +265,9 @@ class FaultyStore:
         if faults.on_crash is not None:
             faults.on_crash(where)
         raise Crash(where)
+
+
+def _named(part: str, verb: str) -> str:
+    """Return what crash points and `on_commit` call a verb: those of runs and declarations go by their own name."""
+    plain = part == "runs" or (part, verb) in {("schedules", "declare"), ("engines", "record")}
+    return (verb if plain else f"{part}-{verb}").replace("_", "-")

@@ -1,4 +1,4 @@
-"""The history of schedules in plain dicts: ended runs, newest first. How they hang together: see `core.history`."""
+"""The history of schedules in plain dicts: epochs, spans, ended runs, attempts. `core.history` links ended runs."""
 
 from __future__ import annotations
 

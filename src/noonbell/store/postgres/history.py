@@ -1,4 +1,4 @@
-"""The history of schedules on PostgreSQL: ended runs, newest first. How they hang together is told in `ending`."""
+"""The history of schedules on PostgreSQL: epochs, spans, ended runs and attempts. `ending` links ended runs."""
 
 from __future__ import annotations
 

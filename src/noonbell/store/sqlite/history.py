@@ -1,4 +1,4 @@
-"""The history of schedules on SQLite: ended runs, newest first. How they hang together is told in `ending`."""
+"""The history of schedules on SQLite: epochs, spans, ended runs and attempts. `ending` links ended runs."""
 
 from __future__ import annotations
 
