@@ -1,7 +1,7 @@
-"""How much is waiting in a store: behind the gauges of a service.
+"""Count what is waiting in a store, for the gauges of a service.
 
-It is a look at indexes, bounded by MOST_COUNTED: nobody needs to know whether a hundred thousand or a million are
-waiting, and a question about the load must not add to it.
+It reads indexes, at most MOST_COUNTED entries of each: whether a hundred thousand or a million are waiting does not
+matter, and a question about the load must not add to it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ def count_on_sqlite(db: Any, now: int) -> dict[str, int]:
     return {"due": due, **dict(db.execute(LIVE_SQL.format(runs="live_runs"))), **_of_outbox(outbox, now)}
 
 
-class BacklogOnPostgres:
-    _session: Any
-
-    async def backlog(self, now: int) -> dict[str, int]:
-        async with self._session.connections.reading() as db:
-            due = await db.fetchval(DUE_SQL.format(now="$1"), now)
-            outbox = await db.fetchrow(OUTBOX_SQL)
-            return {"due": due, **dict(await db.fetch(LIVE_SQL.format(runs="live_runs"))), **_of_outbox(outbox, now)}
+async def count_on_postgres(db: Any, now: int) -> dict[str, int]:
+    due = await db.fetchval(DUE_SQL.format(now="$1"), now)
+    outbox = await db.fetchrow(OUTBOX_SQL)
+    return {"due": due, **dict(await db.fetch(LIVE_SQL.format(runs="live_runs"))), **_of_outbox(outbox, now)}

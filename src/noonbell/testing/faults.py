@@ -20,8 +20,8 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from noonbell.core.records import StoredSchedule, Turn
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import BackgroundService, Decide, Hold, LaneClaim, Ledger, LedgerTable, Pruned
-from noonbell.store.wrapping import verbs_of, with_verbs
+from noonbell.ports import Decide, LaneClaim, Ledger, LedgerTable, Pruned
+from noonbell.store.wrapping import LedgerWrapper, verbs_of, with_verbs
 from noonbell.testing.clock import ManualClock
 
 P = TypeVar("P")
@@ -91,10 +91,11 @@ class Faults:
         raise StoreUnavailableError(f"The store failed on demand ({fault})")
 
 
-class FaultyStore:
+class FaultyStore(LedgerWrapper):
     """A store in front of another one."""
 
     def __init__(self, store: Ledger, faults: Faults, clock: ManualClock) -> None:
+        super().__init__(store)
         self.inner = store
         self.faults = faults
         self._clock = clock
@@ -133,54 +134,19 @@ class FaultyStore:
 
         return write
 
-    # --- its life, and what belongs to no part --------------------------------------------------------------------
-
-    @property
-    def lease_seconds(self) -> float:
-        return self.inner.lease_seconds
-
-    @property
-    def has_shared_clock(self) -> bool:
-        return self.inner.has_shared_clock
-
-    @property
-    def clock_offset_us(self) -> int:
-        return self.inner.clock_offset_us
+    # --- what belongs to no part ----------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        await self._read(self.inner.open)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-    def kill(self) -> None:
-        self.inner.kill()
-
-    async def hold(self, name: str, holder: str) -> Hold:
-        return await self.inner.hold(name, holder)
+        await self._read(super().open)
 
     async def holder(self, name: str) -> str | None:
         return await self._read(lambda: self.inner.holder(name))
 
-    def subscribe(self, lane: str, wake: Callable[[int], None]) -> Callable[[], None]:
-        return self.inner.subscribe(lane, wake)
-
-    def services(self, lane: str, wake: Callable[[int], None]) -> Mapping[str, BackgroundService]:
-        return self.inner.services(lane, wake)
-
     async def snapshot(self, read: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
         return await self._read(lambda: self.inner.snapshot(read))
 
-    async def read(
-        self,
-        table: LedgerTable,
-        after: tuple[Any, ...] | None,
-        limit: int,
-        *,
-        above_sid: int | None = None,
-        upto_sid: int | None = None,
-    ) -> list[tuple[Any, ...]]:
-        return await self._read(lambda: self.inner.read(table, after, limit, above_sid=above_sid, upto_sid=upto_sid))
+    async def read(self, table: LedgerTable, *given: Any, **bounds: Any) -> list[tuple[Any, ...]]:
+        return await self._read(lambda: self.inner.read(table, *given, **bounds))
 
     async def backlog(self, now: int) -> dict[str, int]:
         return await self._read(lambda: self.inner.backlog(now))

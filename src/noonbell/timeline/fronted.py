@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -42,17 +42,14 @@ from noonbell.ports import (
     BackgroundService,
     Clock,
     Decide,
-    Hold,
     LaneClaim,
     Ledger,
-    LedgerTable,
     MakeEdit,
-    Pruned,
     Rescue,
     Settled,
 )
 from noonbell.store.outage import Outage
-from noonbell.store.wrapping import with_verbs
+from noonbell.store.wrapping import LedgerWrapper, with_verbs
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
@@ -69,13 +66,13 @@ _ID: Final = "namespace"
 T = TypeVar("T")
 
 
-class FrontedStore:
+class FrontedStore(LedgerWrapper):
     """Passes on what has nothing to do with waking; see the module's text for the rest. Made by `fronted`."""
 
     def __init__(self, store: Ledger, timeline: RedisTimeline, clock: Clock) -> None:
         self.timeline = timeline
         self.counters = Counters()
-        self._store = store
+        super().__init__(store)
         self._clock = clock
         self._lanes: dict[str, LaneState] = {}
         self._lane_of: dict[str, str] = {}  # by owner: whose runs end here
@@ -153,49 +150,6 @@ class FrontedStore:
     def worth_a_try(self) -> bool:
         """As `usable`, for the one who looks after the connection."""
         return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
-
-    # --- what belongs to no part ----------------------------------------------------------------------------------
-
-    @property
-    def lease_seconds(self) -> float:
-        return self._store.lease_seconds
-
-    @property
-    def has_shared_clock(self) -> bool:
-        return self._store.has_shared_clock
-
-    @property
-    def clock_offset_us(self) -> int:
-        return self._store.clock_offset_us
-
-    async def hold(self, name: str, holder: str) -> Hold:
-        return await self._store.hold(name, holder)
-
-    async def holder(self, name: str) -> str | None:
-        return await self._store.holder(name)
-
-    def subscribe(self, lane: str, wake: Callable[[int], None]) -> Callable[[], None]:
-        return self._store.subscribe(lane, wake)
-
-    async def snapshot(self, read: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
-        return await self._store.snapshot(read)
-
-    async def read(
-        self,
-        table: LedgerTable,
-        after: tuple[Any, ...] | None,
-        limit: int,
-        *,
-        above_sid: int | None = None,
-        upto_sid: int | None = None,
-    ) -> list[tuple[Any, ...]]:
-        return await self._store.read(table, after, limit, above_sid=above_sid, upto_sid=upto_sid)
-
-    async def backlog(self, now: int) -> dict[str, int]:
-        return await self._store.backlog(now)
-
-    async def prune_day(self, before: int) -> Pruned | None:
-        return await self._store.prune_day(before)
 
     def services(self, lane: str, wake: Callable[[int], None]) -> Mapping[str, BackgroundService]:
         """Return the services of the timeline for an engine of the lane; `wake` gets the instants of hints."""

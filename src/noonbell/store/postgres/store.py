@@ -19,7 +19,7 @@ from noonbell.ports import (
     LedgerTable,
     Pruned,
 )
-from noonbell.store.backlog import BacklogOnPostgres
+from noonbell.store import backlog
 from noonbell.store.postgres import paging, pruning
 from noonbell.store.postgres.audit import PostgresAudit
 from noonbell.store.postgres.connection import Connection, Connections
@@ -44,7 +44,7 @@ _LONGEST_STATEMENTS: Final = 4
 _SHORTEST_IDLE: Final = 5.0
 
 
-class PostgresStore(BacklogOnPostgres):
+class PostgresStore:
     """A ledger in a PostgreSQL database.
 
     `pool_size` is how many connections it may use at once (a held name needs one more), `statement_timeout` how many
@@ -187,6 +187,10 @@ class PostgresStore(BacklogOnPostgres):
     ) -> list[tuple[Any, ...]]:
         sql, bindings = paging.statement(table, after, limit, above_sid, upto_sid)
         return [tuple(row) for row in await self._read(sql, *bindings)]
+
+    async def backlog(self, now: int) -> dict[str, int]:
+        async with self._session.connections.reading() as db:
+            return await backlog.count_on_postgres(db, now)
 
     async def prune_day(self, before: int) -> Pruned | None:
         return await pruning.prune(self._session.connections, before)
