@@ -77,7 +77,7 @@ async def live_through(campaign: Campaign, trouble: Callable[[int], Trouble], *w
         await disk.free()
         assert await caught_up(campaign)
         await campaign.finish(victim)
-    assert campaign.outcome.wrong == []
+    assert campaign.outcome.wrong == [], campaign.log()[-4000:]
     assert campaign.outcome.repeated == campaign.outcome.brought_again == 0, "one life repeats nothing"
     assert campaign.outcome.crashes_recorded == 0
 
@@ -134,7 +134,7 @@ async def test_postgres_that_loses_connections_backends_and_itself(postgres: Pos
             assert await caught_up(campaign)
             await campaign.finish(victim)
 
-    assert campaign.outcome.wrong == []
+    assert campaign.outcome.wrong == [], campaign.log()[-4000:]
     assert proxy.lost > 0
     assert proxy.cuts > 0
     assert campaign.outcome.repeated == campaign.outcome.brought_again == 0, "one life repeats nothing"
@@ -167,7 +167,7 @@ async def test_an_engine_that_was_taken_for_dead_writes_nothing_more(postgres: P
             campaign.outcome.kills += 1  # the second takes the first for dead
             await campaign.finish(second)
 
-    assert campaign.outcome.wrong == []
+    assert campaign.outcome.wrong == [], campaign.log()[-4000:]
     assert campaign.outcome.crashes_recorded == 1
 
 
