@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from noonbell.core.presence import GRACE_US, Gap
 from noonbell.core.records import Definition, LiveRun, ScheduleColumns, StoredSchedule
-from noonbell.core.turns import look, ordinary_look, whole_look
+from noonbell.core.turns import Looks, look, whole_look
 from tests.effort import examples
 
 encode = msgspec.json.encode
@@ -99,7 +99,7 @@ def test_the_short_way_agrees_with_the_whole_way(
         assume((stored.anchor_at or 0) <= now + HOUR)
     gaps = [Gap(since, until) for since, until in bounds if since < until <= now]
     gaps = gaps if len(gaps) < 2 or gaps[0].until <= gaps[1].since else gaps[:1]
-    short, whole = ordinary_look(stored, now, gaps), whole_look(stored, now, gaps)
+    short, whole = Looks(now, gaps).ordinary(stored), whole_look(stored, now, gaps)
     if short is None:
         event("left to the whole way")
     else:
@@ -111,10 +111,10 @@ def test_the_short_way_agrees_with_the_whole_way(
 def test_the_short_way_is_taken() -> None:
     """Else the comparison above would hold without being asked."""
     stored = ordinary(cursor=T0 - MINUTE)
-    found = ordinary_look(stored, T0 + SECOND)
+    found = Looks(T0 + SECOND).ordinary(stored)
     assert found is not None
     assert [start.run_for for start in found.starts] == [T0]
-    idle = ordinary_look(ordinary(cursor=T0), T0 + SECOND)
+    idle = Looks(T0 + SECOND).ordinary(ordinary(cursor=T0))
     assert idle is not None
     assert (list(idle.starts), idle.next_run_at) == ([], T0 + MINUTE)
 

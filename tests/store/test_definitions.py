@@ -24,9 +24,7 @@ def test_a_definition_belongs_to_its_epoch() -> None:
     cache = DefinitionCache()
     (added,) = cache.add({1: 4}, [row(1)]).values()
     assert added.columns == ScheduleColumns("task 1", "cron", "* * * * *", "UTC", None, "skip", None, "{}")
-    assert cache.get(1, 4) is added
-    assert cache.get(1, 5) is None
-    assert cache.get(2, 4) is None
+    assert cache.find([1, 1, 2], [4, 5, 4]) == [added, None, None]
 
 
 def test_it_is_emptied_when_it_is_full_and_answers_all_the_same() -> None:
@@ -34,7 +32,7 @@ def test_it_is_emptied_when_it_is_full_and_answers_all_the_same() -> None:
     for sid in range(1, 1_000):
         assert set(cache.add({sid: 1}, [row(sid, "x" * 1_000)])) == {sid}
         assert len(cache) <= 100_000 // 1_600 + 2
-    assert cache.get(999, 1) is not None
+    assert cache.find([999], [1]) != [None]
 
 
 def test_texts_that_nothing_shares_count_as_well() -> None:

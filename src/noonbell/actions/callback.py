@@ -60,15 +60,11 @@ def prepare_callback(
         known = ", ".join(sorted(callbacks)) or "none"
         raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
     payload = stored.columns.payload
+    schedule_id, kind, run_for = stored.schedule_id, start.kind, start.run_for
     call = Call(
-        run_id=run_id(stored.schedule_id, start.kind, start.run_for),
-        schedule_id=stored.schedule_id,
-        name=stored.columns.name,
-        scheduled_for=moment(start.run_for),
-        attempt=start.attempt,
-        manual=start.kind == "manual",
-        payload=None if payload is None else msgspec.json.decode(payload),
-    )
+        run_id(schedule_id, kind, run_for), schedule_id, stored.columns.name, moment(run_for), start.attempt,
+        kind == "manual", None if payload is None else msgspec.json.decode(payload),
+    )  # fmt: skip
     return Prepared(_WithCall(callback, call), is_async(callback))
 
 

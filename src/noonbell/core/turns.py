@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -156,7 +156,7 @@ def look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = (), terms: Term
     """
     if terms is not None:
         return ordinary_declared_look(stored, now, terms) or declared_look(stored, now, terms)
-    return ordinary_look(stored, now, gaps) or whole_look(stored, now, gaps)
+    return Looks(now, gaps).look(stored)
 
 
 def ordinary_declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn | None:
@@ -194,54 +194,92 @@ def declared_look(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
     return turn
 
 
-def ordinary_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn | None:
-    """The same for the many: one occurrence is due and late by little, or none; None where there is more to it.
+class _Shared(NamedTuple):
+    """The part of a look that is the same for all schedules with the same type, spec, zone and definition."""
 
-    In a burst thousands of schedules come here with the same spec at the same instant, so one look at their timing
-    answers for all of them.
-    """
-    cursor = stored.cursor_at
-    if stored.lives or stored.quiet is not None or stored.backlog_left is not None or not stored.enabled:
-        return None
-    columns = stored.columns
-    definition = definition_of(columns.definition)
-    due, before, following = timing_of(columns, stored.anchor_at).look(now)
-    jitter = definition.jitter_us
-    if cursor > now or (before is not None and before > cursor):
-        return None
-    enabled, anchor_at, last_run_for = True, stored.anchor_at, stored.last_run_for
-    next_run_at: int | None = None
-    starts: list[Start] = _NONE
-    if due is not None and due > cursor:
-        due_at = due + jitter_us(stored.schedule_id, due, jitter) if jitter else due
-        if due_at > now:
-            turn = _unchanged(stored)
-            turn.next_run_at = due_at
-            return turn
-        ran = stored.ran
-        if gaps and gaps[-1].until > due_at and any(gap.misses(due_at) for gap in gaps):
+    definition: Definition
+    due: int | None  # the latest occurrence by now
+    before: int | None
+    following: int | None
+    missed: bool  # it came in a gap
+
+
+class Looks:
+    """Looks at one instant, which find what the schedules of a burst have in common once for all of them."""
+
+    def __init__(self, now: int, gaps: Sequence[Gap] = ()) -> None:
+        self._now = now
+        self._gaps = gaps
+        self._shared: dict[tuple[str, str, str, str], _Shared] = {}
+
+    def look(self, stored: StoredSchedule) -> Turn:
+        """Decide what becomes of the schedule now."""
+        return self.ordinary(stored) or whole_look(stored, self._now, self._gaps)
+
+    def ordinary(self, stored: StoredSchedule) -> Turn | None:
+        """The same for the many: one occurrence is due and late by little, or none; None where there is more to it."""
+        cursor, now = stored.cursor_at, self._now
+        if stored.lives or stored.quiet is not None or stored.backlog_left is not None or not stored.enabled:
             return None
-        if ran is not None and definition.overlap == "skip" and ran[0] < due_at <= ran[1]:
+        shared = self._shared_by(stored)
+        if cursor > now or (shared.before is not None and shared.before > cursor):
             return None
-        if columns.type == "interval":
-            following = now + parse_interval(columns.spec) * SECOND
-            following = None if definition.end_at is not None and following > definition.end_at else following
-            anchor_at = now
-        elif following is not None and jitter:
+        if shared.due is not None and shared.due > cursor:
+            return self._fire(stored, shared, shared.due)
+        columns, following, jitter = stored.columns, shared.following, shared.definition.jitter_us
+        if following is not None and jitter:
             following += jitter_us(stored.schedule_id, following, jitter)
-        cause = cause_of(columns.type)
+        enabled = following is not None or columns.type != "one_shot"
+        return Turn(stored.sid, cursor, following, enabled, stored.anchor_at, stored.last_run_for)
+
+    def _fire(self, stored: StoredSchedule, shared: _Shared, due: int) -> Turn | None:
+        """Start the run of an occurrence, or wait for its jitter; None where it was missed or overlaps the last run."""
+        definition, _, _, following, missed = shared
+        now, kind, jitter = self._now, stored.columns.type, definition.jitter_us
+        due_at = due
+        if jitter:
+            due_at += jitter_us(stored.schedule_id, due, jitter)
+            if due_at > now:
+                turn = _unchanged(stored)
+                turn.next_run_at = due_at
+                return turn
+            missed = self._misses(due_at)
+        ran = stored.ran
+        if missed or (ran is not None and definition.overlap == "skip" and ran[0] < due_at <= ran[1]):
+            return None
+        anchor_at, enabled = stored.anchor_at, True
+        if kind == "interval":
+            anchor_at, following = now, now + parse_interval(stored.columns.spec) * SECOND
+            following = None if definition.end_at is not None and following > definition.end_at else following
+        elif following is not None:
+            following += jitter_us(stored.schedule_id, following, jitter) if jitter else 0
+        else:
+            enabled = kind != "one_shot"
+        cause = cause_of(kind)
         start = Start(stored.sid, "scheduled", due, 1, 1, cause, stored.epoch, now, due_at, following)
-        starts = cast("list[Start]", (start,))
-        cursor = last_run_for = due
-        next_run_at = following
-    elif following is not None:
-        next_run_at = following + jitter_us(stored.schedule_id, following, jitter) if jitter else following
-    if columns.type == "one_shot" and following is None:
-        enabled, next_run_at = False, None
-    return Turn(
-        stored.sid, cursor, next_run_at, enabled, anchor_at, last_run_for, None, None, starts,
-        _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
-    )  # fmt: skip
+        return Turn(
+            stored.sid, due, following, enabled, anchor_at, due, None, None, cast("list[Start]", (start,)),
+            _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE,
+        )  # fmt: skip
+
+    def _shared_by(self, stored: StoredSchedule) -> _Shared:
+        columns = stored.columns
+        if columns.type == "interval":  # it counts from an anchor of its own
+            return self._share(columns, stored.anchor_at)
+        key = (columns.definition, columns.spec, columns.timezone, columns.type)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = self._share(columns, None)
+        return shared
+
+    def _share(self, columns: ScheduleColumns, anchor_at: int | None) -> _Shared:
+        due, before, following = timing_of(columns, anchor_at).look(self._now)
+        missed = due is not None and self._misses(due)
+        return _Shared(definition_of(columns.definition), due, before, following, missed)
+
+    def _misses(self, due_at: int) -> bool:
+        gaps = self._gaps
+        return bool(gaps) and gaps[-1].until > due_at and any(gap.misses(due_at) for gap in gaps)
 
 
 def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:

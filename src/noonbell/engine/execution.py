@@ -158,7 +158,8 @@ class Executor:
             metrics.slot_wait.observe(start.waited_us / 1_000_000, job.name)
         start.started_at = now
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
-        late_us = now - max(self._work.due_at(job), self.up_since)
+        due_at = self._work.due_at(job)
+        late_us = now - max(self.up_since, due_at)
         lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
         lateness.observe(late_us / 1_000_000 if late_us > 0 else 0.0, job.name)
         self._work.started(job, now)

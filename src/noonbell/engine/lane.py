@@ -26,7 +26,7 @@ from noonbell.core.detail import has_traceback
 from noonbell.core.ids import run_id
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
-from noonbell.core.turns import definition_of, executes_alone, finish, look, quiet_zones
+from noonbell.core.turns import Looks, definition_of, executes_alone, finish, quiet_zones
 from noonbell.engine.crash_probation import CrashProbation, ProbationBatch, without
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.unknown_actions import UnknownActions
@@ -54,6 +54,11 @@ Prepare = Callable[[StoredSchedule, Start], Prepared]
 
 class Notices(Protocol):
     """Says what is worth telling somebody (see `noonbell.notify`); that is committed with what it is about."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether no rule exists, so that nothing has to be asked."""
+        ...
 
     def of_turn(
         self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int
@@ -135,6 +140,8 @@ class LaneWork:
         spans: dict[int, tuple[str, Sequence[Span]]] = {}
         outdated = self._outdated()
         message_of = None if self._message_of is None else partial(_at, self._message_of, now)
+        notices = None if self._notices is None or self._notices.silent else self._notices
+        looks = Looks(now, poll.gaps)
 
         def decide(stored: StoredSchedule) -> Turn:
             nonlocal told, noticed
@@ -145,7 +152,7 @@ class LaneWork:
                 return _as_it_stands(stored)
             if outdated and _is_outdated(stored, outdated):
                 return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, now, poll.gaps, probation)
+            turn = _look(stored, looks, probation) if stored.lives else looks.look(stored)
             told += len(turn.audits)
             if turn.spans or spans:
                 spans[stored.sid] = (stored.columns.name, turn.spans)
@@ -155,8 +162,8 @@ class LaneWork:
                 finish(turn, stored, now, self.owner, message_of)
                 if turn.starts is not starts:
                     _note_sent(sent, stored.columns.name, starts, turn.starts)
-            if self._notices is not None:
-                noticed |= _notice(self._notices, stored, turn, starts, now)
+            if notices is not None:
+                noticed |= _notice(notices, stored, turn, starts, now)
             return turn
 
         claimed, stored = await self._store.runs.claim(self._lane, self.owner, now, limit, decide)
@@ -246,7 +253,7 @@ class LaneWork:
 
     async def _learn(self, starts: Sequence[Start], stored: Mapping[int, StoredSchedule]) -> None:
         """After a restart between two attempts: ask how the run before these ended."""
-        if self._notices is None:
+        if self._notices is None or self._notices.silent:
             return
         unsure = [start for start in starts if self._notices.unsure(stored[start.sid], start)]
         if not unsure:
@@ -304,7 +311,7 @@ class LaneWork:
 
     def tell(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
         self._probation.ended(job.start)  # before the log, whose handlers may raise: the next one would wait for ever
-        if self._notices is not None:
+        if self._notices is not None and not self._notices.silent:
             try:
                 if notices := self._notices.of_end(job.subject, settlement):
                     settlement.messages = [*settlement.messages, *notices]
@@ -353,19 +360,27 @@ class _Threads:
         self.met = False
         self._left = left
         self._needed_by = needed_by
+        self._needed: dict[str, bool] = {}  # by definition, which has the action
         self.kept = 0
 
     def defers(self, stored: StoredSchedule) -> bool:
-        if self._left > 0 or not self._needed_by(stored) or executes_alone(stored):
+        if self._left > 0 or not self._needs(stored) or executes_alone(stored):
             return False
         self.met = True
         self.kept += 1
         return True
 
     def take(self, stored: StoredSchedule, starts: Sequence[Start]) -> None:
-        if starts and self._needed_by(stored):
+        if starts and self._needs(stored):
             self.met = True
             self._left -= len(starts)
+
+    def _needs(self, stored: StoredSchedule) -> bool:
+        definition = stored.columns.definition
+        needed = self._needed.get(definition)
+        if needed is None:
+            needed = self._needed[definition] = self._needed_by(stored)
+        return needed
 
 
 def _log_spans(spans: dict[int, tuple[str, Sequence[Span]]], claimed: Claimed) -> None:
@@ -405,14 +420,14 @@ def _left_alone(stored: StoredSchedule, until: int) -> Turn:
     )  # fmt: skip
 
 
-def _look(stored: StoredSchedule, now: int, gaps: Sequence[Gap], probation: ProbationBatch) -> Turn:
-    held = probation.held_back(stored) if stored.lives else ()
+def _look(stored: StoredSchedule, looks: Looks, probation: ProbationBatch) -> Turn:
+    held = probation.held_back(stored)
     if not held:
-        return look(stored, now, gaps)
+        return looks.look(stored)
     rest = without(stored, held)
     if isinstance(rest, Turn):
         return rest
-    turn = look(rest, now, gaps)
+    turn = looks.look(rest)
     turn.put_off.extend(held)
     return turn
 

@@ -120,6 +120,11 @@ class Notifier:
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
+    @property
+    def silent(self) -> bool:
+        """Whether no rule exists, so that nothing has to be asked."""
+        return self.book.is_empty
+
     def of_turn(self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> list[OutboxMessage]:
         """What a look at a schedule is worth telling, before it is committed.
 

@@ -9,12 +9,13 @@ Texts that many schedules share, such as specs and policies, are kept once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from noonbell.core.records import ScheduleColumns
 
 MOST_BYTES: Final = 64 * 1024 * 1024
+_SKIPS: Final = '"overlap":"skip"'
 _ENTRY_BYTES: Final = 600  # beside its texts
 
 
@@ -29,6 +30,14 @@ class Known(NamedTuple):
     updated_at: int
     team: str
     columns: ScheduleColumns
+    skips: bool  # the overlap policy is `skip`, so a decision asks for the last run
+    is_plain: bool  # it does not skip and has no quiet hours: a decision needs nothing beside the state
+
+
+def extras(columns: ScheduleColumns) -> tuple[bool, bool]:
+    """Return `skips` and `is_plain` of a definition."""
+    skips = _SKIPS in str(columns.definition)
+    return skips, not skips and columns.quiet_hours_policy_id is None
 
 
 class DefinitionCache:
@@ -48,10 +57,12 @@ class DefinitionCache:
         self._texts.clear()
         self._bytes = 0
 
-    def get(self, sid: int, epoch: int) -> Known | None:
-        """Return the definition of a schedule, if it was read in this epoch."""
-        known = self._known.get(sid)
-        return known if known is not None and known.epoch == epoch else None
+    def find(self, sids: Iterable[int], epochs: Sequence[int]) -> list[Known | None]:
+        """Return the definitions of schedules, each if it was read in this epoch."""
+        return [
+            known if known is not None and known[0] == epoch else None
+            for known, epoch in zip(map(self._known.get, sids), epochs, strict=True)
+        ]
 
     def add(self, epochs: dict[int, int], rows: Iterable[Any]) -> dict[int, Known]:
         """Take rows of sid, schedule_id, managed_by, lane, created_at, updated_at, team and the columns; return them.
@@ -70,7 +81,7 @@ class DefinitionCache:
             )  # fmt: skip
             added[sid] = Known(
                 epochs[sid], schedule_id, shared(managed_by), shared(lane), created_at, updated_at, shared(team),
-                written,
+                written, *extras(written),
             )  # fmt: skip
             self._bytes += _ENTRY_BYTES + len(str(name)) + len(str(payload or ""))
         self._known.update(added)

@@ -2,7 +2,8 @@
 
 All work on the file goes through `run`: a function that gets the connection, inside a transaction. In a program it runs
 in a thread of its own, so that a sync to disk never stops the event loop; `threaded=False` runs it in place, which
-makes a simulation deterministic.
+makes a simulation deterministic. A poll that finds nothing due is a read by an index: while the thread is idle, it is
+made in place too, since two switches of threads would take longer than the read.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Connection:
         self.definitions = DefinitionCache()  # used in the thread alone
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._in_use = threading.Lock()  # held by the thread that works on the connection
         self._dead = False
 
     async def open(self) -> None:
@@ -65,6 +67,8 @@ class Connection:
         peek: Callable[[apsw.Connection], T | None] | None = None,
     ) -> T:
         """Run `work` in a transaction; not where `peek`, which only reads and needs none, has the answer already."""
+        if peek is not None and (known := self._peek(peek)) is not None:
+            return known
 
         def in_transaction(db: apsw.Connection | None) -> T:
             if db is None:
@@ -104,6 +108,15 @@ class Connection:
             thread.join()
         self._disconnect()
 
+    def _peek(self, peek: Callable[[apsw.Connection], T | None]) -> T | None:
+        """Return what a short read finds; None if it finds nothing, or the thread is at work."""
+        if not self._jobs.empty() or not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            return None if self._db is None else self._guarded(peek)
+        finally:
+            self._in_use.release()
+
     # --- inside the thread ----------------------------------------------------------------------------------------
 
     async def _submit(self, work: Callable[[Any], T]) -> T:
@@ -120,7 +133,8 @@ class Connection:
         while (job := self._jobs.get()) is not None:
             work, future, loop = job
             try:
-                result, error = self._guarded(work), None
+                with self._in_use:
+                    result, error = self._guarded(work), None
             except BaseException as raised:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
                 result, error = None, raised
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -11,7 +11,7 @@ import msgspec
 
 from noonbell.core.records import DECLARED_OWNERS, DEFAULT_TEAM, LiveRun, ScheduleColumns, StoredSchedule
 from noonbell.ports import ScheduleFilter
-from noonbell.store.definitions import DefinitionCache, Known
+from noonbell.store.definitions import DefinitionCache, Known, extras
 from noonbell.store.sqlite import slots
 from noonbell.store.sqlite.claiming import LIVE
 from noonbell.store.sqlite.tables import LANE_NO
@@ -22,7 +22,6 @@ _encode = msgspec.json.Encoder().encode
 # So many sids past the last page are looked through before an index is gone through whole.
 _NEAR: Final = 10_000
 _LONGEST_LIKE: Final = 1_000
-_SKIPS: Final = '"overlap":"skip"'
 
 _STATE: Final = """
     s.sid, s.enabled, s.next_run_at, s.last_run_at, s.last_attempt_at, s.last_success_at, s.last_failure_at, s.epoch,
@@ -66,8 +65,9 @@ def due(db: apsw.Connection, cache: DefinitionCache, lane: str, now: int, limit:
     """The schedules of a lane that wake by `now`, the earliest first."""
     rows: list[Any] = db.execute(_DUE, (lane, now, limit)).fetchall()
     if lane.startswith(DECLARED_OWNERS):
-        of_lane = Known(0, "", lane, lane, 0, 0, DEFAULT_TEAM, _DECLARED)
-        return _made(db, rows, dict.fromkeys((row[0] for row in rows), of_lane))
+        return _made(
+            db, rows, [Known(0, "", lane, lane, 0, 0, DEFAULT_TEAM, _DECLARED, *extras(_DECLARED))] * len(rows)
+        )
     return _made(db, rows, _definitions(db, rows, cache))
 
 
@@ -77,24 +77,19 @@ def by_sids(db: apsw.Connection, sids: Sequence[int]) -> list[StoredSchedule]:
         return []
     rows: list[Any] = db.execute(_BY_SIDS, (_encode(sids).decode(),)).fetchall()
     epochs = {row[0]: row[_EPOCH] for row in rows}
-    definitions = DefinitionCache().add(epochs, (row[_SLOT + 1 :] for row in rows))
-    return _made(db, [row[: _SLOT + 1] for row in rows], definitions)
+    added = DefinitionCache().add(epochs, (row[_SLOT + 1 :] for row in rows))
+    return _made(db, [row[: _SLOT + 1] for row in rows], [added[row[0]] for row in rows])
 
 
-def _definitions(db: apsw.Connection, rows: list[Any], cache: DefinitionCache) -> dict[int, Known]:
-    """The definitions of schedules by sid, from the cache or else from their rows."""
-    found: dict[int, Known] = {}
-    missing: dict[int, int] = {}
-    for row in rows:
-        sid, epoch = row[0], row[_EPOCH]
-        known = cache.get(sid, epoch)
-        if known is None:
-            missing[sid] = epoch
-        else:
-            found[sid] = known
-    if missing:
-        found |= cache.add(missing, db.execute(_DEFINITIONS, (_encode(list(missing)).decode(),)))
-    return found
+def _definitions(db: apsw.Connection, rows: list[Any], cache: DefinitionCache) -> list[Known | None]:
+    """The definitions of these schedules, from the cache or else from their rows; None where a row is missing."""
+    sids, epochs = [row[0] for row in rows], [row[_EPOCH] for row in rows]
+    found = cache.find(sids, epochs)
+    missing = {sid: epoch for sid, epoch, known in zip(sids, epochs, found, strict=True) if known is None}
+    if not missing:
+        return found
+    added = cache.add(missing, db.execute(_DEFINITIONS, (_encode(list(missing)).decode(),)))
+    return [added.get(sid) if known is None else known for sid, known in zip(sids, found, strict=True)]
 
 
 def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
@@ -189,28 +184,30 @@ def users_of(db: apsw.Connection, policy_id: str) -> list[int]:
     return [row[0] for row in db.execute(sql, (policy_id,))]
 
 
-def _made(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -> list[StoredSchedule]:
+def _made(db: apsw.Connection, rows: list[Any], definitions: Sequence[Known | None]) -> list[StoredSchedule]:
     """Schedules from their rows. The rest is looked up for those that have it: in a burst, almost none."""
-    lives, quiet, ran = _lives(db, rows), _quiet(db, definitions), _ran(db, rows, definitions)
+    lives = _lives(db, rows)
+    special = [
+        (row, known) for row, known in zip(rows, definitions, strict=True) if known is not None and not known.is_plain
+    ]
+    quiet, ran = (_quiet(db, special), _ran(db, special)) if special else ({}, {})
     no_lives: list[LiveRun] = []  # one for all, which is never changed: almost every schedule has none
     made = []
-    for row in rows:
-        sid = row[0]
-        known = definitions.get(sid)
+    for row, known in zip(rows, definitions, strict=True):
         if known is None:
             continue  # a state without its definition, which `verify` reports
-        _, schedule_id, managed_by, lane, created_at, updated_at, team, columns = known
+        _, schedule_id, managed_by, lane, created_at, updated_at, team, columns, _, is_plain = known
         (
-            _, enabled, next_run_at, last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at,
+            sid, enabled, next_run_at, last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at,
             anchor_at, backlog_left, backlog_until, last_run_for, _,
         ) = row  # fmt: skip
-        policy = columns.quiet_hours_policy_id
         made.append(
             StoredSchedule(
                 sid, schedule_id, columns, bool(enabled), managed_by, lane, created_at, updated_at, next_run_at,
                 last_run_at, last_attempt_at, last_success_at, last_failure_at, epoch, cursor_at, anchor_at,
-                backlog_left, backlog_until, last_run_for, None if policy is None else quiet.get(policy), ran.get(sid),
-                lives.get(sid, no_lives), team,
+                backlog_left, backlog_until, last_run_for,
+                None if is_plain else quiet.get(columns.quiet_hours_policy_id), None if is_plain else ran.get(sid),
+                lives.get(sid, no_lives) if lives else no_lives, team,
             )
         )  # fmt: skip
     return made
@@ -224,24 +221,18 @@ def _lives(db: apsw.Connection, rows: list[Any]) -> dict[int, list[LiveRun]]:
     return found
 
 
-def _quiet(db: apsw.Connection, definitions: dict[int, Known]) -> dict[str, str]:
+def _quiet(db: apsw.Connection, special: list[tuple[Any, Known]]) -> dict[str | None, str]:
     """The documents of quiet hours, by their ids."""
-    named = (known.columns.quiet_hours_policy_id for known in definitions.values())
-    policies = {str(policy) for policy in named if policy is not None}
+    policies = {policy for _, known in special if (policy := known.columns.quiet_hours_policy_id) is not None}
     if not policies:
         return {}
     found: Any = db.execute(_QUIET, (_encode(sorted(policies)).decode(),)).fetchall()
     return dict(found)
 
 
-def _ran(db: apsw.Connection, rows: list[Any], definitions: dict[int, Known]) -> dict[int, tuple[int, int]]:
+def _ran(db: apsw.Connection, special: list[tuple[Any, Known]]) -> dict[int, tuple[int, int]]:
     """When the last runs began and ended, of those schedules whose overlap policy asks for it."""
-    skipping = {
-        sid
-        for sid, known in definitions.items()
-        if known.columns.definition and _SKIPS in str(known.columns.definition)
-    }
-    if not skipping:
+    asked = [(row[0], row[_LAST_RUN_FOR]) for row, known in special if known.skips]
+    if not asked:
         return {}
-    asked = [(row[0], row[_LAST_RUN_FOR]) for row in rows if row[0] in skipping]
     return {sid: (began, ended) for sid, began, ended in db.execute(_RAN, (_encode(asked).decode(),))}
