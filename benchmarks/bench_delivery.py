@@ -181,7 +181,7 @@ async def noonbell(store: Ledger, target: Target, given: list[OutboxMessage]) ->
     stop = asyncio.Event()
     began = time.perf_counter()
     task = asyncio.ensure_future(deliverer.run(stop))
-    while deliverer.delivered < len(given) or deliverer._in_hand:  # noqa: SLF001 - until the last is off the outbox
+    while deliverer.delivered < len(given) or deliverer._in_flight:  # noqa: SLF001 - until the last is off the outbox
         await asyncio.sleep(0.002)
         assert not task.done()
     took = time.perf_counter() - began

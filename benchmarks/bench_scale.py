@@ -39,7 +39,7 @@ from benchmarks.cluster_parts.relay import Relay
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
 from benchmarks.schedule_parts.counting import CountedPostgres, CountedSqlite
 from benchmarks.schedule_parts.disk_server import start_server
-from noonbell.engine.work import BATCH
+from noonbell.engine.jobs import BATCH
 from noonbell.schedules import Call, Fields, Schedules
 from noonbell.timeline import RedisTimeline
 from tests.redis_server import RedisServer

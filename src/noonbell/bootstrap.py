@@ -37,7 +37,7 @@ from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import SettingsInvalidError
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
-from noonbell.notify.channels import Postman
+from noonbell.notify.channels import ChannelSender
 from noonbell.notify.engine_watch import EngineWatch
 from noonbell.periodic import PeriodicScheduler
 from noonbell.periodic.application import load_registrations, start_application_tasks
@@ -45,7 +45,7 @@ from noonbell.ports import BackgroundService, Clock, Ledger
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges
 from noonbell.store.opening import open_store
-from noonbell.store.outage import outage_of
+from noonbell.store.outage import outage_log_for
 from noonbell.store.timed import StoreTimes, time_verbs
 
 logger = logging.getLogger("noonbell.service")
@@ -159,13 +159,13 @@ class Service:
             await self.store.close()
             raise
         self.started_at = self.clock.now()
-        self._supervisor = Supervisor(self.clock, services, outage_of(self.store))
+        self._supervisor = Supervisor(self.clock, services, outage_log_for(self.store))
         self._supervisor.start()
 
     async def _watch_engines(self) -> dict[str, BackgroundService]:
         """Return the services of a process without an engine."""
         settings, store = self.settings, self.store
-        postman = Postman(self.clock, egress=self.egress, secrets=self.secrets, apprise=settings.apprise)
+        postman = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets, apprise=settings.apprise)
         self._watch = EngineWatch(store, self.clock, postman, lane=settings.lane, public_url=settings.public_url)
         services: dict[str, BackgroundService] = {"engine-watch": self._watch}
         if self.secrets.usable:
@@ -254,9 +254,9 @@ def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[st
     times = time_verbs(store)  # before a timeline copies its parts
     chosen = clock_for(store) if clock is None else clock
     if settings.timeline is not None:
-        from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+        from noonbell.timeline import with_timeline  # noqa: PLC0415 - where there is one
 
-        store = fronted(store, settings.timeline, chosen)
+        store = with_timeline(store, settings.timeline, chosen)
     return Service(settings, chosen, store, times, keys=keys, registrations=registrations)
 
 

@@ -82,7 +82,7 @@
     │   └── WebhookUnavailableError         503: messages cannot be remembered now
     ├── StoreError
     │   ├── StoreUnavailableError           full, read-only, locked: may pass
-    │   │   └── HoldLostError               another has taken the name since; does not pass by itself
+    │   │   └── LeaseLostError               another has taken the name since; does not pass by itself
     │   ├── StoreCorruptError
     │   └── StoreUrlError
     ├── TimelineError                       a Redis timeline that cannot be used as it is
@@ -1264,7 +1264,7 @@ class StoreUnavailableError(StoreError):
     """Full, read-only, locked or gone: the same call may work later."""
 
 
-class HoldLostError(StoreUnavailableError):
+class LeaseLostError(StoreUnavailableError):
     """Another has taken the name that was held here: whoever held it has to take it anew, and begin from the start."""
 
 

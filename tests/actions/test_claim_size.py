@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.actions.restraint import ClaimSize
+from noonbell.actions.backpressure import ClaimSize
 from noonbell.actions.targets import as_target
 from noonbell.core.records import OutboxMessage
 from noonbell.ports import StreamBounds, StreamClaim

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from noonbell.actions.last_tries import Chosen, LastTries
-from noonbell.actions.served import Served
+from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.core.records import Stream
 from noonbell.testing.storage_cases.base import SECOND, T0
 
 
-def served(sid: int, attempt: int) -> Served:
-    return Served(Stream(sid, attempt, []), "me", T0)
+def served(sid: int, attempt: int) -> StreamInFlight:
+    return StreamInFlight(Stream(sid, attempt, []), "me", T0)
 
 
-def hand(*sids: int) -> dict[int, Served]:
+def hand(*sids: int) -> dict[int, StreamInFlight]:
     return {sid: served(sid, 0) for sid in sids}
 
 

@@ -14,7 +14,7 @@ import pytest
 from noonbell import Schedules
 from noonbell.actions.registry import Actions
 from noonbell.core.detail import unpack
-from noonbell.engine import lane as engine_lane
+from noonbell.engine import lane_jobs as engine_lane
 from noonbell.engine import membership
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger import verify_store

@@ -13,7 +13,7 @@ from noonbell.actions.workers import Pace, TimeLimit, Workers
 from tests.patience import PATIENCE_SECONDS, until
 
 
-class Served:
+class StreamInFlight:
     """What workers have served, and gates that hold some of it up."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ async def idle(workers: Workers[int]) -> None:
 
 
 async def test_an_item_that_takes_long_holds_up_its_own_worker_alone() -> None:
-    served = Served()
+    served = StreamInFlight()
     served.gates[1] = asyncio.Event()
     workers = Workers(2, PATIENCE_SECONDS, served)
     workers.add(range(1, 100))
@@ -45,7 +45,7 @@ async def test_an_item_that_takes_long_holds_up_its_own_worker_alone() -> None:
 
 
 async def test_no_more_at_once_than_there_are_workers() -> None:
-    served = Served()
+    served = StreamInFlight()
     served.gates = dict.fromkeys(range(10), asyncio.Event())
     workers = Workers(3, PATIENCE_SECONDS, served)
     for item in range(10):
@@ -73,7 +73,7 @@ async def test_a_context_variable_that_one_item_sets_is_not_seen_by_the_next() -
 
 
 async def test_what_no_worker_has_begun_can_be_withdrawn() -> None:
-    served = Served()
+    served = StreamInFlight()
     served.gates[0] = asyncio.Event()
     workers = Workers(1, PATIENCE_SECONDS, served)
     workers.add(range(6))
@@ -86,7 +86,7 @@ async def test_what_no_worker_has_begun_can_be_withdrawn() -> None:
 
 
 async def test_a_worker_that_is_cancelled_leaves_the_queue_to_another() -> None:
-    served = Served()
+    served = StreamInFlight()
     served.gates[0] = asyncio.Event()
     workers = Workers(1, PATIENCE_SECONDS, served)
     workers.add(range(3))

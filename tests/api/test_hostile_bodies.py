@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from noonbell.api import bodies
 from noonbell.api.app import create_app
 from noonbell.api.bodies import FEW_VALUES, MOST_VALUES
-from noonbell.api.middleware import Surrounding
-from noonbell.api.models.schedules import ScheduleGiven
+from noonbell.api.middleware import RequestMiddleware
+from noonbell.api.models.schedules import ScheduleCreate
 from tests.api.conftest import Client
 from tests.effort import examples
 from tests.patience import PATIENCE_SECONDS
@@ -109,7 +109,7 @@ async def test_without_a_key_it_is_not_even_read(inside: Client, key: dict[str, 
 
 
 async def test_a_body_that_does_not_come_ends_the_request(inside: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast("dict[str, Any]", Surrounding.__init__.__kwdefaults__), "body_seconds", 0.05)
+    monkeypatch.setitem(cast("dict[str, Any]", RequestMiddleware.__init__.__kwdefaults__), "body_seconds", 0.05)
     pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> dict[str, Any]:
@@ -214,7 +214,7 @@ async def test_the_first_wrong_element_of_a_list_is_enough(inside: Client) -> No
 
 
 async def test_twenty_errors_are_listed_and_the_others_counted(inside: Client) -> None:
-    wrong = {**dict.fromkeys(ScheduleGiven.model_fields, -1.5), "payload": 1}
+    wrong = {**dict.fromkeys(ScheduleCreate.model_fields, -1.5), "payload": 1}
     told = (await inside.write.post("/api/v1/schedules", json=wrong)).json()
     assert len(told["errors"]) == 20
     assert told["more_errors"] >= 1

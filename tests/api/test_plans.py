@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from noonbell.api.models.planned import LARGEST_FILE, PlanTold
+from noonbell.api.models.planned import LARGEST_FILE, PlanResponse
 from noonbell.api.routes import plans, schedules
-from noonbell.api.written import fields_of
+from noonbell.api.schedule_presenter import fields_of
 from noonbell.planning import ScheduleFile, loads
 from noonbell.planning import plans as compared
 from noonbell.planning.moves import moves
@@ -143,7 +143,7 @@ async def test_a_plan_is_as_its_model_says(inside: Client) -> None:
     told = await inside.read.post(
         PLAN, json={"text": FILE + MANY.replace("0 9", "0 8").replace("[schedules.s7]", "[schedules.t]")}
     )
-    assert PlanTold.model_validate_json(told.content).model_dump(mode="json") == told.json()
+    assert PlanResponse.model_validate_json(told.content).model_dump(mode="json") == told.json()
     kinds = [one["kind"] for one in told.json()["schedules"]]
     assert (kinds.count("create"), kinds.count("change"), kinds.count("delete")) == (1, 249, 1)
 

@@ -50,6 +50,13 @@ async def test_every_operation_is_told_of(inside: Client) -> None:
 async def test_what_is_sent_has_examples(inside: Client) -> None:
     document = await described(inside)
     schemas = document["components"]["schemas"]
-    for name in ("ScheduleGiven", "QuietHoursGiven", "ChannelGiven", "RuleGiven", "MonitorGiven", "PreviewGiven"):
+    for name in (
+        "ScheduleCreate",
+        "QuietHoursRequest",
+        "ChannelRequest",
+        "RuleRequest",
+        "MonitorRequest",
+        "PreviewRequest",
+    ):
         assert schemas[name]["examples"], name
         assert schemas[name]["additionalProperties"] is False, name

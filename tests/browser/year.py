@@ -16,7 +16,7 @@ from typing import Any, Final
 from noonbell.actions.callback import Call
 from noonbell.actions.registry import Actions
 from noonbell.engine import Engine
-from noonbell.engine.lane import LaneWork
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.schedules import Schedules
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -76,7 +76,7 @@ async def live_through(path: Path, until: datetime) -> None:
     await store.close()
 
 
-async def _stopped(engine: Engine[LaneWork], clock: ManualClock) -> None:
+async def _stopped(engine: Engine[LaneJobs], clock: ManualClock) -> None:
     """Stop it; what runs ends only if time goes on."""
     stopping = asyncio.ensure_future(engine.stop())
     while not stopping.done():
@@ -84,10 +84,10 @@ async def _stopped(engine: Engine[LaneWork], clock: ManualClock) -> None:
     await stopping
 
 
-def _engine(store: SqliteStore, clock: ManualClock, work: Callable[[Call], Any]) -> Engine[LaneWork]:
+def _engine(store: SqliteStore, clock: ManualClock, work: Callable[[Call], Any]) -> Engine[LaneJobs]:
     actions = Actions(clock, callbacks={"work": work})
     owner = f"atlas-{4100 + clock.now() % 97}-{clock.now() % 65521:08x}"
-    lane = LaneWork(store, lane="default", owner=owner, prepare=actions.prepare)
+    lane = LaneJobs(store, lane="default", owner=owner, prepare=actions.prepare)
     return Engine(store, clock, lane, longest_wait_us=_DAY // timedelta(microseconds=1))
 
 

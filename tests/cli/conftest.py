@@ -62,7 +62,7 @@ def local(tmp_path: Path) -> At:
     return At(NOONBELL_STORE=f"sqlite:///{tmp_path / 'local.db'}", NOONBELL_MASTER_KEYS_FILE=keys)
 
 
-class Served(At):
+class StreamInFlight(At):
     """The program on a service that runs in a thread of its own."""
 
     def __init__(self, client: Client, key: str) -> None:
@@ -72,16 +72,16 @@ class Served(At):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path) -> Iterator[StreamInFlight]:
     ready, over = threading.Event(), threading.Event()
-    made: list[Served] = []
+    made: list[StreamInFlight] = []
     failed: list[BaseException] = []
 
     async def life() -> None:
         folder = tmp_path / "service"
         folder.mkdir()
         async with serving(settings_for(folder)) as client:
-            made.append(Served(client, client.keys["default/admin"]))
+            made.append(StreamInFlight(client, client.keys["default/admin"]))
             ready.set()
             await asyncio.to_thread(over.wait)
 

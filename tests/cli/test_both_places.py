@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import At, Served
+from tests.cli.conftest import At, StreamInFlight
 from tests.store.postgres_server import PostgresServer
 
 HOOK = ("--http", "https://example.com/hook")
@@ -169,7 +169,7 @@ def test_the_keys_of_the_api(at: At) -> None:
     assert "nobody" in at.refused("api-keys", "revoke", "nobody")
 
 
-def test_words_and_data_are_the_same_on_both(local: At, served: Served) -> None:
+def test_words_and_data_are_the_same_on_both(local: At, served: StreamInFlight) -> None:
     def told(at: At) -> tuple[list[str], list[Any]]:
         at.said("quiet", "add", "nights", "--window", "daily 22:00-06:00 UTC")
         at.said("schedules", "add", "every 90 seconds", "--name", "tick", "--id", "tick", "--quiet", "nights", *HOOK)
@@ -191,7 +191,7 @@ def test_words_and_data_are_the_same_on_both(local: At, served: Served) -> None:
     assert json.dumps(steady(here_data), sort_keys=True) == json.dumps(steady(there_data), sort_keys=True)
 
 
-def test_a_run_on_a_service_is_waited_for_shown_and_counted(served: Served) -> None:
+def test_a_run_on_a_service_is_waited_for_shown_and_counted(served: StreamInFlight) -> None:
     served.said("schedules", "add", "every day at 4am", "--name", "ring", "--callback", "nobody", "--tz", "UTC")
     ended = served.run("schedules", "trigger", "ring", "--wait")
     assert ended.exit_code == 1

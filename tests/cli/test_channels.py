@@ -16,7 +16,7 @@ from noonbell.cli.program import program
 from noonbell.store.sqlite import SqliteStore
 
 
-class Place:
+class ConnectionTarget:
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder / 'app.db'}"
         self.keys = folder / "master.keys"
@@ -28,11 +28,11 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+async def place(tmp_path: Path) -> ConnectionTarget:
     store = SqliteStore(tmp_path / "app.db")
     await store.open()
     await store.close()
-    return Place(tmp_path)
+    return ConnectionTarget(tmp_path)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_a_channel_is_added_tried_out_and_removed(place: Place, server: tuple[str, list[str]]) -> None:
+def test_a_channel_is_added_tried_out_and_removed(place: ConnectionTarget, server: tuple[str, list[str]]) -> None:
     where, paths = server
     added = place.run("channels", "add", "ops", "--kind", "slack", value=f"http://{where}/hidden-path\n", keys=True)
     assert added.exit_code == 0, added.output
@@ -77,7 +77,7 @@ def test_a_channel_is_added_tried_out_and_removed(place: Place, server: tuple[st
     assert place.run("channels", "list").output == "There are no channels.\n"
 
 
-def test_what_does_not_arrive_is_told(place: Place, server: tuple[str, list[str]]) -> None:
+def test_what_does_not_arrive_is_told(place: ConnectionTarget, server: tuple[str, list[str]]) -> None:
     where, paths = server
     place.run("channels", "add", "ops", "--kind", "discord", value=f"http://{where}/hidden-path\n", keys=True)
     failed = place.run("channels", "test", "ops", keys=True)
@@ -87,18 +87,18 @@ def test_what_does_not_arrive_is_told(place: Place, server: tuple[str, list[str]
     assert paths == []
 
 
-def test_a_secret_among_the_arguments_is_refused(place: Place) -> None:
+def test_a_secret_among_the_arguments_is_refused(place: ConnectionTarget) -> None:
     refused = place.run("channels", "add", "t", "--kind", "telegram", "--set", "token=1:abc", "--set", "chat_id=5")
     assert refused.exit_code == 2
     assert "must not stand among the arguments" in refused.output
 
 
-def test_a_rule_without_its_threshold_says_what_is_missing(place: Place) -> None:
+def test_a_rule_without_its_threshold_says_what_is_missing(place: ConnectionTarget) -> None:
     refused = place.run("rules", "add", "x", "--on", "slow", "--to", "ops", "--json")
     assert refused.exit_code == 2
     assert "slow_seconds" in json.loads(refused.output)["error"]["message"]
 
 
-def test_the_keys_of_a_webhook_are_shown(place: Place) -> None:
+def test_the_keys_of_a_webhook_are_shown(place: ConnectionTarget) -> None:
     place.run("channels", "add", "w", "--kind", "webhook", "--set", "url=https://example.com/x", keys=True)
     assert place.run("channels", "key", "w", keys=True).output.startswith("whsec_")

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from noonbell.cli.complaints import WRONG
+from noonbell.cli.cli_errors import WRONG
 from tests.cli.conftest import At
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -33,10 +33,10 @@ def test_the_first_example_says_what_the_page_says(tmp_path: Path) -> None:
 
 
 def test_every_exit_status_is_told() -> None:
-    from noonbell.cli import complaints
+    from noonbell.cli import cli_errors
 
     statuses = {
-        complaints.WRONG, complaints.REFUSED, complaints.UNREACHABLE, complaints.NOT_PERMITTED, complaints.INTERRUPTED
+        cli_errors.WRONG, cli_errors.REFUSED, cli_errors.UNREACHABLE, cli_errors.NOT_PERMITTED, cli_errors.INTERRUPTED
     }  # fmt: skip
     told = set(map(int, re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)))
     assert told == {0, *statuses}

@@ -14,9 +14,9 @@ import pytest
 from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
 from noonbell.cli.backend.protocol import EngineUp
+from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.doctor import Lanes, told_lanes
-from noonbell.cli.place import Place
-from tests.cli.conftest import At, Served
+from tests.cli.conftest import At, StreamInFlight
 
 
 def findings(at: At, *arguments: str, healthy: bool = True) -> dict[str, dict[str, Any]]:
@@ -81,7 +81,7 @@ def test_settings_and_egress_that_cannot_be(local: At) -> None:
 
 
 @pytest.mark.parametrize("place", ["server", "store"])
-def test_a_lane_that_no_engine_serves(served: Served, tmp_path: Path, place: str) -> None:
+def test_a_lane_that_no_engine_serves(served: StreamInFlight, tmp_path: Path, place: str) -> None:
     store = f"sqlite:///{tmp_path / 'service' / 'service.db'}"
 
     async def make() -> None:
@@ -119,13 +119,13 @@ def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, load: dic
         EngineUp("default", "up", now, now, 0.0, "1", "2026a", load, "one", "host", 7, seconds_ago)
         for seconds_ago in (seconds, seconds + 100)
     ]
-    place = Place("memory://", None, as_json=False, now=now)
+    place = ConnectionTarget("memory://", None, as_json=False, now=now)
     (found, *_) = told_lanes(Lanes(engines, {"default": 1}, more=False), place)
     assert found.level == level
     assert ("no engine of default has completed a poll for 61 s" in found.told) is (level == "wrong")
 
 
-def test_a_service(served: Served) -> None:
+def test_a_service(served: StreamInFlight) -> None:
     found = findings(served)
     assert "answers and accepts the key" in found["server"]["told"]
     assert found["lanes"]["told"].startswith("default has been up for ")

@@ -10,9 +10,9 @@ import pytest
 from click.testing import Result
 
 from noonbell.cli.backend.http import Client
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.cli_errors import CliError
 from tests.actions.egress.servers import answer, answering, certificate_for, redirecting, serving
-from tests.cli.conftest import At, Served
+from tests.cli.conftest import At, StreamInFlight
 from tests.ports import free_port
 
 LIST = ("schedules", "list")
@@ -68,7 +68,7 @@ def test_no_key_and_no_possible_key() -> None:
     assert "cannot be a key" in odd.refused(*LIST, status=4)
 
 
-def test_a_wrong_key_and_a_scope_that_does_not_suffice(served: Served) -> None:
+def test_a_wrong_key_and_a_scope_that_does_not_suffice(served: StreamInFlight) -> None:
     wrong = At(NOONBELL_URL=served.url, NOONBELL_API_KEY="nbk_aaaaaaaaaaaa_wrong")
     told = wrong.refused(*LIST, status=4)
     assert told.startswith(f"{served.url} does not accept the key in NOONBELL_API_KEY")
@@ -78,7 +78,7 @@ def test_a_wrong_key_and_a_scope_that_does_not_suffice(served: Served) -> None:
     assert reading.refused(*add, status=4).startswith("The key may not do this: ")
 
 
-def test_a_team_that_is_not_the_keys(served: Served) -> None:
+def test_a_team_that_is_not_the_keys(served: StreamInFlight) -> None:
     assert 'The key is of the team "default" and sees no other' in served.refused(*LIST, "--team", "billing")
 
 
@@ -98,7 +98,7 @@ async def test_a_certificate_for_another_host_one_that_is_old_and_one_that_is_no
     assert old.asked == []
 
 
-def test_tls_where_there_is_none(served: Served) -> None:
+def test_tls_where_there_is_none(served: StreamInFlight) -> None:
     at = At(NOONBELL_URL=served.url.replace("http:", "https:"), NOONBELL_API_KEY="nbk_key")
     assert "does not speak TLS as it should" in at.refused(*LIST, status=3)
     assert f"Did you mean {served.url}" in at.run(*LIST).stderr
@@ -136,7 +136,7 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
 async def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
     async with serving(answering(b"")) as server:
         client = Client(f"http://127.0.0.1:{server.port}", "nbk_key", as_json=False)
-        with pytest.raises(Complaint, match="has hung up without an answer"):
+        with pytest.raises(CliError, match="has hung up without an answer"):
             await client.call("PATCH", "/schedules/r1", {"name": "x"})
     assert len(server.asked) == 1
 
@@ -148,6 +148,6 @@ def test_both_places_at_once(tmp_path: Path) -> None:
     assert "There is no file" in both.refused(*LIST, "--store", f"sqlite:///{tmp_path}/x.db")
 
 
-def test_what_only_a_database_can_do(served: Served) -> None:
+def test_what_only_a_database_can_do(served: StreamInFlight) -> None:
     assert "prune works on a database" in served.refused("prune", "--keep", "90d")
     assert "--owner and --scheduler are for --store" in served.refused("verify", "--owner", "api")

@@ -23,7 +23,7 @@ import pytest
 from noonbell import Scheduler
 from noonbell.cli.program import program
 from noonbell.cli.quiet_windows import read_window, window_text
-from tests.cli.conftest import At, Served
+from tests.cli.conftest import At, StreamInFlight
 from tests.patience import PATIENCE_SECONDS
 
 HOOK = ("--http", "https://example.com/hook")
@@ -98,7 +98,7 @@ def test_completion_scripts(shell: str, said: str) -> None:
 # completes several lines, each after a line that holds its number.
 COMPLETE = f"""
 import json, os, sys
-from noonbell.cli import completing, main
+from noonbell.cli import completion_sources, main
 completing._SECONDS = {PATIENCE_SECONDS}
 for number, words in enumerate(json.loads(sys.argv.pop())):
     print(number, flush=True)
@@ -396,6 +396,6 @@ def test_what_stands_in_the_way_of_runs_is_said(local: At) -> None:
     assert "is queued" in result.stdout
 
 
-def test_a_service_with_an_engine_gives_no_warning(served: Served) -> None:
+def test_a_service_with_an_engine_gives_no_warning(served: StreamInFlight) -> None:
     result = served.run("schedules", "add", "every hour", "--name", "web", "--http", "https://example.com/")
     assert (result.exit_code, result.stderr) == (0, "")

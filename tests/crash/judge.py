@@ -49,7 +49,7 @@ class Try:
 
 
 @dataclass
-class Story:
+class Journal:
     """The journal, read."""
 
     tries: dict[tuple[str, int], Try] = field(default_factory=dict)
@@ -59,8 +59,8 @@ class Story:
     wrong: list[str] = field(default_factory=list)
 
 
-def read(journal: Iterable[Line]) -> Story:
-    story = Story()
+def read(journal: Iterable[Line]) -> Journal:
+    story = Journal()
     for line in journal:
         what = line["what"]
         if what == "life":
@@ -124,7 +124,7 @@ def _is_kept(ledger: LedgerRows, one: Try) -> bool:
     return one.attempt <= _FIRST_KEPT or one.attempt > attempts - _LAST_KEPT
 
 
-def _check_ended(story: Story, ledger: LedgerRows) -> Iterable[str]:
+def _check_ended(story: Journal, ledger: LedgerRows) -> Iterable[str]:
     for run, (outcome, attempts) in ledger.ended.items():
         last = story.tries.get((run, attempts))
         if outcome == "succeeded" and (last is None or not last.end):
@@ -135,7 +135,7 @@ def _check_ended(story: Story, ledger: LedgerRows) -> Iterable[str]:
             yield f"run {run} is recorded as {outcome}, which no task here can come to"
 
 
-def _check_death(story: Story, ledger: LedgerRows, life: int, death: Line) -> Iterable[str]:
+def _check_death(story: Journal, ledger: LedgerRows, life: int, death: Line) -> Iterable[str]:
     point = death["point"]
     if point == "in-callback":
         return  # an interrupted action: the rule for those holds it

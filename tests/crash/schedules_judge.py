@@ -96,7 +96,7 @@ class Try:
 
 
 @dataclass
-class Story:
+class Journal:
     """The journal, read."""
 
     tries: dict[str, list[Try]] = field(default_factory=lambda: defaultdict(list))
@@ -124,8 +124,8 @@ class Story:
         return sum(count - 1 for count in arrived.values())
 
 
-def read(journal: Iterable[Line]) -> Story:
-    story = Story()
+def read(journal: Iterable[Line]) -> Journal:
+    story = Journal()
     up_since: dict[int, int] = {}
     last_seen: dict[int, int] = {}
     for line in journal:
@@ -150,7 +150,7 @@ def read(journal: Iterable[Line]) -> Story:
     return story
 
 
-def _read_try(story: Story, line: Line) -> None:
+def _read_try(story: Journal, line: Line) -> None:
     tries = story.tries[line["run"]]
     known = [one for one in tries if one.attempt == line["attempt"]]
     executing = story.executing[line["life"], line["run"].rsplit(":", 2)[0]]
@@ -166,7 +166,7 @@ def _read_try(story: Story, line: Line) -> None:
     tries.append(Try(line["attempt"], line["life"]))
 
 
-def judge(story: Story, ledger: LedgerRows, *, patience: int = PATIENCE) -> list[str]:
+def judge(story: Journal, ledger: LedgerRows, *, patience: int = PATIENCE) -> list[str]:
     """What is wrong; `patience` is how long after an occurrence a life may be up and not have decided it."""
     wrong = list(story.wrong)
     for run, tries in story.tries.items():
@@ -208,7 +208,7 @@ def _check_run(run: str, tries: list[Try], ledger: LedgerRows) -> Iterator[str]:
             yield f"attempt {one.attempt} of {run} was cut off, but is recorded as {recorded}"
 
 
-def _check_ended(story: Story, ledger: LedgerRows) -> Iterator[str]:
+def _check_ended(story: Journal, ledger: LedgerRows) -> Iterator[str]:
     for run, row in ledger.runs.items():
         schedule, kind, _ = run.rsplit(":", 2)
         outcome, tries = row["outcome"], story.tries.get(run, [])
@@ -255,7 +255,7 @@ def _check_stream(schedule: str, stream: list[tuple[str, int, bool]], ledger: Le
             furthest = place
 
 
-def judge_letters(story: Story, letters: Iterable[DeadLetter], *, deaths: int) -> Iterator[str]:
+def judge_letters(story: Journal, letters: Iterable[DeadLetter], *, deaths: int) -> Iterator[str]:
     """A message is given up after ten tries: each was refused, or ended with the process."""
     for letter in letters:
         run = letter.message.message_id
@@ -303,7 +303,7 @@ def _minutes(spec: str, after: int, upto: int) -> Iterator[int]:
             yield minute * MINUTE
 
 
-def _check_verdicts(schedule: str, ledger: LedgerRows, story: Story, patience: int) -> Iterator[str]:
+def _check_verdicts(schedule: str, ledger: LedgerRows, story: Journal, patience: int) -> Iterator[str]:
     """Whether its policies allow what became of its occurrences."""
     row = ledger.schedules[schedule]
     for span in ledger.spans[schedule]:
@@ -332,7 +332,7 @@ def _may_be_skipped(schedule: str, span: Row) -> bool:
     return schedule == "overlap-skip" and bool(span["reason"] == "overlap")
 
 
-def _check_edits(story: Story, ledger: LedgerRows) -> Iterator[str]:
+def _check_edits(story: Journal, ledger: LedgerRows) -> Iterator[str]:
     for schedule in EDITED:
         asked = [edit for edit in story.edits if schedule in edit["ids"]]
         epochs = ledger.epochs[schedule]

@@ -10,7 +10,7 @@ from typing import Any, cast
 from noonbell.core.records import Start
 from noonbell.engine.deleted import DeletedCheck, DeletedRuns
 from noonbell.engine.in_flight import InFlight
-from noonbell.engine.work import Job
+from noonbell.engine.jobs import Job
 from noonbell.ports import Ledger
 from noonbell.testing import ManualClock
 

@@ -11,8 +11,8 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.engine.engine import Engine
+from noonbell.engine.jobs import Batch, Capacity, Job
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import Batch, Job, Room
 from noonbell.errors import NotStartedError
 from noonbell.ports import Claimed, Settled
 from noonbell.testing import ManualClock
@@ -36,7 +36,7 @@ class EndingStore:
         return []
 
 
-class Work:
+class JobSource:
     """Its first look brings one run, which ends when it is told to; nothing else is ever due."""
 
     owner = "me"
@@ -50,7 +50,7 @@ class Work:
         self.claiming.set()
         self._clock = clock
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         del last_poll_at, room
         self.looks.append(self._clock.at)
         starts = []
@@ -77,7 +77,7 @@ class Work:
 class Bench:
     def __init__(self) -> None:
         self.clock, self.ledger = ManualClock(START), EndingStore()
-        self.work = Work(self.clock)
+        self.work = JobSource(self.clock)
         self.engine = Engine(cast("Any", self.ledger), self.clock, self.work, longest_wait_us=DAY)
 
     async def begin(self) -> None:
@@ -176,10 +176,10 @@ async def test_a_clock_that_was_set_back_does_not_put_off_a_look_beyond_the_long
     assert len(bench.looks) == 2
 
 
-class WaitingWork(Work):
+class WaitingWork(JobSource):
     """Its first look brings three runs that wait for a slot; a stop comes before they have one."""
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         await super().claim(now, last_poll_at, room)
 
         async def call(_: Callable[..., None]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 from noonbell.core.records import Settlement, Start
 from noonbell.engine.engine import Engine
 from noonbell.engine.execution import PORTION
+from noonbell.engine.jobs import Batch, Capacity, Job
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import Batch, Job, Room
 from noonbell.ports import Claimed, Settled
 from noonbell.testing import ManualClock
 from tests.engine.test_looks import START
@@ -39,7 +39,7 @@ class EndingStore:
         return []
 
 
-class Work:
+class JobSource:
     """Each of its claims brings MANY runs, as many times as `claims` says, and then none."""
 
     owner = "me"
@@ -58,7 +58,7 @@ class Work:
         if len(self.called) == PORTION:
             self.began.set()
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         del last_poll_at, room
         first = len(self.called_at_claim) * MANY
         self.called_at_claim.append(len(self.called))
@@ -87,7 +87,7 @@ class Work:
 
 class Bench:
     def __init__(self, claims: int = 1) -> None:
-        self.clock, self.ledger, self.work = ManualClock(START), EndingStore(), Work(claims)
+        self.clock, self.ledger, self.work = ManualClock(START), EndingStore(), JobSource(claims)
         self.engine = Engine(cast("Any", self.ledger), self.clock, self.work, longest_wait_us=DAY)
 
     async def begin(self) -> None:

@@ -13,7 +13,7 @@ from noonbell.actions.results import Finished, Prepared
 from noonbell.core.detail import pack, unpack
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.engine.engine import Engine
-from noonbell.engine.lane import LaneWork
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -40,7 +40,7 @@ class Lane:
         schedules = Schedules(self.store, clock=self.clock)
         await schedules.open()
         await schedules.create(type="cron", spec="1 12 * * *", action={"kind": "callback", "name": "work"})
-        work = LaneWork(
+        work = LaneJobs(
             self.store, lane="default", owner="me", prepare=lambda _stored, _start: Prepared(call, is_async)
         )
         engine = Engine(self.store, self.clock, work, longest_wait_us=60_000_000, on_messages=self.on_messages)
@@ -119,7 +119,7 @@ async def test_an_action_that_cannot_be_prepared_is_the_failure_of_its_run() -> 
     schedules = Schedules(lane.store, clock=lane.clock)
     await schedules.open()
     await schedules.create(type="cron", spec="1 12 * * *", action={"kind": "callback", "name": "work"})
-    work = LaneWork(lane.store, lane="default", owner="me", prepare=refuse)
+    work = LaneJobs(lane.store, lane="default", owner="me", prepare=refuse)
     engine = Engine(lane.store, lane.clock, work, longest_wait_us=60_000_000)
     engine.start()
     await lane.clock.advance(timedelta(minutes=1))

@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.background import PeriodicService
 from noonbell.engine.supervisor import Supervisor
-from noonbell.errors import HoldLostError, StoreUnavailableError
+from noonbell.errors import LeaseLostError, StoreUnavailableError
 from noonbell.testing import ManualClock
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -134,7 +134,7 @@ async def test_one_that_finds_the_lease_lost_ends_and_reports_it() -> None:
 
     async def losing(stop: asyncio.Event) -> None:
         began.append(1)
-        raise HoldLostError("engine:me")
+        raise LeaseLostError("engine:me")
 
     supervisor = Supervisor(clock, {"losing": Running(losing)}, on_lost=lambda: lost.append("lost"))
     supervisor.start()

@@ -46,7 +46,7 @@ from tests.faults import attempts
 from tests.faults.attackers import API, ATTACKS, USES, raise_file_limit
 from tests.faults.echo import Echo
 from tests.patience import PATIENCE_SECONDS
-from tests.service.conftest import Served, command, environment, served
+from tests.service.conftest import StreamInFlight, command, environment, served
 from tests.store.postgres_server import PostgresServer
 
 BARS = {"memory_mb": 10.0, "bystander_p99_ms": 100.0, "lateness_above_idle_ms": 50.0}
@@ -64,7 +64,7 @@ _REFUSED = ("400", "401", "403", "404", "408", "413", "414", "422", "429", "431"
 class Bystander:
     """Asks again and again, and notes how long each answer took."""
 
-    def __init__(self, served_: Served, key: str) -> None:
+    def __init__(self, served_: StreamInFlight, key: str) -> None:
         self._place = urlsplit(served_.address)
         self._key = key
         self.seconds: list[float] = []
@@ -139,7 +139,7 @@ def _resident_now(pid: int) -> int:
 class Ground:
     """A service with its keys, its bystander, and an idle time to compare with."""
 
-    def __init__(self, service: Served, keys: Mapping[str, str], store: str) -> None:
+    def __init__(self, service: StreamInFlight, keys: Mapping[str, str], store: str) -> None:
         self.service = service
         self.keys = keys
         self.store = store

@@ -23,7 +23,7 @@ from tests.faults.attackers import API
 from tests.faults.echo import FORMS, Echo, HostileProxy
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
-from tests.service.conftest import Served, command, environment, served
+from tests.service.conftest import StreamInFlight, command, environment, served
 
 _PASSWORD: Final = "correct horse battery staple"  # noqa: S105 - of a service that lives for seconds
 _PIECE: Final = 30
@@ -160,7 +160,7 @@ def _result(sent: int, through: list[str]) -> dict[str, Any]:
     return {"sent": sent, "refused": sent - len(through), "missed": through}
 
 
-def _client(service: Served, scene: Scene) -> httpx2.Client:
+def _client(service: StreamInFlight, scene: Scene) -> httpx2.Client:
     return service.client(scene.keys["write"])
 
 
@@ -196,7 +196,7 @@ def _unescaped(found: re.Match[str]) -> str:
     return chr(int(octal, 8) if octal else int(digits, 16))
 
 
-def _peak(service: Served) -> int:
+def _peak(service: StreamInFlight) -> int:
     """The resident set at its highest since the last look, in bytes."""
     folder = Path(f"/proc/{service.process.pid}")
     found = re.search(r"VmHWM:\s+(\d+)", (folder / "status").read_text(encoding="ascii"))

@@ -16,9 +16,9 @@ from noonbell.monitors.state import (
     MOST_RUNNING,
     Change,
     Flip,
-    Heard,
+    PingFact,
     PingKind,
-    Rhythm,
+    PingSchedule,
     Running,
     State,
     changed,
@@ -35,13 +35,13 @@ from tests.monitors.oracle import EARLY, STEP, SlowMonitor
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 T0 = 1_772_625_600 * SECOND  # 2026-03-04 12:00 UTC
-HOURLY = Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, None)
+HOURLY = PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, None)
 
 
 class Life:
     """A monitor that is lived with, in minutes since T0."""
 
-    def __init__(self, rhythm: Rhythm = HOURLY) -> None:
+    def __init__(self, rhythm: PingSchedule = HOURLY) -> None:
         self.rhythm = rhythm
         self.state = State("new", T0)
         self.flips: list[Flip] = []
@@ -51,7 +51,7 @@ class Life:
         self.flips.extend(change.flips)
 
     def ping(self, minute: float, kind: PingKind = "success", run: str = "", **more: Any) -> None:
-        self._take(pinged(self.rhythm, self.state, Heard(T0 + round(minute * MINUTE), kind, run, **more)))
+        self._take(pinged(self.rhythm, self.state, PingFact(T0 + round(minute * MINUTE), kind, run, **more)))
 
     def look(self, minute: float, watched_from: float | None = None) -> None:
         since = None if watched_from is None else T0 + round(watched_from * MINUTE)
@@ -92,7 +92,7 @@ def test_a_ping_in_the_grace_is_in_time() -> None:
 
 
 def test_without_grace_nothing_is_late() -> None:
-    life = Life(Rhythm("interval", "60", "UTC", "once", 0, None))
+    life = Life(PingSchedule("interval", "60", "UTC", "once", 0, None))
     life.ping(0)
     life.look(2)
     assert life.told == [(0, "up"), (1, "down")]
@@ -121,7 +121,7 @@ def test_a_log_entry_changes_nothing() -> None:
 
 
 def test_a_run_that_does_not_end_is_down_and_forgotten() -> None:
-    life = Life(Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 30 * MINUTE))
+    life = Life(PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, 30 * MINUTE))
     life.ping(0, "start")
     assert life.told == [(0, "up")]
     life.look(29)
@@ -137,7 +137,7 @@ def test_a_run_that_does_not_end_is_down_and_forgotten() -> None:
 
 
 def test_while_a_run_is_open_nothing_else_is_due() -> None:
-    life = Life(Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 300 * MINUTE))
+    life = Life(PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, 300 * MINUTE))
     life.ping(0, "start")
     life.look(200)
     life.ping(200)
@@ -148,7 +148,7 @@ def test_while_a_run_is_open_nothing_else_is_due() -> None:
 
 
 def test_overlapping_runs_are_kept_apart_by_their_names() -> None:
-    life = Life(Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 30 * MINUTE))
+    life = Life(PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, 30 * MINUTE))
     life.ping(0, "start", "a")
     life.ping(10, "start", "b")
     life.ping(20, "success", "b")
@@ -177,7 +177,7 @@ def test_an_end_that_is_older_than_the_last_decides_nothing() -> None:
 
 
 def test_without_grace_a_run_has_a_minute() -> None:
-    life = Life(Rhythm("interval", "3600", "UTC", "once", 0, None))
+    life = Life(PingSchedule("interval", "3600", "UTC", "once", 0, None))
     life.ping(0, "start")
     life.look(0.9)
     assert life.state.status == "up"
@@ -219,7 +219,7 @@ def test_another_rhythm_counts_from_the_change() -> None:
     life = Life()
     life.ping(0)
     life.look(65)
-    life.rhythm = Rhythm("interval", "60", "UTC", "once", MINUTE, None)
+    life.rhythm = PingSchedule("interval", "60", "UTC", "once", MINUTE, None)
     life.decide(changed(life.state, T0 + 65 * MINUTE))
     assert life.told[2:] == [(65, "up")]
     life.look(67)
@@ -229,12 +229,12 @@ def test_another_rhythm_counts_from_the_change() -> None:
 @pytest.mark.parametrize(
     "rhythm",
     [
-        Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 20 * MINUTE),
-        Rhythm("interval", "3600", "UTC", "once", 20 * MINUTE, None),
+        PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, 20 * MINUTE),
+        PingSchedule("interval", "3600", "UTC", "once", 20 * MINUTE, None),
     ],
 )
-def test_an_open_run_has_its_time_from_the_change(rhythm: Rhythm) -> None:
-    life = Life(Rhythm("interval", "3600", "UTC", "once", 10 * MINUTE, 120 * MINUTE))
+def test_an_open_run_has_its_time_from_the_change(rhythm: PingSchedule) -> None:
+    life = Life(PingSchedule("interval", "3600", "UTC", "once", 10 * MINUTE, 120 * MINUTE))
     life.ping(0, "start", "a")
     life.rhythm = rhythm
     life.decide(changed(life.state, T0 + 70 * MINUTE))
@@ -326,7 +326,7 @@ def test_a_run_that_a_clock_ahead_has_opened_ends_in_time_again() -> None:
 
 @pytest.mark.parametrize(("early", "due"), [(5, "02:30"), (15, "02:30")])
 def test_a_ping_just_before_an_occurrence_is_the_one_of_that_occurrence(early: int, due: str) -> None:
-    daily = Rhythm("cron", "30 2 * * *", "UTC", "once", 10 * MINUTE, None)
+    daily = PingSchedule("cron", "30 2 * * *", "UTC", "once", 10 * MINUTE, None)
     at = round(datetime(2026, 3, 5, 2, 30, tzinfo=UTC).timestamp()) - early
     found = daily.due_after(at * SECOND)
     assert found is not None
@@ -339,7 +339,7 @@ def test_a_time_that_comes_twice_is_due_once_unless_told_otherwise() -> None:
     first = round(datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York")).timestamp())
     policies: list[tuple[Literal["once", "literal"], int]] = [("once", 86_400 + 3600), ("literal", 3600)]
     for dst, later in policies:
-        daily = Rhythm("cron", "30 1 * * *", "America/New_York", dst, 10 * MINUTE, None)
+        daily = PingSchedule("cron", "30 1 * * *", "America/New_York", dst, 10 * MINUTE, None)
         assert daily.due_after(first * SECOND) == (first + later) * SECOND
 
 
@@ -404,11 +404,11 @@ def test_any_life_is_told_as_the_second_opinion_tells_it(
     limit = max(grace, 60) if max_run is None else max_run
     if isinstance(spec, int):
         slow = SlowMonitor(grace, limit, every=spec)
-        rhythm = Rhythm("interval", str(spec), stretch.zone, dst, grace * SECOND, _us(max_run))
+        rhythm = PingSchedule("interval", str(spec), stretch.zone, dst, grace * SECOND, _us(max_run))
     else:
         found = occurrences(spec, start, end + 86_400, ZoneInfo(stretch.zone), dst)
         slow = SlowMonitor(grace, limit, occurrences=found)
-        rhythm = Rhythm("cron", spec, stretch.zone, dst, grace * SECOND, _us(max_run))
+        rhythm = PingSchedule("cron", spec, stretch.zone, dst, grace * SECOND, _us(max_run))
     expected = slow.live(start, end, heard)
 
     state, flips = State("new", start * SECOND), list[Flip]()
@@ -418,7 +418,7 @@ def test_any_life_is_told_as_the_second_opinion_tells_it(
         if ping is None:
             change = passed(rhythm, state, at * SECOND)
         else:
-            change = pinged(rhythm, state, Heard(at * SECOND, ping[1], ping[2]))
+            change = pinged(rhythm, state, PingFact(at * SECOND, ping[1], ping[2]))
         state = change.state
         flips += change.flips
         due = deadlines(rhythm, state).next_at
@@ -440,7 +440,7 @@ def test_the_next_ping_is_due_when_the_second_opinion_on_cron_says(
     stretch: Stretch, spec: str, dst: Literal["once", "literal"], passed_by: int
 ) -> None:
     at = stretch.start + passed_by
-    rhythm = Rhythm("cron", spec, stretch.zone, dst, 0, None)
+    rhythm = PingSchedule("cron", spec, stretch.zone, dst, 0, None)
     found = occurrences(spec, at + EARLY + 1, at + 2 * 86_400, ZoneInfo(stretch.zone), dst)
     assert rhythm.due_after(at * SECOND) == found[0] * SECOND
 

@@ -20,7 +20,7 @@ from noonbell.errors import (
     MasterKeyMissingError,
 )
 from noonbell.notify import Channels, Rules
-from noonbell.notify.channels import Postman
+from noonbell.notify.channels import ChannelSender
 from noonbell.notify.records import CHANNEL, Notice
 from noonbell.notify.wording import letter_of
 from noonbell.ports import AuditFilter, Ledger
@@ -71,7 +71,7 @@ class Office:
     async def send(self, kind: str, config: dict[str, Any], notice: Notice = NASTY) -> str:
         made = await self.channels.create(name="c", kind=kind, config=config)
         (document,) = await self.store.documents.get(CHANNEL, [made.channel_id])
-        postman = Postman(self.clock, egress=self.egress, secrets=self.secrets)
+        postman = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
         try:
             return await postman.send(document, letter_of(notice))
         finally:

@@ -13,9 +13,9 @@ import pytest
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError
 from noonbell.notify import Channels
-from noonbell.notify.desk import ChannelTarget, Desk
+from noonbell.notify.dispatcher import ChannelTarget, NotificationDispatcher
 from noonbell.notify.records import STATE, Flush, Notice
-from noonbell.notify.wording import Letter
+from noonbell.notify.wording import RenderedNotice
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -32,11 +32,11 @@ class Office:
         self.store = store
         self.clock = ManualClock(NOON)
         self.channels = Channels(store, self.clock)
-        self.desk = Desk(store, self.clock, lane="default")
+        self.desk = NotificationDispatcher(store, self.clock, lane="default")
         self.sent: list[tuple[str, str]] = []
         monkeypatch.setattr(self.desk.postman, "send", self._send)
 
-    async def _send(self, document: Document, letter: Letter) -> str:
+    async def _send(self, document: Document, letter: RenderedNotice) -> str:
         self.sent.append((document.team, letter.title))
         return "200"
 

@@ -8,7 +8,7 @@ import pytest
 
 from noonbell.errors import RuleInvalidError
 from noonbell.monitors import MonitorFlipped
-from noonbell.notify import Channels, Desk, Rules
+from noonbell.notify import Channels, NotificationDispatcher, Rules
 from noonbell.notify.notifier import Notifier, stream_of
 from noonbell.notify.records import TARGET_PREFIX
 from noonbell.notify.rules import read_rule
@@ -78,7 +78,7 @@ async def test_a_monitor_that_flips_is_told_by_the_same_rules() -> None:
     await store.open()
     await Channels(store, clock).create(name="x", kind="webhook", config={"url": "https://x.org"}, channel_id="ops")
     await Rules(store, clock).create(name="r", on=["failed"], channels=["ops"], tag="night")
-    desk = Desk(store, clock, lane="default")
+    desk = NotificationDispatcher(store, clock, lane="default")
     await desk.refresh()
     for number, event in enumerate(("failed", "recovered")):
         await desk.monitor_flipped(

@@ -15,7 +15,7 @@ from noonbell.actions.callback import Call
 from noonbell.core.records import Document
 from noonbell.monitors import Monitors
 from noonbell.monitors.watch import Watch
-from noonbell.notify.wording import Letter
+from noonbell.notify.wording import RenderedNotice
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from tests.effort import examples
@@ -31,7 +31,7 @@ class Ward:
     def __init__(self, on: list[str], window_seconds: float, most_per_minute: int | None) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock(NOON)
-        self.letters: list[Letter] = []
+        self.letters: list[RenderedNotice] = []
         self.gate: dict[str, asyncio.Event] = {}
         self.schedules = Schedules(
             self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1)
@@ -67,7 +67,7 @@ class Ward:
         )
         await self.schedules.start()
 
-    async def _keep(self, document: Document, letter: Letter) -> str:
+    async def _keep(self, document: Document, letter: RenderedNotice) -> str:
         del document
         self.letters.append(letter)
         return "200"

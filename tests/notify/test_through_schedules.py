@@ -13,7 +13,7 @@ import pytest
 
 from noonbell.core.records import OutboxMessage
 from noonbell.errors import SchedulerInUseError
-from noonbell.notify.desk import ChannelTarget
+from noonbell.notify.dispatcher import ChannelTarget
 from noonbell.notify.records import Flush, Notice
 from noonbell.ports import Ledger
 from noonbell.receive import Receiver

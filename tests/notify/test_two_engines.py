@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from noonbell.notify.desk import ChannelTarget, Desk
+from noonbell.notify.dispatcher import ChannelTarget, NotificationDispatcher
 from noonbell.notify.records import Notice
 from tests.notify.conftest import World, events
 
@@ -18,12 +18,12 @@ def notice(world: World, name: str) -> str:
     return msgspec.json.encode(made).decode()
 
 
-def desks(world: World) -> list[Desk]:
+def desks(world: World) -> list[NotificationDispatcher]:
     found = [schedules._lane.desk for schedules in (world.schedules, world.new())]
     return [desk for desk in found if desk is not None]
 
 
-async def turn(desk: Desk, body: str) -> ChannelTarget:
+async def turn(desk: NotificationDispatcher, body: str) -> ChannelTarget:
     target = desk.target("channel:ops")
     assert target is not None
     await target.deliver(body)

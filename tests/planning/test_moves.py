@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.cron import DstPolicy
-from noonbell.planning.moves import Heard, moves
+from noonbell.planning.moves import FiringWindow, moves
 from noonbell.timing import IntervalTiming, OneShotTiming, QuietHours, Timing, cron_timing
 from noonbell.timing.protocol import SECOND
 from tests.effort import examples
@@ -71,7 +71,7 @@ def test_dates() -> None:
         {"windows": [{"dates": ["2026-12-07", "2026-12-08"], "from": "00:00", "to": "24:00", "timezone": KYIV}]}
     )
     every = cron("0 9,10,11,12,13,14,15,16 * * *", KYIV)
-    found = moves(every, Heard(every, quiet), zone=ZoneInfo(KYIV), now=NOW)
+    found = moves(every, FiringWindow(every, quiet), zone=ZoneInfo(KYIV), now=NOW)
     assert found.words == (
         "16 fires fewer in the coming 4 weeks: 208 instead of 224",
         "the fires on 7 and 8 Dec stay away",
@@ -209,7 +209,7 @@ def test_what_is_heard_is_what_is_not_quiet(zone: str) -> None:
         {"windows": [{"weekdays": [1, 3, 5], "from": "22:00", "to": "07:30", "timezone": KYIV}]}
     )
     timing = cron("20,50 * * * *", zone)
-    heard = Heard(timing, quiet)
+    heard = FiringWindow(timing, quiet)
     expected, at = [], timing.following(NOW)
     end = NOW + 10 * 86_400 * SECOND
     while at is not None and at <= end:

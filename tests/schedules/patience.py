@@ -21,7 +21,7 @@ from noonbell.actions import delivery
 from noonbell.engine import deleted as deleted_runs
 from noonbell.engine import membership
 from noonbell.monitors import watch
-from noonbell.notify import desk
+from noonbell.notify import dispatcher
 from noonbell.ports import PARTS
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.leases import Lease
@@ -39,7 +39,7 @@ def calm_duties(*, deleted: bool = False) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(delivery, "_LONGEST_WAIT", _HOUR)
-        patched.setattr(desk, "_REFRESH", _HOUR)
+        patched.setattr(dispatcher, "_REFRESH", _HOUR)
         patched.setattr(watch, "LONGEST_WAIT", _HOUR)
         patched.setattr(membership, "LOOK", _HOUR)
         patched.setattr(membership, "BEAT", _HOUR)

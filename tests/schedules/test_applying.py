@@ -102,7 +102,7 @@ ALIKE: list[dict[str, Any]] = [
 
 
 def test_what_is_created_together_is_what_each_alone_would_be() -> None:
-    creator = changes.Creator(NOW, managed_by="api", lane="default")
+    creator = changes.ScheduleFactory(NOW, managed_by="api", lane="default")
     for number, one in enumerate(ALIKE):
         fields = {"type": "cron", "spec": "0 9 * * *", "action": ACTION, "schedule_id": f"s{number}", **one}
         columns, understood = read_fields(fields, None)
@@ -113,7 +113,7 @@ def test_what_is_created_together_is_what_each_alone_would_be() -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("name", " "), ("payload", object()), ("schedule_id", ""), ("spec", "x")])
 def test_one_that_is_like_the_others_is_checked_all_the_same(field: str, value: object) -> None:
-    creator = changes.Creator(NOW, managed_by="api", lane="default")
+    creator = changes.ScheduleFactory(NOW, managed_by="api", lane="default")
     fields = {"name": "a", "type": "cron", "spec": "0 9 * * *", "action": ACTION, "schedule_id": "s1"}
     creator.new(fields)
     with pytest.raises(ScheduleInvalidError) as raised:

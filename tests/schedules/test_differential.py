@@ -174,7 +174,9 @@ class History:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
         ids = [row.schedule_id for row in await _all(store) if self.random.random() < 0.1]
         gone = {key for key in ids if self.random.random() < 0.3}
-        change = changes.Change({"spec": "0,30 * * * *"}, now, dict.fromkeys(LANES, Polls(self.up_since)), "somebody")
+        change = changes.EditBuilder(
+            {"spec": "0,30 * * * *"}, now, dict.fromkeys(LANES, Polls(self.up_since)), "somebody"
+        )
 
         def edit(stored: StoredSchedule) -> Any:
             if stored.schedule_id in gone:
@@ -241,7 +243,7 @@ class History:
             )
         )  # fmt: skip
         now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, Polls(self.up_since))))
-        return lambda store: store.schedules.edit(ids, changes.Change(fields, now, up, "somebody"))
+        return lambda store: store.schedules.edit(ids, changes.EditBuilder(fields, now, up, "somebody"))
 
     async def delete(self, store: Ledger) -> Verb:
         rows = await _all(store)
@@ -258,7 +260,9 @@ class History:
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")
-        return lambda store: store.schedules.put_quiet_hours(policy, audit, changes.Change({}, now, up, "x").reopen)
+        return lambda store: store.schedules.put_quiet_hours(
+            policy, audit, changes.EditBuilder({}, now, up, "x").reopen
+        )
 
     async def drop_quiet(self, store: Ledger) -> Verb:
         audit = AuditEvent(self.now, "quiet_hours.deleted", "q2", "somebody", "{}")

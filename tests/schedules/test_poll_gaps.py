@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.engine import execution
-from noonbell.engine import lane as engine_lane
+from noonbell.engine import lane_jobs as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
 from noonbell.store.memory import MemoryStore

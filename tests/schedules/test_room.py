@@ -13,8 +13,8 @@ import pytest
 from noonbell.actions.results import Prepared
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.engine import execution
-from noonbell.engine.lane import LaneWork
-from noonbell.engine.work import Room
+from noonbell.engine.jobs import Capacity
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.ledger import verify_store
 from noonbell.schedules import Call, Schedules
 from noonbell.store.sqlite import SqliteStore
@@ -27,7 +27,7 @@ async def _nothing() -> None:
     pass
 
 
-def work_of(world: World, plain: Collection[str]) -> LaneWork:
+def work_of(world: World, plain: Collection[str]) -> LaneJobs:
     def prepare(stored: StoredSchedule, start: Start) -> Prepared:
         del start
         return Prepared(_nothing, is_async=stored.columns.name not in plain)
@@ -35,7 +35,7 @@ def work_of(world: World, plain: Collection[str]) -> LaneWork:
     def needs_thread(stored: StoredSchedule) -> bool:
         return stored.columns.name in plain
 
-    return LaneWork(world.store, lane="default", owner="me", prepare=prepare, needs_thread=needs_thread)
+    return LaneJobs(world.store, lane="default", owner="me", prepare=prepare, needs_thread=needs_thread)
 
 
 async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: World) -> None:
@@ -45,20 +45,20 @@ async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: Wo
     await world.minutes(1)
     work, now = work_of(world, plain), world.clock.now()
 
-    async def claim(room: Room) -> list[str]:
+    async def claim(room: Capacity) -> list[str]:
         jobs, claimed, _ = await work.claim(now, now, room)
         assert not claimed.full
         assert claimed.next_wake_at is not None
         assert claimed.next_wake_at > now, "what is left due is no reason to look at once"
         return sorted(job.name for job in jobs)
 
-    first = await claim(Room(100, 4))
+    first = await claim(Capacity(100, 4))
     assert len(first) == 6
     assert first[:2] == ["async-1", "async-2"], "what needs no thread goes past those that wait for one"
     left_due = [work.left_due]
     assert (await verify_store(world.store)).problems == []
-    assert await claim(Room(100, 0)) == []
-    jobs, _, _ = await work.claim(now, now, Room(100, 6))
+    assert await claim(Capacity(100, 0)) == []
+    jobs, _, _ = await work.claim(now, now, Capacity(100, 6))
     assert sorted([*first[2:], *(job.name for job in jobs)]) == plain, "each once"
     assert [*left_due, work.left_due] == [True, False], "while some wait, any end has to bring a look"
     assert (await verify_store(world.store)).problems == []
@@ -69,7 +69,7 @@ async def test_no_more_runs_are_claimed_than_there_is_room_for(world: World) -> 
         await world.create(name=f"n-{n}")
     await world.minutes(1)
     work, now = work_of(world, ()), world.clock.now()
-    batches = [await work.claim(now, now, Room(2, 0)) for _ in range(3)]
+    batches = [await work.claim(now, now, Capacity(2, 0)) for _ in range(3)]
     assert [len(jobs) for jobs, _, _ in batches] == [2, 2, 1]
     assert [claimed.full for _, claimed, _ in batches] == [True, True, False]
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from noonbell.core.records import LiveRun, Settlement, Span, Start, StoredSchedule, Turn
 from noonbell.core.turns import look
-from noonbell.engine.lane import LaneWork
-from noonbell.engine.work import Room
+from noonbell.engine.jobs import Capacity
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.ledger import verify_store
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -115,14 +115,14 @@ async def test_a_run_that_was_put_off_after_a_crash_keeps_its_place(world: World
 async def test_what_executes_alone_does_not_stay_due_for_want_of_a_thread(world: World) -> None:
     key = await world.create()
     await world.minutes(1)
-    work = LaneWork(world.store, lane="default", owner="me", prepare=never, needs_thread=lambda _: True)
+    work = LaneJobs(world.store, lane="default", owner="me", prepare=never, needs_thread=lambda _: True)
     now = world.clock.now()
-    assert len((await work.claim(now, now, Room(10, 1))).jobs) == 1
+    assert len((await work.claim(now, now, Capacity(10, 1))).jobs) == 1
     later = now + MINUTE
-    batch = await work.claim(later, now, Room(10, 0))
+    batch = await work.claim(later, now, Capacity(10, 0))
     assert (batch.jobs, batch.claimed.looked) == ([], 1)
     assert (await stored_in(world, key)).next_run_at is None
-    assert (await work.claim(later, now, Room(10, 0))).claimed.looked == 0
+    assert (await work.claim(later, now, Capacity(10, 0))).claimed.looked == 0
 
 
 def never(stored: StoredSchedule, start: Start) -> Any:

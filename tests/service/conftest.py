@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_SECONDS
 NO_KEEP_ALIVE = httpx2.Limits(max_keepalive_connections=0)
 
 
-class Served:
+class StreamInFlight:
     """A running service."""
 
     def __init__(self, process: subprocess.Popen[str], told: dict[str, Any]) -> None:
@@ -62,11 +62,11 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *arguments: str, **more: str) -> Iterator[Served]:
+def served(folder: Path, *arguments: str, **more: str) -> Iterator[StreamInFlight]:
     """A service in this folder, on a free port; it is killed at the end if nobody has stopped it."""
     started = command("serve", "--json", "--port", "0", *arguments)
     with announced(started, folder, environment(folder, **more)) as (process, line):
-        yield Served(process, json.loads(line))
+        yield StreamInFlight(process, json.loads(line))
 
 
 @contextlib.contextmanager

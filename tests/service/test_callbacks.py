@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from tests.patience import wait_until
-from tests.service.conftest import Served, served
+from tests.service.conftest import StreamInFlight, served
 
 TASKS = """
 import asyncio, pathlib, sys
@@ -40,7 +40,7 @@ registrations = [("hourly", "0 0 1 1 *", hourly, later), ("daily", "0 0 1 1 *", 
 NAMES = ["SystemExit", "KeyboardInterrupt", "OwnError", "CancelledError"]
 
 
-def ask(service: Served, period: str, answers: list[tuple[int, str]]) -> None:
+def ask(service: StreamInFlight, period: str, answers: list[tuple[int, str]]) -> None:
     with service.client() as client:
         answer = client.get(f"/api/periodic?period={period}")
         answers.append((answer.status_code, answer.json()["detail"]))

@@ -26,7 +26,7 @@ from tests.faults.cluster.clock import new_setting
 from tests.faults.cluster.proxy import Proxy
 from tests.notify.servers import Hook, hook_server
 from tests.patience import PATIENCE_SECONDS, until
-from tests.service.conftest import Served, announced, command, environment
+from tests.service.conftest import StreamInFlight, announced, command, environment
 from tests.service.fast_clock import VARIABLE
 from tests.store.postgres_server import PostgresServer
 
@@ -39,7 +39,7 @@ REAL_TIME = pytest.param(1, marks=pytest.mark.exhaustive)
 class Pair:
     """A worker, and a service without an engine, on one database."""
 
-    def __init__(self, worker: subprocess.Popen[str], service: Served, hook: Hook) -> None:
+    def __init__(self, worker: subprocess.Popen[str], service: StreamInFlight, hook: Hook) -> None:
         self.worker = worker
         self.service = service
         self.hook = hook
@@ -90,7 +90,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             # in threads: what they are connected through is served by this event loop
             worker, _ = await asyncio.to_thread(begin, "worker")
             process, line = await asyncio.to_thread(begin, "serve", "--no-engine", "--port", "0", "--allow", hook.place)
-            return Pair(worker, Served(process, json.loads(line)), hook)
+            return Pair(worker, StreamInFlight(process, json.loads(line)), hook)
 
         yield make
 

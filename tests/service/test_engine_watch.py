@@ -19,7 +19,7 @@ from noonbell.actions.secrets.keys import new_ring
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import Document
 from noonbell.errors import RuleInvalidError, StoreError
-from noonbell.notify.channels import Postman
+from noonbell.notify.channels import ChannelSender
 from noonbell.notify.engine_watch import EngineWatch
 from noonbell.notify.records import ENGINE_REPORT
 from noonbell.ports import PARTS, Ledger
@@ -83,7 +83,7 @@ class World:
         egress = Egress(EgressPolicy(allow=(self.hook.place,)))
         seen = cast("Ledger", self.seen)
         secrets = Secrets(seen, self.keys, self.clock)
-        postman = Postman(self.clock, egress=egress, secrets=secrets)
+        postman = ChannelSender(self.clock, egress=egress, secrets=secrets)
         watch = EngineWatch(seen, self.clock, postman, lane="default", public_url="https://bell.test/")
         self.watches.append(watch)
         self._tasks.append(asyncio.create_task(watch.run(self._stop)))

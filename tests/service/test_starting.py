@@ -173,8 +173,8 @@ def test_no_password_of_the_database_is_told() -> None:
 def test_a_timeline_is_told_where_there_is_one() -> None:
     told = Announcement("http://127.0.0.1:1", "sqlite:///x.db", None, None)
     assert not any("timeline" in line for line in told.lines())
-    fronted = told._replace(timeline="redis://***@cache:6379/0")
-    assert "  timeline  redis://***@cache:6379/0" in fronted.lines()
+    with_timeline = told._replace(timeline="redis://***@cache:6379/0")
+    assert "  timeline  redis://***@cache:6379/0" in with_timeline.lines()
 
 
 def test_a_setting_that_is_wrong_ends_with_two_and_no_trace(tmp_path: Path) -> None:

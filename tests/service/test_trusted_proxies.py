@@ -12,13 +12,13 @@ from pathlib import Path
 import httpx2
 
 from tests.patience import PATIENCE_SECONDS
-from tests.service.conftest import NO_KEEP_ALIVE, Served, served
+from tests.service.conftest import NO_KEEP_ALIVE, StreamInFlight, served
 
 # so few that the bucket of an address holds a single request
 LIMIT = {"NOONBELL_ADDRESS_REQUESTS_PER_MINUTE": "6", "NOONBELL_LOG_FORMAT": "json"}
 
 
-def asked_as(service: Served, *addresses: str | None) -> list[int]:
+def asked_as(service: StreamInFlight, *addresses: str | None) -> list[int]:
     """The answers to requests that each name an address as theirs."""
     with httpx2.Client(base_url=service.address, timeout=PATIENCE_SECONDS, limits=NO_KEEP_ALIVE) as client:
         return [

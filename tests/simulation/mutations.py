@@ -18,7 +18,7 @@ from noonbell.core.terms import Terms
 from noonbell.core.turns import look as look_at
 from noonbell.declarative import override
 from noonbell.engine import declared as declared_module
-from noonbell.engine.declared import DeclaredWork
+from noonbell.engine.declared import DeclaredJobs
 from noonbell.engine.engine import Engine
 from noonbell.ports import Settled
 from noonbell.store.memory.runs import MemoryRuns
@@ -113,7 +113,7 @@ def overlap_allowed() -> Iterator[None]:
 def start_before_commit() -> Iterator[None]:
     """Actions are called while the claim is still being decided."""
 
-    async def hasty(self: Engine[DeclaredWork]) -> int:
+    async def hasty(self: Engine[DeclaredJobs]) -> int:
         def launching(stored: StoredSchedule, now: int, terms: Terms) -> Turn:
             turn = look_at(stored, now, terms=terms)
             launch(self, [self.work._job(start) for start in turn.starts])
@@ -144,7 +144,7 @@ def boot_run_without_match() -> Any:
 
 
 def stop_without_waiting() -> Any:
-    async def impatient(self: Engine[DeclaredWork]) -> None:
+    async def impatient(self: Engine[DeclaredJobs]) -> None:
         self.request_stop()
         await self._loop.stopped()
 
@@ -173,7 +173,7 @@ def made_up_runs() -> Any:
 def forgotten_claim() -> Any:
     """A claim whose answer was lost is taken not to have happened."""
 
-    async def trusting(self: Engine[DeclaredWork]) -> None:
+    async def trusting(self: Engine[DeclaredJobs]) -> None:
         return None
 
     return patch.object(Engine, "_account_for_claims", trusting)

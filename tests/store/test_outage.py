@@ -13,7 +13,7 @@ from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
-from noonbell.store.outage import Outage, outage_of
+from noonbell.store.outage import Outage, outage_log_for
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing import ManualClock
 from tests.patience import PATIENCE_SECONDS
@@ -66,8 +66,8 @@ def test_what_is_told_long_after_is_another_outage(caplog: pytest.LogCaptureFixt
 
 def test_one_store_has_one_outage() -> None:
     store = MemoryStore()
-    assert outage_of(store) is outage_of(store)
-    assert outage_of(store) is not outage_of(MemoryStore())
+    assert outage_log_for(store) is outage_log_for(store)
+    assert outage_log_for(store) is not outage_log_for(MemoryStore())
 
 
 class _Away(Overriding, MemoryStore):

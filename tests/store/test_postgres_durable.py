@@ -283,7 +283,7 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
         step()
         await store.outbox.revive([letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], at)
         step()
-        reopened = changes.Change({}, at + SECOND, {"default": Polls(T0)}, "me")
+        reopened = changes.EditBuilder({}, at + SECOND, {"default": Polls(T0)}, "me")
         await store.schedules.edit([one.schedule_id for one in many], reopened.reopen)
         step()
         await store.prune_day(T0 + 9 * DAY)
@@ -405,7 +405,9 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
 
         async def edit() -> None:
             for minute in range(1, 6):
-                change = changes.Change({"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": Polls(T0)}, "me")
+                change = changes.EditBuilder(
+                    {"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": Polls(T0)}, "me"
+                )
                 await store.schedules.edit(["s1", "m1"], change)
 
         await asyncio.gather(work(), work(), deliver(), edit())

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.store.postgres import PostgresStore, by_policy, settling
+from noonbell.store.postgres import PostgresStore, claim_schedules, settling
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, claim, schedule
 from tests.patience import until
@@ -44,7 +44,7 @@ async def test_a_settle_that_waits_for_a_rescue_is_stale(
     """The batch was matched against nothing yet when the rescue raised the fence of one of its runs."""
     starts = await claimed(store, 3)
     async with store._connections.writing() as rescuing:
-        assert await by_policy.take_over(rescuing, LANE, AT, None) == (3, 0)
+        assert await claim_schedules.take_over(rescuing, LANE, AT, None) == (3, 0)
         settling_all = asyncio.create_task(store.runs.settle([end(start) for start in starts]))
         await until(lambda: somebody_waits(db))
         assert not settling_all.done()
@@ -62,7 +62,7 @@ async def test_an_old_fence_is_stale_also_where_the_owner_has_the_run_again(
     """Rescued and claimed again by the same owner while the settle waits: key and owner match, the fence does not."""
     (start,) = await claimed(store, 1)
     async with store._connections.writing() as other:
-        assert await by_policy.take_over(other, LANE, AT, None) == (1, 0)
+        assert await claim_schedules.take_over(other, LANE, AT, None) == (1, 0)
         await other.execute("UPDATE runs_live SET state = 'running', owner = $1, wake_at = NULL", A)
         waiting = asyncio.create_task(store.runs.settle([end(start)]))
         await until(lambda: somebody_waits(db))
@@ -76,9 +76,9 @@ async def test_a_rescue_passes_over_what_a_settle_has_locked(store: PostgresStor
     async with store._connections.writing() as ending:
         assert (await settling.settle(ending, [end(starts[0])], await numbers(store, A))).stale == []
         async with store._connections.writing() as rescuing:
-            assert await by_policy.take_over(rescuing, LANE, AT, None) == (1, 1)
+            assert await claim_schedules.take_over(rescuing, LANE, AT, None) == (1, 1)
     async with store._connections.writing() as rescuing:
-        assert await by_policy.take_over(rescuing, LANE, AT, None) == (0, 0), "it has ended"
+        assert await claim_schedules.take_over(rescuing, LANE, AT, None) == (0, 0), "it has ended"
     assert len(await store.read("runs", None, 10)) == 1
     assert [live.fence for live in await store.runs.live(starts[1].sid)] == [2]
 
@@ -94,7 +94,7 @@ async def test_settles_and_rescues_at_the_same_time_agree_on_every_run(dsn: str)
 
     async def rescue() -> list[int]:
         async with store._connections.writing() as db:
-            await by_policy.take_over(db, LANE, AT, None)
+            await claim_schedules.take_over(db, LANE, AT, None)
         return []
 
     work = [settle(starts[place::12]) for place in range(12)]

@@ -14,7 +14,7 @@ from noonbell.core.presence import EngineSign
 from noonbell.core.records import Edit, Epoch, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.core.turns import close
 from noonbell.ports import Rescue
-from noonbell.store.postgres import PostgresStore, outbox, set_back, slots
+from noonbell.store.postgres import PostgresStore, clock_regression, outbox, slots
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, B, C, claim, join, schedule
@@ -122,7 +122,7 @@ async def test_one_that_left_no_lease_is_dead_without_a_doubt(dsn: str, db: asyn
 async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
     dsn: str, db: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_back, "SET_BACK_SECONDS", 1.0)
+    monkeypatch.setattr(clock_regression, "SET_BACK_SECONDS", 1.0)
     async with opened(dsn) as one, opened(dsn) as two, opened(dsn) as three:
         await one.schedules.create([schedule("a")], T0, "suite")
         await join(one, A)
@@ -145,7 +145,7 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
 
 
 def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
-    watched = set_back.SetBack()
+    watched = clock_regression.ClockRegressionWatch()
     ends, sign = T0, T0 - 9 * SECOND
     watched.note(LANE, [(A, sign, ends), (B, sign, ends)], 100.0)
     watched.note("other", [], 110.0)

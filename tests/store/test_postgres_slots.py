@@ -18,7 +18,7 @@ from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
-from noonbell.store.postgres import PostgresStore, by_policy, settling, slots
+from noonbell.store.postgres import PostgresStore, claim_schedules, settling, slots
 from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
@@ -179,7 +179,7 @@ async def _handed_back(store: PostgresStore, starts: list[Start]) -> Any:
 
 async def _rescued(store: PostgresStore, starts: list[Start]) -> Any:
     async with store._connections.writing() as db:
-        found = await by_policy.take_over(db, LANE, AT, None)
+        found = await claim_schedules.take_over(db, LANE, AT, None)
     return found, await claim(store, B, AT, 10), await store.runs.settle(ends(starts))
 
 
@@ -188,7 +188,7 @@ async def _stopped(store: PostgresStore, starts: list[Start]) -> Any:
 
 
 async def _edited(store: PostgresStore, starts: list[Start]) -> Any:
-    change = changes.Change({}, AT, {LANE: Polls(T0)}, "me")
+    change = changes.EditBuilder({}, AT, {LANE: Polls(T0)}, "me")
     await store.schedules.edit(["s0", "s1"], change.reopen)
     return await store.runs.settle(ends(starts))
 

@@ -26,7 +26,7 @@ _HOUR = 3_600_000_000
 @pytest.fixture(autouse=True, scope="module")
 def _alone() -> Iterator[None]:
     with calm_duties(), pytest.MonkeyPatch.context() as patched:
-        for module in (claiming, redis_timeline, sys.modules["noonbell.timeline.fronted"]):
+        for module in (claiming, redis_timeline, sys.modules["noonbell.timeline.timeline_store"]):
             patched.setattr(module, "REPAIR_US", 1000 * _HOUR)
         patched.setattr(keeping, "_LOOK_US", 30_000_000)
         yield

@@ -44,7 +44,7 @@ async def ack(_: str, __: object) -> None:
 @pytest.mark.parametrize(("runs", "full", "claims"), [(1, False, 2), (2, True, 1), (3, True, 1)])
 async def test_a_repair_that_finds_no_room_is_made_at_once(*, runs: int, full: bool, claims: int) -> None:
     """Schedules whose runs may overlap start several of them: those fill the claim, though few were popped."""
-    fronted: Any = SimpleNamespace(
+    with_timeline: Any = SimpleNamespace(
         timeline=SimpleNamespace(ack=ack), counters=SimpleNamespace(repaired=0), reach=reach, note_inactive=len
     )
     store: Any = Starting(runs)
@@ -55,5 +55,5 @@ async def test_a_repair_that_finds_no_room_is_made_at_once(*, runs: int, full: b
         raise AssertionError(stored)
 
     popped = Popped([1], [], None, T0 + MINUTE, repair=True, repaired_at=T0)
-    made = await Claim(fronted, store, Asked("default", "me", T0, 2, decide)).make(popped, state, full_at=2)
+    made = await Claim(with_timeline, store, Asked("default", "me", T0, 2, decide)).make(popped, state, full_at=2)
     assert (made.claimed.full, store.claims, state.owed) == (full, claims, full)

@@ -20,7 +20,7 @@ from noonbell.errors import StoreError, TimelineAwayError, TimelineError
 from noonbell.ledger import verify_store
 from noonbell.schedules import Schedules
 from noonbell.testing import ManualClock
-from noonbell.timeline import RedisTimeline, fronted
+from noonbell.timeline import RedisTimeline, with_timeline
 from noonbell.timeline.claiming import HORIZON_US
 from noonbell.timeline.keeping import Keeper
 from noonbell.timeline.redis_timeline import REPAIR_US
@@ -615,7 +615,7 @@ async def test_every_database_has_a_name_of_its_own(tmp_path: Path, redis_server
         make = store_maker(kind, folder)
         for _ in range(2):
             clock = TimelineWorld(make, redis_server.url, "x").clock
-            store = fronted(make(), RedisTimeline(redis_server.url), clock)
+            store = with_timeline(make(), RedisTimeline(redis_server.url), clock)
             await store.open()
             names.append(store.timeline.namespace)
             await store.close()

@@ -20,7 +20,7 @@ from noonbell.config import Settings, load
 from noonbell.errors import SettingsInvalidError, TimelineError
 from noonbell.store.sqlite import SqliteStore
 from noonbell.timeline import RedisTimeline
-from noonbell.timeline.fronted import kept_namespace
+from noonbell.timeline.timeline_store import kept_namespace
 from tests.redis_server import PASSWORD, RedisServer
 
 ACTION = {"kind": "message", "to": "inbox"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.store.postgres import PostgresStore, by_policy
+from noonbell.store.postgres import PostgresStore, claim_schedules
 from noonbell.testing.storage_cases.base import MINUTE, T0
 from tests.store.postgres_server import PostgresServer
 from tests.timeline.test_statements import schedule
@@ -57,7 +57,7 @@ async def work_of_each(store: PostgresStore, waiting: int, *, analyzed: bool) ->
             await db.execute("ANALYZE schedule_state, schedule_definitions, runs_live")
         found = {}
         for name, arguments in asked.items():
-            sql = getattr(by_policy, name)
+            sql = getattr(claim_schedules, name)
             ((told,),) = await db.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
             found[name] = max(rows_read(json.loads(told)[0]["Plan"]))
     return found

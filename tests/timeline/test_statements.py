@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noonbell.core.records import DurableSchedule, ScheduleColumns
-from noonbell.store.postgres import PostgresStore, by_policy
+from noonbell.store.postgres import PostgresStore, claim_schedules
 from noonbell.testing.storage_cases.base import MINUTE, T0
 from tests.store.postgres_server import PostgresServer
 
@@ -28,7 +28,7 @@ async def test_popped_schedules_are_looked_at_by_key(postgres: PostgresServer, c
     async with store._connections.writing() as db:
         await db.execute("ANALYZE schedule_state, schedule_definitions")
         for name in ("_DUE_AMONG", "_WOKEN_AMONG"):
-            sql = getattr(by_policy, name)
+            sql = getattr(claim_schedules, name)
             plan = await db.fetch(f"EXPLAIN {sql}", T0 + MINUTE, "default", 4096, list(range(1, count + 1)))
             text = "\n".join(row[0] for row in plan)
             assert not any(index in text for index in WAKE_INDEXES), text

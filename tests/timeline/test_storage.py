@@ -14,13 +14,13 @@ from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import T0
 from noonbell.testing.storage_cases.messages import schedule, send
 from noonbell.testing.storage_suite import StorageSuite
-from noonbell.timeline import FrontedStore, RedisTimeline
+from noonbell.timeline import RedisTimeline, TimelineStore
 from noonbell.timeline.keeping import Keeper
 from tests.redis_server import RedisServer
 from tests.store.overriding import Overriding
 
 
-class AlwaysWhole(Overriding, FrontedStore):
+class AlwaysWhole(Overriding, TimelineStore):
     """Its set is filled before the first claim of a lane: no claim of the suite goes round it."""
 
     async def runs_claim(self, lane: str, *more: Any, **named: Any) -> LaneClaim:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from noonbell.ports import Ledger
 from noonbell.schedules import Schedules
-from noonbell.timeline import FrontedStore, RedisTimeline, fronted
+from noonbell.timeline import RedisTimeline, TimelineStore, with_timeline
 from tests.schedules.conftest import World
 from tests.schedules.patience import PatientClock, PatientPostgres
 
@@ -15,7 +15,7 @@ from tests.schedules.patience import PatientClock, PatientPostgres
 class TimelineWorld(World):
     """As `World`; the clock stands still while Redis is asked, too."""
 
-    store: FrontedStore
+    store: TimelineStore
 
     def __init__(self, make_store: Callable[[], Ledger], url: str, namespace: str, *, shards: int = 1) -> None:
         self._place = (url, namespace, shards)
@@ -25,7 +25,7 @@ class TimelineWorld(World):
         self.store = self.another()
         return self.on(self.store)
 
-    def on(self, store: FrontedStore) -> Schedules:
+    def on(self, store: TimelineStore) -> Schedules:
         """A further `Schedules` in this world."""
         return Schedules(
             store,
@@ -34,7 +34,7 @@ class TimelineWorld(World):
             longest_wait=timedelta(seconds=50),
         )
 
-    def another(self) -> FrontedStore:
+    def another(self) -> TimelineStore:
         """Another handle on the same data, with its own connection to Redis."""
         store = self._make_store()
         if isinstance(store, PatientPostgres):
@@ -42,7 +42,7 @@ class TimelineWorld(World):
         url, namespace, shards = self._place
         timeline = RedisTimeline(url, namespace=namespace, shards=shards)
         attend(timeline, self.clock)
-        return fronted(store, timeline, self.clock)
+        return with_timeline(store, timeline, self.clock)
 
 
 def attend(timeline: RedisTimeline, clock: PatientClock) -> None:

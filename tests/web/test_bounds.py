@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from noonbell.core.records import Span
-from noonbell.web import ahead, forecast, year
+from noonbell.web import forecast, next_hour, year
 from noonbell.web.forecast import MINUTE, WEEK, look_ahead
 from noonbell.web.pages import overview
 from noonbell.web.times import instant, moment
@@ -137,9 +137,9 @@ async def test_the_coming_hour_shows_when_things_really_start() -> None:
     sample, schedules = await sampled({"type": "cron", "spec": "45 * * * *", "jitter_seconds": 600})
     (one, *_) = await schedules.preview("s0", 1)
     assert one.starts_at != one.scheduled_for
-    hour = ahead.next_hour(sample.schedules, instant(NOW))
+    hour = next_hour.next_hour(sample.schedules, instant(NOW))
     assert [fire.at for fire in hour.fires] == [one.starts_at]
     assert sum(hour.counts) == 1
-    late = ahead.next_hour(sample.schedules, instant(one.scheduled_for) + 1)
+    late = next_hour.next_hour(sample.schedules, instant(one.scheduled_for) + 1)
     assert late.fires[0].at == one.starts_at, "its nominal time has passed, its start has not"
     assert moment(instant(NOW)) == NOW

@@ -10,7 +10,7 @@ import pytest
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
-from noonbell.web import ahead, times, year
+from noonbell.web import next_hour, times, year
 from noonbell.web.times import instant
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -53,7 +53,7 @@ async def test_the_next_hour_minute_by_minute() -> None:
         )
         store: Any = schedules._store
         now = instant(START)
-        hour = ahead.next_hour(await store.schedules.upcoming(now, now + HOUR, 10, None), now)
+        hour = next_hour.next_hour(await store.schedules.upcoming(now, now + HOUR, 10, None), now)
     assert (hour.schedules, hour.whole) == (3, True)
     assert sum(hour.counts) == 360 + 4 + 1
     assert [minute for minute, count in enumerate(hour.quiet) if count] == [9]

@@ -36,19 +36,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from noonbell.actions.backpressure import LEAST_ROOM, ClaimSize
 from noonbell.actions.last_tries import LastTries
 from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
-from noonbell.actions.restraint import LEAST_ROOM, ClaimSize
 from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
-from noonbell.actions.served import Served
+from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
 from noonbell.core.records import Delivery
-from noonbell.errors import HoldLostError, StoreError
+from noonbell.errors import LeaseLostError, StoreError
 from noonbell.ports import Clock, Ledger, StreamBounds, StreamClaim
-from noonbell.store.outage import outage_of
+from noonbell.store.outage import outage_log_for
 
 logger = logging.getLogger("noonbell.delivery")
 
@@ -94,7 +94,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._lane = lane
         self._owner = owner
         self._how = Delivering() if how is None else how
-        self._outage = outage_of(store)
+        self._outage = outage_log_for(store)
         self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, desk=desk)
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._hangs = False  # no worker gets on: nothing is claimed until one does
@@ -107,7 +107,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._recorder = StreamRecorder(
             store, clock, self._outage, desk=desk, is_busy=lambda: len(self._workers) > 0, on_recorded=self._on_recorded
         )
-        self._in_hand = self._recorder.in_hand
+        self._in_flight = self._recorder.in_flight
 
     @property
     def delivered(self) -> int:
@@ -158,20 +158,20 @@ class Deliverer(PeriodicService[Claiming]):
         """Claim what is due, as far as there is room, and start it."""
         now = self._clock.now()
         self._free_waiting(now)
-        if (alone := self._last_tries.take(self._in_hand)) is not None:
+        if (alone := self._last_tries.take(self._in_flight)) is not None:
             self._deliver([alone])
             return Claiming(0, now + _LONGEST_WAIT)
-        held = self._hangs or not self._last_tries.may_claim(self._in_hand, now)
-        room = 0 if held else self._size.room(len(self._in_hand), now)
+        held = self._hangs or not self._last_tries.may_claim(self._in_flight, now)
+        room = 0 if held else self._size.room(len(self._in_flight), now)
         if not room:
             return Claiming(0, now + _LONGEST_WAIT)  # those that end wake us
-        bounds = self._sender.restraint.bounds(self._in_hand.values())
+        bounds = self._sender.restraint.bounds(self._in_flight.values())
         if bounds.most_bytes < LEAST_ROOM:
             return Claiming(0, now + _LONGEST_WAIT)
         try:
             async with self._recorder.claiming:
                 claim = await self._claim(now, room, bounds)
-        except HoldLostError:
+        except LeaseLostError:
             return Claiming(0, now + _LONGEST_WAIT)  # the engine that we deliver for notices as well, and ends us
         except StoreError as error:
             raise_if_cancelled()
@@ -202,18 +202,18 @@ class Deliverer(PeriodicService[Claiming]):
             await self._account_for_claims(now)
             self._doubtful = False
         claim = await self._store.outbox.claim(self._lane, self._owner, now, room, bounds)
-        claimed = [Served(stream, self._owner, now) for stream in claim.streams]
-        chosen = self._last_tries.choose(claimed, self._in_hand, now)
+        claimed = [StreamInFlight(stream, self._owner, now) for stream in claim.streams]
+        chosen = self._last_tries.choose(claimed, self._in_flight, now)
         for served in claimed:
-            self._in_hand[served.stream.sid] = served
+            self._in_flight[served.stream.sid] = served
         for served in chosen.put_back:
             self._recorder.add(served, free_at=chosen.free_at)
         self._deliver(chosen.start)
         self._size.claimed(sum(len(stream.messages) for stream in claim.streams), full=claim.full)
         return claim
 
-    def _deliver(self, streams: Iterable[Served]) -> None:
-        alone: list[Served] = []
+    def _deliver(self, streams: Iterable[StreamInFlight]) -> None:
+        alone: list[StreamInFlight] = []
         for served in streams:
             if self._sender.goes_together(served.stream):
                 served.task = asyncio.ensure_future(self._serve_together(served))
@@ -224,14 +224,14 @@ class Deliverer(PeriodicService[Claiming]):
 
     async def _account_for_claims(self, now: int) -> None:
         """Free what a failed claim has claimed all the same: it would never be delivered."""
-        lost = [sid for sid in await self._store.outbox.owned(self._owner) if sid not in self._in_hand]
+        lost = [sid for sid in await self._store.outbox.owned(self._owner) if sid not in self._in_flight]
         if lost:
             logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
             await self._store.outbox.settle([Delivery(sid, self._owner, now, None) for sid in lost])
 
     # --- delivering -----------------------------------------------------------------------------------------------
 
-    async def _serve_together(self, served: Served) -> None:
+    async def _serve_together(self, served: StreamInFlight) -> None:
         """Deliver without a worker: what is under way there is one batch, whatever has gathered behind it."""
         limit = TimeLimit(self._how.longest_delivery_seconds)
         try:
@@ -239,7 +239,7 @@ class Deliverer(PeriodicService[Claiming]):
         finally:
             limit.close()
 
-    async def _serve(self, served: Served, limit: TimeLimit) -> None:
+    async def _serve(self, served: StreamInFlight, limit: TimeLimit) -> None:
         served.task = asyncio.current_task()
         try:
             await self._sender.deliver(served, limit)
@@ -250,10 +250,10 @@ class Deliverer(PeriodicService[Claiming]):
             finally:
                 self._has_ended(served)
 
-    def _has_ended(self, served: Served, _: asyncio.Task[None] | None = None) -> None:
+    def _has_ended(self, served: StreamInFlight, _: asyncio.Task[None] | None = None) -> None:
         self._recorder.add(served)
 
-    def _on_recorded(self, ended: list[Served]) -> None:
+    def _on_recorded(self, ended: list[StreamInFlight]) -> None:
         """Adapt the size of claims; where streams take long, those that no worker has begun are freed."""
         if self._size.settled(self._clock.now() - min(served.claimed_at for served in ended)):
             for served in self._workers.withdraw(keep=self._size.most):
@@ -261,7 +261,7 @@ class Deliverer(PeriodicService[Claiming]):
         # there may be room now, and messages that came behind those that were claimed
         self._wakeup.set()
 
-    def _on_stuck(self, served: Served) -> None:
+    def _on_stuck(self, served: StreamInFlight) -> None:
         """Go on without a handler that was cancelled and does not end."""
         if self._recorder.holds(served):
             self._hangs = False
@@ -269,9 +269,9 @@ class Deliverer(PeriodicService[Claiming]):
             self._sender.give_up_on_stuck(left)
             self._has_ended(left)
 
-    def _abandon(self, served: Served) -> Served:
+    def _abandon(self, served: StreamInFlight) -> StreamInFlight:
         """Hold the stream by a copy: what its task still does counts for nothing."""
-        left = self._in_hand[served.stream.sid] = served.copied()
+        left = self._in_flight[served.stream.sid] = served.copied()
         logger.error("delivery abandoned sid=%d: it was cancelled and does not end", served.stream.sid)
         return left
 
@@ -292,7 +292,7 @@ class Deliverer(PeriodicService[Claiming]):
                 self._has_ended(self._abandon(served))
         await self._recorder.recorded(cleanup_seconds if hurry else None)
 
-    async def _cancel(self, tasks: Iterable[asyncio.Task[None]], seconds: float) -> list[Served]:
+    async def _cancel(self, tasks: Iterable[asyncio.Task[None]], seconds: float) -> list[StreamInFlight]:
         """Cancel tasks, again after half of the time; returns the streams of those that have not ended by then."""
         left = set(tasks)
         for _ in range(2):
@@ -301,10 +301,10 @@ class Deliverer(PeriodicService[Claiming]):
             if left:
                 _, left = await asyncio.wait(left, timeout=seconds / 2)
         self._workers.forget(left)
-        return [served for served in self._in_hand.values() if served.task in left]
+        return [served for served in self._in_flight.values() if served.task in left]
 
     def _tasks(self) -> set[asyncio.Task[None]]:
-        return self._workers.tasks | {served.task for served in self._in_hand.values() if served.task is not None}
+        return self._workers.tasks | {served.task for served in self._in_flight.values() if served.task is not None}
 
     async def _close(self) -> None:
         """End what is left, recorded or not, and close the targets."""

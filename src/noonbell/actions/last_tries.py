@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from noonbell.actions.served import Served
+from noonbell.actions.stream_in_flight import StreamInFlight
 
 _SECOND: Final = 1_000_000
 _PUT_BACK: Final = _SECOND
@@ -26,8 +26,8 @@ _FORGOTTEN: Final = 80 * _SECOND
 class Chosen(NamedTuple):
     """What becomes of claimed streams: some start now, the others are put back until `free_at`."""
 
-    start: Sequence[Served]
-    put_back: Sequence[Served] = ()
+    start: Sequence[StreamInFlight]
+    put_back: Sequence[StreamInFlight] = ()
     free_at: int = 0
 
 
@@ -37,38 +37,38 @@ class LastTries:
     def __init__(self, max_attempts: int) -> None:
         self._max_attempts = max_attempts
         self._put_back_since: int | None = None
-        self._alone: Served | None = None  # the stream that has its last try, until that is recorded
-        self._waiting: Served | None = None  # the same, while others are in hand
+        self._alone: StreamInFlight | None = None  # the stream that has its last try, until that is recorded
+        self._waiting: StreamInFlight | None = None  # the same, while others are in hand
 
-    def may_claim(self, in_hand: Mapping[int, Served], now: int) -> bool:
+    def may_claim(self, in_flight: Mapping[int, StreamInFlight], now: int) -> bool:
         """Whether to claim further streams beside those in hand."""
         if self._alone is not None:
-            if in_hand.get(self._alone.stream.sid) is self._alone:
+            if in_flight.get(self._alone.stream.sid) is self._alone:
                 return False
             self._alone = None
         if self._put_back_since is not None and now - self._put_back_since >= _FORGOTTEN:
             self._put_back_since = None
-        return not in_hand or self._put_back_since is None or now - self._put_back_since < _PATIENCE
+        return not in_flight or self._put_back_since is None or now - self._put_back_since < _PATIENCE
 
-    def choose(self, claimed: Sequence[Served], in_hand: Mapping[int, Served], now: int) -> Chosen:
+    def choose(self, claimed: Sequence[StreamInFlight], in_flight: Mapping[int, StreamInFlight], now: int) -> Chosen:
         """Choose among the streams of one claim; `in_hand` are those of earlier ones."""
         last = [served for served in claimed if served.stream.attempt == self._max_attempts]
         if not last:
-            if not in_hand:
+            if not in_flight:
                 self._put_back_since = None
             return Chosen(claimed)
-        if in_hand:
+        if in_flight:
             if self._put_back_since is None:
                 self._put_back_since = now
             return Chosen([served for served in claimed if served not in last], last, now + _PUT_BACK)
         self._put_back_since, self._waiting, self._alone = None, last[0], last[0]
         return Chosen([], [served for served in claimed if served is not last[0]], now)
 
-    def take(self, in_hand: Mapping[int, Served]) -> Served | None:
+    def take(self, in_flight: Mapping[int, StreamInFlight]) -> StreamInFlight | None:
         """Return the stream that waits to be alone, once it is."""
-        return self.withdraw() if len(in_hand) == 1 else None
+        return self.withdraw() if len(in_flight) == 1 else None
 
-    def withdraw(self) -> Served | None:
+    def withdraw(self) -> StreamInFlight | None:
         """Return the stream that waits, whether it is alone or not; it waits no more."""
         waiting, self._waiting = self._waiting, None
         return waiting

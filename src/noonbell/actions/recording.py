@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from noonbell.actions.sender import raise_if_cancelled
-from noonbell.actions.served import Served, attempts_of, dead_letter_event, log_failures
+from noonbell.actions.stream_in_flight import StreamInFlight, attempts_of, dead_letter_event, log_failures
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.errors import StoreError
 from noonbell.ports import Clock, Ledger
@@ -40,9 +40,9 @@ class StreamRecorder:
         *,
         desk: ChannelDesk | None,
         is_busy: Callable[[], bool],
-        on_recorded: Callable[[list[Served]], None],
+        on_recorded: Callable[[list[StreamInFlight]], None],
     ) -> None:
-        self.in_hand: dict[int, Served] = {}
+        self.in_flight: dict[int, StreamInFlight] = {}
         self.claiming = asyncio.Lock()
         self.most_tries: int | None = None  # of a write that fails; None: until it succeeds
         self._store = store
@@ -51,13 +51,13 @@ class StreamRecorder:
         self._desk = desk
         self._is_busy = is_busy
         self._on_recorded = on_recorded
-        self._ended: list[Served] = []
+        self._ended: list[StreamInFlight] = []
         self._task: asyncio.Task[None] | None = None
 
-    def holds(self, served: Served) -> bool:
-        return self.in_hand.get(served.stream.sid) is served
+    def holds(self, served: StreamInFlight) -> bool:
+        return self.in_flight.get(served.stream.sid) is served
 
-    def add(self, served: Served, *, free_at: int | None = None) -> None:
+    def add(self, served: StreamInFlight, *, free_at: int | None = None) -> None:
         """Record the end of a stream, cancelled or not: what has arrived must not be sent again if that is possible.
 
         With `free_at` it cannot be claimed again before then; that counts as no try.
@@ -76,7 +76,7 @@ class StreamRecorder:
     async def close(self) -> None:
         """Leave what is not recorded to the next claim, or to a rescue."""
         task, self._task = self._task, None
-        self.in_hand.clear()
+        self.in_flight.clear()
         self._ended.clear()
         if task is not None:
             task.cancel()
@@ -110,7 +110,7 @@ class StreamRecorder:
             failures = 0
             for served in ended:
                 if self.holds(served):
-                    del self.in_hand[served.stream.sid]
+                    del self.in_flight[served.stream.sid]
             with suppress(Exception):
                 self._outage.worked("recording deliveries", self._clock.elapsed())
                 log_failures(ended)
@@ -126,7 +126,7 @@ class StreamRecorder:
             text = f"{ended} deliveries could not be recorded: {error}"
             self._outage.failed("recording deliveries", text, self._clock.elapsed())
 
-    async def _write(self, ended: list[Served]) -> None:
+    async def _write(self, ended: list[StreamInFlight]) -> None:
         mine = [served for served in ended if self.holds(served)]
         for served in mine:
             if served.delivery.dead is not None:
@@ -135,7 +135,7 @@ class StreamRecorder:
                     await self._notify_of_dead(served)
         await self._store.outbox.settle([served.delivery for served in mine])
 
-    async def _notify_of_dead(self, served: Served) -> None:
+    async def _notify_of_dead(self, served: StreamInFlight) -> None:
         """Notify by the rules, before the dead letter is written: after a crash in between it may be repeated."""
         desk, message, delivery = self._desk, served.failed, served.delivery
         if desk is not None and message is not None:

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
+from noonbell.actions.backpressure import BackPressure
 from noonbell.actions.batches import Batches, Numbered, in_parts
-from noonbell.actions.restraint import Restraint
-from noonbell.actions.served import Served, error_text
+from noonbell.actions.stream_in_flight import StreamInFlight, error_text
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import Pace, TimeLimit
@@ -76,9 +76,9 @@ class Sender:
         self._batches: dict[str, Batches] = {}
         self._singles: dict[str, Target] = {}  # targets that take one message at a time
         self._pace = Pace()
-        self.restraint = Restraint(clock, self._batches, self._target_of)
+        self.restraint = BackPressure(clock, self._batches, self._target_of)
 
-    async def deliver(self, served: Served, limit: TimeLimit) -> None:
+    async def deliver(self, served: StreamInFlight, limit: TimeLimit) -> None:
         """Deliver in order, up to the first that fails."""
         messages, pace = served.stream.messages, self._pace
         ends_at, place = self._clock.now() + _LONGEST_TURN, 0
@@ -107,7 +107,7 @@ class Sender:
             if served.failed is not None or self._clock.now() > ends_at:
                 return
 
-    def give_up_on_stuck(self, served: Served) -> None:
+    def give_up_on_stuck(self, served: StreamInFlight) -> None:
         """Count a failed try of the message that is under way, whose handler does not end."""
         arrived = served.delivery.delivered
         number, message = next(one for one in served.stream.messages if arrived is None or one[0] > arrived)
@@ -115,11 +115,11 @@ class Sender:
         error = f"it took longer than {self._how.longest_delivery_seconds:g} s, and did not end when it was cancelled"
         self._give_up(served.delivery, number, self._tried(served) + 1, error)
 
-    def _is_worn_out(self, served: Served) -> bool:
+    def _is_worn_out(self, served: StreamInFlight) -> bool:
         """Whether the next message was under way at so many deaths of a process that it is not tried again."""
         return self._tried(served) > self._how.max_attempts
 
-    def _refuse(self, served: Served, number: int, message: OutboxMessage, target: Target | None) -> None:
+    def _refuse(self, served: StreamInFlight, number: int, message: OutboxMessage, target: Target | None) -> None:
         """Give a message up without a try, or leave it to engines that know its target."""
         if target is None and self.restraint.leaves_to_others(message):
             served.failed, served.away, served.delivery.error = message, True, "it is not known here"
@@ -155,7 +155,7 @@ class Sender:
         limit.end()
         return None
 
-    async def _together(self, served: Served, part: Sequence[Numbered], batches: Batches) -> None:
+    async def _together(self, served: StreamInFlight, part: Sequence[Numbered], batches: Batches) -> None:
         """All at once, with those of other streams; where one is refused, those of this stream one after the other.
 
         Those as well by way of the batches, which know that the target is away, or busy with others.
@@ -181,12 +181,12 @@ class Sender:
         else:
             self._has_arrived(served, part)
 
-    def _has_arrived(self, served: Served, part: Sequence[Numbered]) -> None:
+    def _has_arrived(self, served: StreamInFlight, part: Sequence[Numbered]) -> None:
         if part:
             self.delivered += len(part)
             served.delivery.delivered = part[-1][0]
 
-    def _tried(self, served: Served) -> int:
+    def _tried(self, served: StreamInFlight) -> int:
         """How often the message that is next in a stream has been tried before."""
         return served.stream.attempt if served.delivery.delivered is None else 0
 

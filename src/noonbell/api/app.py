@@ -17,7 +17,7 @@ from noonbell import __version__
 from noonbell.api import demo, openapi, problems
 from noonbell.api.callers import RateLimits, Writing, admit
 from noonbell.api.measures import Measures
-from noonbell.api.middleware import Surrounding
+from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.routes import (
     audit,
     channels,
@@ -102,7 +102,7 @@ def create_app(service: Service) -> FastAPI:
     _tell_what_is_invalid(app)
     openapi.install(app)
     app.add_middleware(
-        Surrounding, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
+        RequestMiddleware, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
         admit=_asking_for_a_key(service), https=service.settings.is_https, stopping=service.stopping,
     )  # fmt: skip
     return app

@@ -25,7 +25,7 @@ import msgspec
 from fastapi import Header, Request, Response
 
 from noonbell.access import Caller
-from noonbell.api.models.base import Told
+from noonbell.api.models.base import ResponseBody
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
 from noonbell.core.records import Document, DocumentWrite
@@ -87,7 +87,7 @@ class Attempt(msgspec.Struct, frozen=True):
 Do = Callable[[Attempt], Awaitable[Answer]]
 
 
-def told(status: int, model: Told, **headers: str) -> Answer:
+def told(status: int, model: ResponseBody, **headers: str) -> Answer:
     """A model as an answer."""
     return Answer(status, model.model_dump_json(), {name.replace("_", "-"): value for name, value in headers.items()})
 

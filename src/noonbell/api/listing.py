@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noonbell.api.models.base import PageOf
-from noonbell.api.models.schedules import ScheduleTold
-from noonbell.api.written import schedule_told
+from noonbell.api.models.schedules import ScheduleResponse
+from noonbell.api.schedule_presenter import schedule_told
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules.declared_tasks import page_with_declared
 
@@ -20,7 +20,7 @@ async def schedule_page(
     limit: int,
     *,
     now: int,
-) -> PageOf[ScheduleTold]:
+) -> PageOf[ScheduleResponse]:
     """Up to `limit` schedules past the number `after`; `declared` are all of that sort, by their numbers."""
     found = await page_with_declared(store, declared, wanted, after, limit, now=now)
     return PageOf(items=[schedule_told(one) for one in found.items], next_cursor=found.next_cursor)

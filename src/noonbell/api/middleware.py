@@ -64,7 +64,7 @@ HTTPS_HEADERS: Final = {"Strict-Transport-Security": "max-age=31536000"}
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/demo/moody"})
 
 
-class Surrounding:
+class RequestMiddleware:
     """See the module.
 
     `observe` is told method, route, status and seconds of each request; `admit` raises what keeps one out, by its head.

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from noonbell.api.models.base import LARGEST_PAGE, PLAIN, Asked, PageOf, Told
+from noonbell.api.models.base import LARGEST_PAGE, PLAIN, PageOf, QueryParams, ResponseBody
 from noonbell.errors import LanguageError
 from noonbell.language.times import read_time
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=ResponseBody)
 K = TypeVar("K")
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)")
@@ -81,14 +81,14 @@ ScheduleInPath = Annotated[str, Slashed, Path(alias="schedule_id", min_length=1,
 DEFAULT_LIMIT: Final = 50
 
 
-class ById(Asked):
+class ById(QueryParams):
     """A page of things that go by their ids."""
 
     limit: Limit = DEFAULT_LIMIT
     cursor: IdCursor | None = None
 
 
-class ByText(Asked):
+class ByText(QueryParams):
     """A page of things that go by their names."""
 
     limit: Limit = DEFAULT_LIMIT

@@ -9,8 +9,8 @@ import click
 
 from noonbell.access import Access, Team, User
 from noonbell.access.records import DEFAULT_TEAM, SCOPES
-from noonbell.cli.access_store import with_access
-from noonbell.cli.sealed_store import json_option, read_value, store_option
+from noonbell.cli.access_options import with_access
+from noonbell.cli.secret_options import json_option, read_value, store_option
 
 _EXAMPLES: Final = """\b
 noonbell admin create ann --store sqlite:///noonbell.db

@@ -14,8 +14,8 @@ import click
 from noonbell.access import ApiKey
 from noonbell.access.records import SCOPES
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup, printable
-from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 
 _EXAMPLES: Final = """\b
 noonbell api-keys create deploy --scope write --store sqlite:///noonbell.db
@@ -30,13 +30,13 @@ def command() -> None:
     """Make and revoke the keys of the REST API."""
 
 
-@command.command("create", cls=SpeakingCommand)
+@command.command("create", cls=HintingCommand)
 @click.argument("name")
 @click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read",), show_default=True)
 @click.option("--days", type=click.IntRange(1, 36_500), help="How long it works. Default: until it is revoked.")
 @team_option
-@placed
-def create(*, name: str, scopes: tuple[str, ...], days: int | None, team: str | None, place: Place) -> None:
+@with_backend
+def create(*, name: str, scopes: tuple[str, ...], days: int | None, team: str | None, place: ConnectionTarget) -> None:
     """Make a key called NAME, and show it. It cannot be shown again."""
     expires_at = None if days is None else place.now.astimezone(UTC) + timedelta(days=days)
 
@@ -53,10 +53,10 @@ def create(*, name: str, scopes: tuple[str, ...], days: int | None, team: str | 
     click.echo("Keep it now: it is not stored and cannot be shown again.", err=True)
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @team_option
-@placed
-def list_keys(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_keys(*, team: str | None, place: ConnectionTarget) -> None:
     """List the keys of a team."""
 
     async def all_keys(backend: Backend) -> tuple[str, list[ApiKey]]:
@@ -78,10 +78,10 @@ def list_keys(*, team: str | None, place: Place) -> None:
         click.echo(f'The team "{whose}" has no keys.')
 
 
-@command.command("revoke", cls=SpeakingCommand)
+@command.command("revoke", cls=HintingCommand)
 @click.argument("key_id")
-@placed
-def revoke(*, key_id: str, place: Place) -> None:
+@with_backend
+def revoke(*, key_id: str, place: ConnectionTarget) -> None:
     """Revoke a key and the keys that were made with it. A service that runs notices within seconds."""
     revoked = list(place.ask(lambda backend: backend.keys.revoke_key(key_id)))
     if place.as_json:

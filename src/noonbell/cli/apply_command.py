@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from noonbell.cli.backend.protocol import ShownPlan
+from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.declared_files import (
     WOULD_CHANGE,
     WRONG,
@@ -22,7 +23,6 @@ from noonbell.cli.declared_files import (
     print_plan,
     read_file,
 )
-from noonbell.cli.place import Place
 from noonbell.cli.progress import working
 from noonbell.cli.schedule_views import print_warnings
 from noonbell.planning import Format
@@ -51,7 +51,7 @@ def command(
     allow_delete: bool,
     create: bool,
     actor: str | None,
-    place: Place,
+    place: ConnectionTarget,
 ) -> None:
     """Bring the schedules that belong to FILE to what it says, all of them or none; the plan is shown first.
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
-from noonbell.cli.place import Place, key_file_option, placed, team_option
-from noonbell.cli.sealed_store import read_value
+from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
+from noonbell.cli.secret_options import read_value
 from noonbell.cli.tables import print_table
 from noonbell.notify.kinds import KINDS
 from noonbell.notify.records import DEFAULT_PER_MINUTE, Channel
@@ -37,7 +37,7 @@ def command() -> None:
     """Say where notices can go: mail, Slack, Discord, Telegram, webhooks. `noonbell rules` says who is told of what."""
 
 
-@command.command("add", cls=SpeakingCommand)
+@command.command("add", cls=HintingCommand)
 @_id
 @click.option("--kind", type=click.Choice(list(KINDS)), required=True)
 @click.option("--name", help="Default: the ID.")
@@ -46,7 +46,7 @@ def command() -> None:
 @_apprise
 @team_option
 @key_file_option
-@placed
+@with_backend
 def add(
     *,
     channel_id: str,
@@ -57,7 +57,7 @@ def add(
     apprise: bool,
     team: str | None,
     key_file: Path | None,
-    place: Place,
+    place: ConnectionTarget,
 ) -> None:
     """Add the channel ID. Its secret (the address of a hook, a token, a password) is asked for, or read from stdin."""
     config = _config(kind, given, as_json=place.as_json)
@@ -87,12 +87,12 @@ def _config(kind: str, given: tuple[str, ...], *, as_json: bool) -> dict[str, An
     for one in given:
         field, sign, value = one.partition("=")
         if not sign:
-            raise Complaint(f"--set {printable(one)} must be FIELD=VALUE", {"option": "--set"}, as_json=as_json)
+            raise CliError(f"--set {printable(one)} must be FIELD=VALUE", {"option": "--set"}, as_json=as_json)
         head, _, inner = field.partition(".")
         if head in KINDS[kind].secret and "${secrets." not in value:
             told = f"{printable(field)} is secret and must not stand among the arguments"
             hints = ("Leave it out to be asked for it, or refer to a stored secret: '${secrets.NAME}'",)
-            raise Complaint(told, {"option": "--set", "field": field}, hints, as_json=as_json)
+            raise CliError(told, {"option": "--set", "field": field}, hints, as_json=as_json)
         if inner:
             config.setdefault(head, {})[inner] = value
         else:
@@ -109,10 +109,10 @@ def _value(text: str) -> Any:
     return value if isinstance(value, int | list) else text
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.option("--team", metavar="NAME", help="Only those of one team.")
-@placed
-def list_(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_(*, team: str | None, place: ConnectionTarget) -> None:
     """List the channels."""
     page = place.ask(lambda backend: backend.channels.list(team=backend.team_seen(team), limit=1_000), read_only=True)
     if place.as_json:
@@ -128,22 +128,24 @@ def list_(*, team: str | None, place: Place) -> None:
     print_table(("id", "kind", "name", "team", "per minute", ""), lines, folded=2)
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_id
-@placed
-def remove(*, channel_id: str, place: Place) -> None:
+@with_backend
+def remove(*, channel_id: str, place: ConnectionTarget) -> None:
     """Remove the channel ID, which no rule may name any more."""
     place.ask(lambda backend: backend.channels.delete(channel_id))
     click.echo(json.dumps({"removed": channel_id}) if place.as_json else f"{channel_id} is removed.")
 
 
-@command.command("test", cls=SpeakingCommand)
+@command.command("test", cls=HintingCommand)
 @_id
 @_allow
 @_apprise
 @key_file_option
-@placed
-def test(*, channel_id: str, allow: tuple[str, ...], apprise: bool, key_file: Path | None, place: Place) -> None:
+@with_backend
+def test(
+    *, channel_id: str, allow: tuple[str, ...], apprise: bool, key_file: Path | None, place: ConnectionTarget
+) -> None:
     """Send a test notice to the channel ID, and tell what the other side said.
 
     A server sends it from where it is, by its own rules: --allow, --apprise and --key-file are for --store.
@@ -161,11 +163,11 @@ def test(*, channel_id: str, allow: tuple[str, ...], apprise: bool, key_file: Pa
         click.echo(f"Sent. The other side said: {printable(said)}")
 
 
-@command.command("key", cls=SpeakingCommand)
+@command.command("key", cls=HintingCommand)
 @_id
 @key_file_option
-@placed
-def key(*, channel_id: str, key_file: Path | None, place: Place) -> None:
+@with_backend
+def key(*, channel_id: str, key_file: Path | None, place: ConnectionTarget) -> None:
     """Show the keys that sign what the webhook ID is sent: whoever receives it needs them."""
     keys = place.ask(lambda backend: backend.channels.signing_keys(channel_id), key_file=key_file, needs_keys=True)
     click.echo(json.dumps(list(keys)) if place.as_json else "\n".join(keys))

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from noonbell.cli.complaints import SpeakingCommand
+from noonbell.cli.cli_errors import HintingCommand
 
 _EXAMPLES: Final = """\b
 eval "$(noonbell completion bash)"                                   # in ~/.bashrc
@@ -18,7 +18,7 @@ noonbell completion fish > ~/.config/fish/completions/noonbell.fish
 _VARIABLE: Final = "_NOONBELL_COMPLETE"
 
 
-@click.command("completion", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("completion", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 @click.pass_context

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.cli_errors import CliError
 from noonbell.config import ABOUT, load, shown
 from noonbell.errors import SettingsInvalidError
 
@@ -28,7 +28,7 @@ def show(file: Path | None, *, as_json: bool) -> None:
         settings = load(environ=os.environ, file=file)
     except SettingsInvalidError as error:
         facts = {"field": error.field, "source": error.source, "reason": error.reason}
-        raise Complaint(str(error), facts, as_json=as_json) from None
+        raise CliError(str(error), facts, as_json=as_json) from None
     if as_json:
         told = {name: {"value": value, "source": source} for name, value, source in shown(settings)}
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend, ShownPlan
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.place import Place, placed
+from noonbell.cli.cli_errors import CliError, HintingCommand, printable
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.quiet_windows import windows_text
-from noonbell.cli.reading import terminal
+from noonbell.cli.spec_input import terminal
 from noonbell.errors import ScheduleFileInvalidError
 from noonbell.planning import FieldChange, Format, Item, ScheduleFile, load, loads
 
@@ -37,7 +37,7 @@ class _WrongUsageError(click.UsageError):
     exit_code = WRONG
 
 
-class PlanningCommand(SpeakingCommand):
+class PlanningCommand(HintingCommand):
     """A command whose bad usage ends with 1: 2 has a meaning of its own here."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -45,14 +45,14 @@ class PlanningCommand(SpeakingCommand):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             raise _WrongUsageError(error.format_message(), ctx) from error
-        except Complaint as error:
+        except CliError as error:
             error.end_with(WRONG)
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Complaint as error:
+        except CliError as error:
             error.end_with(WRONG)
             raise
 
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 def options(function: _Function) -> _Function:
     for decorate in (
-        placed,
+        with_backend,
         click.option("--check", is_flag=True, help="Change nothing; exit with 2 if something would change."),
         click.option("--format", "form", type=click.Choice(["toml", "yaml"]), help="Of FILE; default: by its ending."),
         click.argument("file", metavar="FILE"),
@@ -76,8 +76,8 @@ def options(function: _Function) -> _Function:
     return function
 
 
-def complaint(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> Complaint:
-    return Complaint(message, facts, hints, as_json=as_json, exit_code=WRONG)
+def complaint(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> CliError:
+    return CliError(message, facts, hints, as_json=as_json, exit_code=WRONG)
 
 
 def read_file(name: str, form: Format | None, *, as_json: bool) -> Read:
@@ -97,7 +97,7 @@ def read_file(name: str, form: Format | None, *, as_json: bool) -> Read:
         raise complaint(f"{name} cannot be read: {error.strerror}", {"file": name}, as_json=as_json) from error
 
 
-def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> Complaint:
+def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> CliError:
     count = len(error.problems)
     message = f"{count} {'problem' if count == 1 else 'problems'}; nothing was applied"
     facts = {
@@ -116,7 +116,7 @@ def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> Complaint:
     return complaint(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
 
 
-def planned(place: Place, file: Read, *, create: bool = False) -> ShownPlan:
+def planned(place: ConnectionTarget, file: Read, *, create: bool = False) -> ShownPlan:
     """What the file would change at the place."""
 
     async def ask(backend: Backend) -> ShownPlan:
@@ -133,7 +133,7 @@ def planned(place: Place, file: Read, *, create: bool = False) -> ShownPlan:
 # --- a plan on the terminal -------------------------------------------------------------------------------------------
 
 
-def print_plan(plan: ShownPlan, place: Place) -> None:
+def print_plan(plan: ShownPlan, place: ConnectionTarget) -> None:
     console = terminal()
     console.print(Text.assemble((printable(plan.source), "bold"), f" ({plan.managed_by}) against {place.shown}"))
     prefix = f"{plan.managed_by}:"

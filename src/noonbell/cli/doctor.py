@@ -25,8 +25,8 @@ from noonbell import __version__
 from noonbell.actions.egress import EgressPolicy
 from noonbell.actions.secrets.keys import VARIABLE, find_keys
 from noonbell.cli.backend.protocol import Backend, EngineUp
-from noonbell.cli.complaints import Complaint
-from noonbell.cli.place import KEY_VARIABLE, Place, shown_address
+from noonbell.cli.cli_errors import CliError
+from noonbell.cli.connection_target import KEY_VARIABLE, ConnectionTarget, shown_address
 from noonbell.cli.tables import ago
 from noonbell.config import Settings, load
 from noonbell.core.presence import GRACE_SECONDS, is_stalled
@@ -62,7 +62,7 @@ class Finding(NamedTuple):
     do: str = ""
 
 
-def examine(place: Place, key_file: Path | str | None) -> list[Finding]:
+def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Finding]:
     """All findings, in the order in which they are worth reading."""
     settings, found = _settings(place)
     checks: list[Callable[[], Iterator[Finding]]] = [
@@ -92,7 +92,7 @@ def examine(place: Place, key_file: Path | str | None) -> list[Finding]:
     return found
 
 
-def _settings(place: Place) -> tuple[Settings, list[Finding]]:
+def _settings(place: ConnectionTarget) -> tuple[Settings, list[Finding]]:
     try:
         settings = load(environ=os.environ)
         if place.store not in (None, settings.store):
@@ -159,7 +159,7 @@ def _zones() -> Iterator[Finding]:
 
     try:
         here = str(find_zone(None, as_json=False))
-    except Complaint as error:
+    except CliError as error:
         yield Finding("time zones", "warning", error.message, "Set TZ to an IANA name, such as Europe/Kyiv")
         return
     told = f"{data}; the host is in {here}"
@@ -189,7 +189,7 @@ def _clock() -> Iterator[Finding]:
 # --- the database -----------------------------------------------------------------------------------------------------
 
 
-def _store(url: str, place: Place) -> Iterator[Finding]:
+def _store(url: str, place: ConnectionTarget) -> Iterator[Finding]:
     shown = shown_address(url)
     if url == "memory://":
         yield Finding("database", "warning", "memory:// keeps nothing", "Use sqlite:///FILE or postgresql://HOST/NAME")
@@ -211,10 +211,10 @@ def _store(url: str, place: Place) -> Iterator[Finding]:
         yield Finding("database", "wrong", f"{shown}: {error}", "Start it once with this version, which migrates it")
         return
     yield Finding("database", "ok", f"{shown} answers, and its tables are those of this version")
-    local = Place(url, None, place.as_json, place.now)
+    local = ConnectionTarget(url, None, place.as_json, place.now)
     try:
         lanes = local.ask(_lanes, read_only=True)
-    except Complaint as error:
+    except CliError as error:
         yield Finding("lanes", "warning", error.message)
         return
     yield from told_lanes(lanes, place)
@@ -246,7 +246,7 @@ async def _lanes(backend: Backend) -> Lanes:
     return Lanes(list(await backend.engines()), in_use, cursor is not None)
 
 
-def told_lanes(lanes: Lanes, place: Place) -> Iterator[Finding]:
+def told_lanes(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
     engines = lanes.engines
     for lane in sorted({one.lane for one in engines}):
         share = [one for one in engines if one.lane == lane]
@@ -369,14 +369,14 @@ def _targets(settings: Settings) -> Iterator[Finding]:
         yield from examine_targets(settings.targets)
 
 
-def _server(place: Place) -> Iterator[Finding]:
+def _server(place: ConnectionTarget) -> Iterator[Finding]:
     if not os.environ.get(KEY_VARIABLE):
         yield Finding("server", "wrong", f"{KEY_VARIABLE} is not set", "noonbell api-keys create NAME --scope read")
         return
     began = time.monotonic()
     try:
         lanes = place.ask(_lanes)
-    except Complaint as error:
+    except CliError as error:
         yield Finding("server", "wrong", error.message, " ".join(error.hints))
         return
     yield Finding("server", "ok", f"{place.shown} answers and accepts the key, in {time.monotonic() - began:.2f} s")

@@ -8,9 +8,9 @@ from typing import Final
 import click
 from rich.text import Text
 
-from noonbell.cli.complaints import WRONG, SpeakingCommand, printable
+from noonbell.cli.cli_errors import WRONG, HintingCommand, printable
+from noonbell.cli.connection_target import ConnectionTarget, key_file_option, with_backend
 from noonbell.cli.doctor import Finding, examine
-from noonbell.cli.place import Place, key_file_option, placed
 from noonbell.cli.tables import console
 
 _EXAMPLES: Final = """\b
@@ -21,11 +21,11 @@ noonbell doctor --server https://bell.example.org --json
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "dim"), "warning": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
 
-@click.command("doctor", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("doctor", cls=HintingCommand, epilog=_EXAMPLES)
 @key_file_option
-@placed(needed=False)
+@with_backend(needed=False)
 @click.pass_context
-def command(ctx: click.Context, *, key_file: str | None, place: Place) -> None:
+def command(ctx: click.Context, *, key_file: str | None, place: ConnectionTarget) -> None:
     """Check Python, libraries, database, zone data, keys, clock, disk, lanes and egress; nothing is changed.
 
     Exit status: 0 nothing is wrong (there may be warnings), 1 something is.

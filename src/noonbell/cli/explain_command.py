@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from noonbell.cli import reading as readings
-from noonbell.cli.complaints import SpeakingCommand
+from noonbell.cli import spec_input as readings
+from noonbell.cli.cli_errors import HintingCommand
 from noonbell.cli.instants import offset_text, span_text
 from noonbell.cron import FIELD_NAMES, CronExpression, DstPolicy
 from noonbell.language.preview import coming
@@ -24,7 +24,7 @@ _DAY_RULES: Final = {
 }
 
 
-@click.command("explain", cls=SpeakingCommand)
+@click.command("explain", cls=HintingCommand)
 @readings.options
 @click.pass_obj
 def command(now: datetime, expression: str, tz: str | None, dst: DstPolicy, *, as_json: bool) -> None:

@@ -10,14 +10,14 @@ from noonbell.cli.progress import working
 
 if TYPE_CHECKING:
     from noonbell.cli.backend.protocol import Backend
-    from noonbell.cli.place import Place
+    from noonbell.cli.connection_target import ConnectionTarget
     from noonbell.schedules.history import Run
 
 UNDER_WAY: Final = ("queued", "running", "waiting")
 _LOOK_SECONDS: Final = 0.5
 
 
-def until_ended(place: Place, run_id: str) -> Run:
+def until_ended(place: ConnectionTarget, run_id: str) -> Run:
     """The run, once it has ended; a bar says that it is waited for. Ctrl-C ends the waiting, not the run."""
 
     async def wait(backend: Backend) -> Run:

@@ -10,10 +10,10 @@ from typing import Final
 
 import click
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
 from noonbell.cli.instants import find_zone
 from noonbell.cli.progress import working
-from noonbell.cli.sealed_store import json_option
+from noonbell.cli.secret_options import json_option
 
 _EXAMPLES: Final = """\b
 crontab -l | noonbell import crontab - -o schedules.toml
@@ -27,7 +27,7 @@ def command() -> None:
     """Make a file of schedules from what another program has."""
 
 
-@command.command("crontab", cls=SpeakingCommand, epilog=_EXAMPLES)
+@command.command("crontab", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("file", metavar="FILE")
 @click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not be there yet.")
 @click.option("--user-field", is_flag=True, help="Lines name a user before the command, as in /etc/crontab.")
@@ -90,14 +90,14 @@ def _read(file: str, *, as_json: bool) -> str:
             with Path(file).open("rb") as opened:
                 raw = opened.read(_LARGEST + 1)
     except OSError as error:
-        raise Complaint(f"{file} cannot be read: {error.strerror}", {"file": file}, as_json=as_json) from error
+        raise CliError(f"{file} cannot be read: {error.strerror}", {"file": file}, as_json=as_json) from error
     if len(raw) > _LARGEST:
-        raise Complaint(f"{file} is larger than any crontab", {"file": file}, as_json=as_json)
+        raise CliError(f"{file} is larger than any crontab", {"file": file}, as_json=as_json)
     try:
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise Complaint(f"{file}:{line}: is not UTF-8", {"file": file, "line": line}, as_json=as_json) from error
+        raise CliError(f"{file}:{line}: is not UTF-8", {"file": file, "line": line}, as_json=as_json) from error
 
 
 def _write(out: str, text: str, *, as_json: bool) -> None:
@@ -105,9 +105,9 @@ def _write(out: str, text: str, *, as_json: bool) -> None:
         with Path(out).open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise Complaint(f"{out} is there already; nothing was written", {"file": out}, as_json=as_json) from error
+        raise CliError(f"{out} is there already; nothing was written", {"file": out}, as_json=as_json) from error
     except OSError as error:
-        raise Complaint(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=as_json) from error
+        raise CliError(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=as_json) from error
 
 
 def _named(file: str) -> str:

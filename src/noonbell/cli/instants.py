@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import tzlocal
 
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.cli_errors import CliError
 from noonbell.cron import zone_of
 from noonbell.errors import LanguageError
 from noonbell.language.times import read_time
@@ -46,7 +46,7 @@ def find_zone(name: str | None, *, as_json: bool) -> tzinfo:
                 return tzlocal.get_localzone()
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             message = f"The host's time zone cannot be read ({error}); name one with --tz"
-            raise Complaint(message, {"option": "--tz"}, as_json=as_json) from error
+            raise CliError(message, {"option": "--tz"}, as_json=as_json) from error
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -54,7 +54,7 @@ def find_zone(name: str | None, *, as_json: bool) -> tzinfo:
         message = f'Unknown time zone "{name}"'
         hint = f"Did you mean {' or '.join(near)}?" if near else "Right is an IANA name, such as Europe/Kyiv or UTC"
         facts = {"option": "--tz", "value": name, "suggestions": near}
-        raise Complaint(message, facts, (hint,), as_json=as_json) from None
+        raise CliError(message, facts, (hint,), as_json=as_json) from None
 
 
 def find_start(text: str | None, zone: tzinfo, now: datetime, *, as_json: bool) -> Start:
@@ -72,7 +72,7 @@ def find_start(text: str | None, zone: tzinfo, now: datetime, *, as_json: bool) 
         facts = {"option": "--from", "value": text, "right": _FORM}
         reason = error.reason if isinstance(error, LanguageError) else error
         message = f'--from "{text}" is not a time: {reason}'
-        raise Complaint(message, facts, (f"Right is {_FORM}",), as_json=as_json) from error
+        raise CliError(message, facts, (f"Right is {_FORM}",), as_json=as_json) from error
 
 
 def _civil_start(typed: datetime, zone: tzinfo) -> Start:

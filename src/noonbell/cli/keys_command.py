@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from noonbell.actions.secrets.keys import VARIABLE, add_key, create_key_file
-from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup
-from noonbell.cli.sealed_store import json_option
+from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup
+from noonbell.cli.secret_options import json_option
 from noonbell.errors import MasterKeyError
 
 _EXAMPLES: Final = """\b
@@ -30,7 +30,7 @@ def command() -> None:
     """
 
 
-@command.command("new", cls=SpeakingCommand)
+@command.command("new", cls=HintingCommand)
 @_file
 @json_option
 def new(file: Path, *, as_json: bool) -> None:
@@ -38,7 +38,7 @@ def new(file: Path, *, as_json: bool) -> None:
     try:
         create_key_file(file)
     except MasterKeyError as error:
-        raise Complaint(str(error), {"file": str(file)}, as_json=as_json) from error
+        raise CliError(str(error), {"file": str(file)}, as_json=as_json) from error
     if as_json:
         click.echo(json.dumps({"file": str(file), "newest": 1, "versions": [1]}))
         return
@@ -46,7 +46,7 @@ def new(file: Path, *, as_json: bool) -> None:
     click.echo(f"Keep a copy apart from the database. Where a file does not fit, its lines may stand in {VARIABLE}.")
 
 
-@command.command("add", cls=SpeakingCommand)
+@command.command("add", cls=HintingCommand)
 @_file
 @json_option
 def add(file: Path, *, as_json: bool) -> None:
@@ -54,7 +54,7 @@ def add(file: Path, *, as_json: bool) -> None:
     try:
         ring = add_key(file)
     except MasterKeyError as error:
-        raise Complaint(str(error), {"file": str(file)}, as_json=as_json) from error
+        raise CliError(str(error), {"file": str(file)}, as_json=as_json) from error
     if as_json:
         click.echo(json.dumps({"file": str(file), "newest": ring.newest, "versions": list(ring.versions)}))
         return

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint
-from noonbell.cli.reading import terminal
+from noonbell.cli.cli_errors import CliError
+from noonbell.cli.spec_input import terminal
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,7 +27,7 @@ def owner_options(function: _Function) -> _Function:
 def owner_named(scheduler: str | None, owner: str | None, *, as_json: bool) -> str | None:
     """The owner that is meant. --scheduler takes a full owner such as periodic:nightly, too."""
     if scheduler is not None and owner is not None:
-        raise Complaint("Say --scheduler or --owner, not both", {"option": "--owner", "value": owner}, as_json=as_json)
+        raise CliError("Say --scheduler or --owner, not both", {"option": "--owner", "value": owner}, as_json=as_json)
     if scheduler is None or ":" in scheduler:
         return owner or scheduler
     return f"scheduler:{scheduler}"

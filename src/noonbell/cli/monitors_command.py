@@ -13,10 +13,10 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import Complaint, SpeakingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.instants import span_text
-from noonbell.cli.place import Place, placed
-from noonbell.cli.reading import terminal
+from noonbell.cli.spec_input import terminal
 from noonbell.cli.tables import ago, print_table
 from noonbell.monitors import Monitor
 from noonbell.monitors.monitors import LONGEST_BODY
@@ -63,10 +63,10 @@ def command() -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@placed
-def list_(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_(*, team: str | None, place: ConnectionTarget) -> None:
     """List the monitors, by id."""
 
     async def ask(backend: Backend) -> list[Monitor]:
@@ -94,19 +94,19 @@ def list_(*, team: str | None, place: Place) -> None:
     print_table(("id", "name", "status", "since", "last ping", "due"), lines, folded=1)
 
 
-@command.command("show", cls=SpeakingCommand)
+@command.command("show", cls=HintingCommand)
 @_monitor
-@placed
-def show(*, monitor: str, place: Place) -> None:
+@with_backend
+def show(*, monitor: str, place: ConnectionTarget) -> None:
     """Show a monitor, its ping URL included."""
     _tell(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
 
 
-@command.command("pings", cls=SpeakingCommand)
+@command.command("pings", cls=HintingCommand)
 @_monitor
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
-@placed
-def pings(*, monitor: str, limit: int, place: Place) -> None:
+@with_backend
+def pings(*, monitor: str, limit: int, place: ConnectionTarget) -> None:
     """Show the last pings of a monitor, newest first, and the beginning of what they said."""
     found = place.ask(lambda backend: backend.monitors.pings(monitor, limit=limit), read_only=True)
     if place.as_json:
@@ -119,11 +119,11 @@ def pings(*, monitor: str, limit: int, place: Place) -> None:
         terminal().print(Text(f"{_time(one.at)}  {said}{ran}  {line}".rstrip()))
 
 
-@command.command("flips", cls=SpeakingCommand)
+@command.command("flips", cls=HintingCommand)
 @_monitor
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True)
-@placed
-def flips(*, monitor: str, limit: int, place: Place) -> None:
+@with_backend
+def flips(*, monitor: str, limit: int, place: ConnectionTarget) -> None:
     """Show the last changes of a monitor's status, newest first."""
     found = place.ask(lambda backend: backend.monitors.flips(monitor, limit=limit), read_only=True)
     if place.as_json:
@@ -140,13 +140,13 @@ def flips(*, monitor: str, limit: int, place: Place) -> None:
 # --- changing ---------------------------------------------------------------------------------------------------------
 
 
-@command.command("add", cls=SpeakingCommand)
+@command.command("add", cls=HintingCommand)
 @click.argument("name", metavar="NAME")
 @click.option("--id", "monitor_id", metavar="ID", help="Default: one is made.")
 @click.option("--team", metavar="NAME", help='Default: "default".')
 @_rhythm_options
-@placed
-def add(*, name: str, place: Place, **given: Any) -> None:
+@with_backend
+def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
     """Make a monitor called NAME, and show its ping URL. One of --cron and --every says when a ping is due."""
     fields = {"name": name, **_fields(given, as_json=place.as_json)}
     if "spec" not in fields:
@@ -158,57 +158,57 @@ def add(*, name: str, place: Place, **given: Any) -> None:
     _tell(place.ask(make), place)
 
 
-@command.command("edit", cls=SpeakingCommand)
+@command.command("edit", cls=HintingCommand)
 @_monitor
 @click.option("--name", metavar="NAME")
 @_rhythm_options
-@placed
-def edit(*, monitor: str, place: Place, **given: Any) -> None:
+@with_backend
+def edit(*, monitor: str, place: ConnectionTarget, **given: Any) -> None:
     """Change what is given. Where the rhythm changes, what is due is counted from now."""
     fields = _fields(given, as_json=place.as_json)
     _tell(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
 
 
-@command.command("pause", cls=SpeakingCommand)
+@command.command("pause", cls=HintingCommand)
 @_monitor
-@placed
-def pause(*, monitor: str, place: Place) -> None:
+@with_backend
+def pause(*, monitor: str, place: ConnectionTarget) -> None:
     """Conclude nothing about a monitor until it is resumed."""
     _tell(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
 
 
-@command.command("resume", cls=SpeakingCommand)
+@command.command("resume", cls=HintingCommand)
 @_monitor
-@placed
-def resume(*, monitor: str, place: Place) -> None:
+@with_backend
+def resume(*, monitor: str, place: ConnectionTarget) -> None:
     """Watch a paused monitor again; the next ping is counted from now."""
     _tell(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
 
 
-@command.command("new-url", cls=SpeakingCommand)
+@command.command("new-url", cls=HintingCommand)
 @_monitor
-@placed
-def new_url(*, monitor: str, place: Place) -> None:
+@with_backend
+def new_url(*, monitor: str, place: ConnectionTarget) -> None:
     """Give a monitor another ping URL; the old one is unknown from then on."""
     _tell(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_monitor
-@placed
-def rm(*, monitor: str, place: Place) -> None:
+@with_backend
+def rm(*, monitor: str, place: ConnectionTarget) -> None:
     """Delete a monitor with its pings and flips; the audit stays."""
     place.ask(lambda backend: backend.monitors.delete(monitor))
     click.echo(json.dumps({"deleted": monitor}) if place.as_json else f"{monitor} is deleted.")
 
 
-@command.command("ping", cls=SpeakingCommand)
+@command.command("ping", cls=HintingCommand)
 @_monitor
 @click.option("--kind", type=click.Choice(["start", "success", "fail", "log"]), help="Default: success.")
 @click.option("--exit-code", type=click.IntRange(0, 255), help="0 is a success, anything else a failure.")
 @click.option("--run", default="", help="The name of the run.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Keep what is read from stdin as its body.")
-@placed
+@with_backend
 def ping(
     *,
     monitor: str,
@@ -216,7 +216,7 @@ def ping(
     exit_code: int | None,
     run: str,
     from_stdin: bool,
-    place: Place,
+    place: ConnectionTarget,
 ) -> None:
     """Ping a monitor by its id: for jobs on the same machine, and for trying out rules."""
     body = sys.stdin.buffer.read(2 * LONGEST_BODY) if from_stdin else b""
@@ -235,7 +235,7 @@ def _fields(given: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
     """The fields of a monitor that options were given for."""
     cron, every = given.pop("cron"), given.pop("every")
     if cron is not None and every is not None:
-        raise Complaint("--cron and --every exclude each other; say one of them", {}, as_json=as_json)
+        raise CliError("--cron and --every exclude each other; say one of them", {}, as_json=as_json)
     found = {key: value for key, value in given.items() if value not in (None, ())}
     if cron is not None or every is not None:
         found |= {"type": "interval" if cron is None else "cron", "spec": every if cron is None else cron}
@@ -261,13 +261,13 @@ def _time(at: datetime | None) -> str:
     return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _ping_url(one: Monitor, place: Place) -> str:
+def _ping_url(one: Monitor, place: ConnectionTarget) -> str:
     if not one.ping_path:
         return "shown to keys with the scope write"
     return f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"
 
 
-def _tell(one: Monitor, place: Place) -> None:
+def _tell(one: Monitor, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(json.dumps(_data(one), ensure_ascii=False))
         return

@@ -10,14 +10,14 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from noonbell.cli import reading as readings
-from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli import spec_input as readings
+from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.instants import Start, find_start, offset_text, span_text
 from noonbell.cron import DstPolicy
 from noonbell.language.preview import coming
 
 
-@click.command("next", cls=SpeakingCommand)
+@click.command("next", cls=HintingCommand)
 @readings.options
 @click.option("--count", "-n", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many to list.")
 @click.option("--from", "from_", metavar="TIME", help="Count from this ISO-8601 time, itself excluded. Default: now.")
@@ -41,7 +41,7 @@ def command(
     if not occurrences:
         why = "it comes once" if reading.understood.kind == "one_shot" else "the calendar ends in 9999"
         message = f'"{reading.understood.spec}" never fires after {start.at.isoformat()}: {why}'
-        raise Complaint(message, {"expression": expression, "from": start.at.isoformat()}, as_json=as_json)
+        raise CliError(message, {"expression": expression, "from": start.at.isoformat()}, as_json=as_json)
     surprises = readings.coming_surprises(reading, start.at, dst)
     if as_json:
         data = {

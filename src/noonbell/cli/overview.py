@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend, EngineUp
-from noonbell.cli.complaints import printable
+from noonbell.cli.cli_errors import printable
 from noonbell.cli.schedule_views import action_text, described
 from noonbell.cli.tables import ago, clock, seconds_text, state_cell
 from noonbell.schedules.history import Run

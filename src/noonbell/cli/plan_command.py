@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
+from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.declared_files import WOULD_CHANGE, PlanningCommand, options, planned, print_plan, read_file
-from noonbell.cli.place import Place
 from noonbell.planning import Format
 
 _EXAMPLES: Final = """\b
@@ -21,7 +21,7 @@ noonbell plan schedules.toml --server https://bell.example.org
 @click.command("plan", cls=PlanningCommand, epilog=_EXAMPLES)
 @options
 @click.pass_context
-def command(ctx: click.Context, *, file: str, form: Format | None, check: bool, place: Place) -> None:
+def command(ctx: click.Context, *, file: str, form: Format | None, check: bool, place: ConnectionTarget) -> None:
     """Show what applying FILE (TOML or YAML, - for stdin) would change: schedules and what fires in the coming weeks.
 
     Only schedules that belong to the file are looked at. Exit status: 0, or 2 with --check where something would

@@ -92,12 +92,12 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _COMMANDS and not ctx.resilient_parsing:
-            from noonbell.cli.complaints import Complaint  # noqa: PLC0415 - only where something is wrong
+            from noonbell.cli.cli_errors import CliError  # noqa: PLC0415 - only where something is wrong
 
             near = difflib.get_close_matches(name, _COMMANDS, n=3, cutoff=0.5)
             hint = f"Did you mean: {', '.join(near)}" if near else "noonbell --help lists them"
             facts = {"value": name, "suggestions": near, "known": sorted(_COMMANDS)}
-            raise Complaint(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
+            raise CliError(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -12,9 +12,9 @@ from typing import Final
 import click
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli.cli_errors import CliError, HintingCommand
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.ledger import tell
-from noonbell.cli.place import Place, placed
 from noonbell.cli.progress import working
 from noonbell.errors import StoreError
 from noonbell.ledger.reading import instant, moment
@@ -33,11 +33,11 @@ _KEEP: Final = re.compile(r"\s*([0-9]{1,6})\s*([dwy])\s*")
 _RIGHT: Final = "a number of days, weeks or years, such as 90d, 12w or 2y"
 
 
-@click.command("prune", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("prune", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--keep", metavar="LENGTH", required=True, help="How much of the past stays whole, such as 90d.")
 @click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
-@placed
-def command(*, keep: str, dry_run: bool, place: Place) -> None:
+@with_backend
+def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
     """Forget the days of a ledger that are older than LENGTH: their runs, spans, attempts, audit events, dead letters.
 
     Of each day and schedule the counts are kept, so that `noonbell verify` can still prove the ledger whole. Runs that
@@ -100,4 +100,4 @@ def _begin(now: datetime, keep: str, *, as_json: bool) -> datetime:
         with contextlib.suppress(OverflowError):  # told below
             return now - timedelta(days=int(read[1]) * _UNITS[read[2]])
     facts = {"option": "--keep", "value": keep, "right": _RIGHT}
-    raise Complaint(f'--keep "{keep}" is not a length of time', facts, (f"Right is {_RIGHT}",), as_json=as_json)
+    raise CliError(f'--keep "{keep}" is not a length of time', facts, (f"Right is {_RIGHT}",), as_json=as_json)

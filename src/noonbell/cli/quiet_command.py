@@ -9,13 +9,13 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup, printable
-from noonbell.cli.completing import quiet_hours_ids
+from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.completion_sources import quiet_hours_ids
+from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.instants import find_zone
-from noonbell.cli.place import Place, placed, team_option
 from noonbell.cli.quiet_windows import RIGHT, read_window, window_text, windows_text
-from noonbell.cli.reading import complete_zone
 from noonbell.cli.schedule_views import dumped, print_warnings
+from noonbell.cli.spec_input import complete_zone
 from noonbell.cli.tables import ago, clock, console, print_facts, print_table
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules.records import QuietHoursRecord, Schedule
@@ -39,10 +39,10 @@ def command() -> None:
     """Say when schedules are to be silent. A schedule refers to quiet hours by their id."""
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@placed
-def list_(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_(*, team: str | None, place: ConnectionTarget) -> None:
     """List quiet hours."""
 
     async def ask(backend: Backend) -> list[QuietHoursRecord]:
@@ -61,15 +61,21 @@ def list_(*, team: str | None, place: Place) -> None:
     )
 
 
-@command.command("add", cls=SpeakingCommand, epilog=_EXAMPLES)
+@command.command("add", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("policy_id", metavar="ID")
 @click.option("--name", help="Default: the ID.")
 @_windows
 @_tz
 @team_option
-@placed
+@with_backend
 def add(
-    *, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, team: str | None, place: Place
+    *,
+    policy_id: str,
+    name: str | None,
+    windows: tuple[str, ...],
+    tz: str | None,
+    team: str | None,
+    place: ConnectionTarget,
 ) -> None:
     """Make the quiet hours ID."""
     read = _read(windows, tz, place)
@@ -85,10 +91,10 @@ def add(
     _tell(made, place)
 
 
-@command.command("show", cls=SpeakingCommand)
+@command.command("show", cls=HintingCommand)
 @_id
-@placed
-def show(*, policy_id: str, place: Place) -> None:
+@with_backend
+def show(*, policy_id: str, place: ConnectionTarget) -> None:
     """Show quiet hours, and which schedules refer to them."""
 
     async def ask(backend: Backend) -> tuple[QuietHoursRecord, list[Schedule]]:
@@ -104,13 +110,15 @@ def show(*, policy_id: str, place: Place) -> None:
     print_facts([("used by", ", ".join(one.name for one in users) or "no schedule")])
 
 
-@command.command("edit", cls=SpeakingCommand)
+@command.command("edit", cls=HintingCommand)
 @_id
 @click.option("--name", help="Another name.")
 @_windows
 @_tz
-@placed
-def edit(*, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, place: Place) -> None:
+@with_backend
+def edit(
+    *, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, place: ConnectionTarget
+) -> None:
     """Change the name, or replace all windows. Schedules that refer to them go by the new ones at once."""
     read = _read(windows, tz, place)
     if name is None and not read:
@@ -123,10 +131,10 @@ def edit(*, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str 
     _tell(place.ask(change), place)
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_id
-@placed
-def remove(*, policy_id: str, place: Place) -> None:
+@with_backend
+def remove(*, policy_id: str, place: ConnectionTarget) -> None:
     """Remove quiet hours that no schedule refers to any more."""
 
     async def change(backend: Backend) -> None:
@@ -137,7 +145,7 @@ def remove(*, policy_id: str, place: Place) -> None:
     click.echo(dumped({"deleted": policy_id}) if place.as_json else f"{printable(policy_id)} are removed.")
 
 
-async def _find(backend: Backend, policy_id: str, place: Place) -> QuietHoursRecord:
+async def _find(backend: Backend, policy_id: str, place: ConnectionTarget) -> QuietHoursRecord:
     try:
         return await backend.schedules.get_quiet_hours(policy_id)
     except ScheduleNotFoundError:
@@ -147,7 +155,7 @@ async def _find(backend: Backend, policy_id: str, place: Place) -> QuietHoursRec
         raise place.complaint(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
 
 
-def _read(windows: tuple[str, ...], tz: str | None, place: Place) -> list[dict[str, Any]]:
+def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> list[dict[str, Any]]:
     zone = str(find_zone(tz, as_json=place.as_json))
     read: list[dict[str, Any]] = []
     for text in windows:
@@ -159,7 +167,7 @@ def _read(windows: tuple[str, ...], tz: str | None, place: Place) -> list[dict[s
     return read
 
 
-def _tell(found: QuietHoursRecord, place: Place) -> None:
+def _tell(found: QuietHoursRecord, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped(msgspec.to_builtins(found)))
         return

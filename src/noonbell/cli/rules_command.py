@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup
-from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.tables import print_table
 from noonbell.notify.records import EVENTS, Rule
 
@@ -25,7 +25,7 @@ def command() -> None:
     """Say who is told of what. `noonbell channels` says where notices can go."""
 
 
-@command.command("add", cls=SpeakingCommand)
+@command.command("add", cls=HintingCommand)
 @_id
 @click.option("--name", help="Default: the ID.")
 @click.option("--on", "on", type=click.Choice(EVENTS), multiple=True, required=True, help="May be given several times.")
@@ -39,8 +39,8 @@ def command() -> None:
 @click.option("--title", help="A text with fields such as {{name}}.")
 @click.option("--text", help="As --title.")
 @team_option
-@placed
-def add(*, rule_id: str, name: str | None, team: str | None, place: Place, **given: Any) -> None:
+@with_backend
+def add(*, rule_id: str, name: str | None, team: str | None, place: ConnectionTarget, **given: Any) -> None:
     """Add the rule ID."""
     fields = {field: value for field, value in given.items() if value is not None}
     made = place.ask(
@@ -51,10 +51,10 @@ def add(*, rule_id: str, name: str | None, team: str | None, place: Place, **giv
     click.echo(_json(made) if place.as_json else f"{rule_id} is there: {_said(made)}.")
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.option("--team", metavar="NAME", help="Only those of one team.")
-@placed
-def list_(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_(*, team: str | None, place: ConnectionTarget) -> None:
     """List the rules."""
     page = place.ask(lambda backend: backend.rules.list(team=backend.team_seen(team), limit=1_000), read_only=True)
     if place.as_json:
@@ -67,10 +67,10 @@ def list_(*, team: str | None, place: Place) -> None:
     print_table(("id", "team", "what", ""), lines, folded=2)
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_id
-@placed
-def remove(*, rule_id: str, place: Place) -> None:
+@with_backend
+def remove(*, rule_id: str, place: ConnectionTarget) -> None:
     """Remove the rule ID."""
     place.ask(lambda backend: backend.rules.delete(rule_id))
     click.echo(json.dumps({"removed": rule_id}) if place.as_json else f"{rule_id} is removed.")

@@ -10,11 +10,11 @@ import click
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import WRONG, SpeakingCommand, SpeakingGroup
-from noonbell.cli.completing import schedule_names
-from noonbell.cli.finding import find_schedule
+from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup
+from noonbell.cli.completion_sources import schedule_names
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.following import events_of, until_ended
-from noonbell.cli.place import Place, placed
+from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.cli.schedule_views import dumped, print_run, print_runs, run_data, run_line
 from noonbell.cli.tables import console
 from noonbell.core.ids import parse_run_id
@@ -38,15 +38,21 @@ def command() -> None:
     """See what has run, and what runs now. SCHEDULE is a name or an id."""
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.argument("schedule", metavar="[SCHEDULE]", required=False, shell_complete=schedule_names)
 @click.option("--outcome", type=click.Choice(get_args(Outcome)), help="Only runs that ended so.")
 @click.option("--limit", "-n", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
 @click.option("--team", metavar="NAME", help="Only those of this team.")
 @click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
-@placed
+@with_backend
 def list_(
-    *, schedule: str | None, outcome: str | None, limit: int, team: str | None, cursor: str | None, place: Place
+    *,
+    schedule: str | None,
+    outcome: str | None,
+    limit: int,
+    team: str | None,
+    cursor: str | None,
+    place: ConnectionTarget,
 ) -> None:
     """List runs that have ended, the latest first: of one schedule, or of all."""
 
@@ -80,10 +86,10 @@ def list_(
         click.echo(f"There are more: --limit, or --cursor {page.next_cursor}", err=True)
 
 
-@command.command("show", cls=SpeakingCommand)
+@command.command("show", cls=HintingCommand)
 @click.argument("run", metavar="RUN", shell_complete=schedule_names)
-@placed
-def show(*, run: str, place: Place) -> None:
+@with_backend
+def show(*, run: str, place: ConnectionTarget) -> None:
     """Show a run with all its attempts: answers, output, errors. RUN is its id; of a schedule it is the latest."""
 
     async def ask(backend: Backend) -> Run:
@@ -106,12 +112,12 @@ def show(*, run: str, place: Place) -> None:
         print_run(found, place.now)
 
 
-@command.command("follow", cls=SpeakingCommand)
+@command.command("follow", cls=HintingCommand)
 @click.argument("what", metavar="[RUN|SCHEDULE]", required=False, shell_complete=schedule_names)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
 @click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="End after so many events.")
-@placed
-def follow(*, what: str | None, team: str | None, count: int | None, place: Place) -> None:
+@with_backend
+def follow(*, what: str | None, team: str | None, count: int | None, place: ConnectionTarget) -> None:
     """Show runs as they happen, of one schedule or of all, until Ctrl-C; with --json one object a line.
 
     Of one RUN, wait for its end and show it; exit status 1 where it has not succeeded.

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from noonbell.cli import reading as readings
-from noonbell.cli.completing import quiet_hours_ids
-from noonbell.cli.place import Place
-from noonbell.cli.reading import Reading, complete_zone
+from noonbell.cli import spec_input as readings
+from noonbell.cli.completion_sources import quiet_hours_ids
+from noonbell.cli.connection_target import ConnectionTarget
+from noonbell.cli.spec_input import Reading, complete_zone
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -77,7 +77,7 @@ def policy_options(function: _Function) -> _Function:
     return function
 
 
-def read_when(when: str, tz: str | None, place: Place) -> tuple[Reading, dict[str, Any]]:
+def read_when(when: str, tz: str | None, place: ConnectionTarget) -> tuple[Reading, dict[str, Any]]:
     """What WHEN means, and the fields that say it. Without a zone in it and --tz, it is the host's."""
     reading = readings.read(when, tz, place.now, as_json=place.as_json)
     fields: dict[str, Any] = dict(reading.understood.fields)
@@ -88,7 +88,7 @@ def read_when(when: str, tz: str | None, place: Place) -> tuple[Reading, dict[st
     return reading, fields
 
 
-def policies(given: dict[str, Any], place: Place) -> dict[str, Any]:
+def policies(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     """The fields of the policies that were given."""
     plain = (
         "dst", "catch_up_policy", "catch_up_cap", "overlap", "start_at", "end_at", "jitter_seconds", "at_most_once",
@@ -109,7 +109,7 @@ def policies(given: dict[str, Any], place: Place) -> dict[str, Any]:
     return found
 
 
-def action(given: dict[str, Any], place: Place, *, needed: bool) -> dict[str, Any] | None:
+def action(given: dict[str, Any], place: ConnectionTarget, *, needed: bool) -> dict[str, Any] | None:
     """The action that was given; None where none was, and none is needed."""
     named = [name for name in _ACTIONS if given.get(name) is not None]
     if len(named) > 1:
@@ -127,7 +127,7 @@ def action(given: dict[str, Any], place: Place, *, needed: bool) -> dict[str, An
     return _ACTION[named[0]](given, place)
 
 
-def _http(given: dict[str, Any], place: Place) -> dict[str, Any]:
+def _http(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": "http", "url": given["http"]}
     if given.get("method"):
         made["method"] = str(given["method"]).upper()
@@ -140,7 +140,7 @@ def _http(given: dict[str, Any], place: Place) -> dict[str, Any]:
     return made
 
 
-def _header(text: str, place: Place) -> tuple[str, str]:
+def _header(text: str, place: ConnectionTarget) -> tuple[str, str]:
     name, sign, value = text.partition(":")
     if not sign or not name.strip():
         told = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
@@ -156,7 +156,7 @@ def _body(text: str) -> dict[str, Any]:
     return {"json": value} if isinstance(value, dict | list) else {"text": text}
 
 
-def _command(given: dict[str, Any], place: Place) -> dict[str, Any]:
+def _command(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     try:
         argv = shlex.split(given["command"])
     except ValueError as error:
@@ -169,7 +169,7 @@ def _timed(made: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return made if given.get("timeout") is None else {**made, "timeout_seconds": given["timeout"]}
 
 
-def _whole(given: dict[str, Any], place: Place) -> dict[str, Any]:
+def _whole(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     value = read_json("--action", given["action"], place)
     if not isinstance(value, dict):
         told = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
@@ -177,14 +177,14 @@ def _whole(given: dict[str, Any], place: Place) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def read_json(option: str, text: str, place: Place) -> Any:
+def read_json(option: str, text: str, place: ConnectionTarget) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise place.complaint(f"{option} is not JSON: {error}", {"option": option, "value": text}) from None
 
 
-_ACTION: Final[dict[str, Callable[[dict[str, Any], Place], dict[str, Any]]]] = {
+_ACTION: Final[dict[str, Callable[[dict[str, Any], ConnectionTarget], dict[str, Any]]]] = {
     "http": _http,
     "command": _command,
     "shell": lambda given, _: _timed({"kind": "command", "shell": True, "command": given["shell"]}, given),

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from rich.text import Text
 
-from noonbell.cli.complaints import printable
+from noonbell.cli.cli_errors import printable
 from noonbell.cli.tables import ago, clock, console, print_facts, print_table, seconds_text, state_cell
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import click
 
-from noonbell.cli import reading as readings
 from noonbell.cli import schedule_fields
+from noonbell.cli import spec_input as readings
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import WRONG, SpeakingCommand, SpeakingGroup, printable
-from noonbell.cli.completing import schedule_names
-from noonbell.cli.finding import find_schedule
+from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.completion_sources import schedule_names
+from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.following import until_ended
-from noonbell.cli.place import Place, placed, team_option
+from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.cli.schedule_views import (
     dumped,
     print_coming,
@@ -62,7 +62,7 @@ def command() -> None:
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @click.option("--enabled/--paused", "enabled", default=None, help="Only those that run, or only those that rest.")
 @click.option("--type", "type_", type=click.Choice(["cron", "interval", "one_shot"]))
 @click.option("--tag", help="Only those with this tag.")
@@ -73,7 +73,7 @@ def command() -> None:
 @click.option("--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
-@placed
+@with_backend
 def list_(
     *,
     type_: str | None,
@@ -81,7 +81,7 @@ def list_(
     limit: int,
     everything: bool,
     cursor: str | None,
-    place: Place,
+    place: ConnectionTarget,
     **given: Any,
 ) -> None:
     """List schedules, oldest first."""
@@ -114,11 +114,11 @@ def list_(
         click.echo(f"There are more: --all, or --cursor {page.next_cursor}", err=True)
 
 
-@command.command("show", cls=SpeakingCommand)
+@command.command("show", cls=HintingCommand)
 @_name
 @click.option("--count", "-n", type=click.IntRange(0, 1_000), default=5, show_default=True, help="Coming occurrences.")
-@placed
-def show(*, schedule: str, count: int, place: Place) -> None:
+@with_backend
+def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
     """Show one schedule: when, what, by which policies, and what comes next."""
 
     async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], Statistics | None]:
@@ -139,7 +139,7 @@ def show(*, schedule: str, count: int, place: Place) -> None:
 # --- changing ---------------------------------------------------------------------------------------------------------
 
 
-@command.command("add", cls=SpeakingCommand, epilog=_ADD_EXAMPLES)
+@command.command("add", cls=HintingCommand, epilog=_ADD_EXAMPLES)
 @click.argument("when", metavar="WHEN")
 @click.option("--name", help="What people call it. Default: the ID.")
 @click.option("--id", "schedule_id", metavar="ID", help="Chosen once, for ever. Default: one is made.")
@@ -150,7 +150,7 @@ def show(*, schedule: str, count: int, place: Place) -> None:
 @schedule_fields.action_options
 @schedule_fields.policy_options
 @team_option
-@placed(needed=False)
+@with_backend(needed=False)
 def add(
     *,
     when: str,
@@ -162,7 +162,7 @@ def add(
     count: int,
     tz: str | None,
     team: str | None,
-    place: Place,
+    place: ConnectionTarget,
     **given: Any,
 ) -> None:
     """Make a schedule. WHEN is English or cron, in quotes; what was understood is shown, with the next fires."""
@@ -213,14 +213,16 @@ def add(
     click.echo(f"{printable(made.name)} is there, with the id {printable(made.schedule_id)}{rests}.")
 
 
-@command.command("edit", cls=SpeakingCommand)
+@command.command("edit", cls=HintingCommand)
 @_name
 @click.option("--when", metavar="WHEN", help="English or cron.")
 @click.option("--name", help="Another name.")
 @schedule_fields.action_options
 @schedule_fields.policy_options
-@placed
-def edit(*, schedule: str, when: str | None, name: str | None, tz: str | None, place: Place, **given: Any) -> None:
+@with_backend
+def edit(
+    *, schedule: str, when: str | None, name: str | None, tz: str | None, place: ConnectionTarget, **given: Any
+) -> None:
     """Change what is given; the rest stays as it is. --quiet none, --since none and --until none take one away."""
     fields = schedule_fields.policies(given, place)
     action = schedule_fields.action(given, place, needed=False)
@@ -254,10 +256,10 @@ def edit(*, schedule: str, when: str | None, name: str | None, tz: str | None, p
     _tell(*place.ask(change), place)
 
 
-@command.command("pause", cls=SpeakingCommand)
+@command.command("pause", cls=HintingCommand)
 @_name
-@placed
-def pause(*, schedule: str, place: Place) -> None:
+@with_backend
+def pause(*, schedule: str, place: ConnectionTarget) -> None:
     """Let it rest: no occurrences until it is resumed. What was due before is still decided."""
 
     async def change(backend: Backend) -> Schedule:
@@ -268,10 +270,10 @@ def pause(*, schedule: str, place: Place) -> None:
     click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} rests now.")
 
 
-@command.command("resume", cls=SpeakingCommand)
+@command.command("resume", cls=HintingCommand)
 @_name
-@placed
-def resume(*, schedule: str, place: Place) -> None:
+@with_backend
+def resume(*, schedule: str, place: ConnectionTarget) -> None:
     """Let it run again, from the next occurrence on."""
 
     async def change(backend: Backend) -> Schedule:
@@ -283,11 +285,11 @@ def resume(*, schedule: str, place: Place) -> None:
     click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} runs next at {when}.")
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_name
 @click.option("--yes", is_flag=True, help="Ask nothing.")
-@placed
-def remove(*, schedule: str, yes: bool, place: Place) -> None:
+@with_backend
+def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
     """Delete a schedule. Its history stays; its id is never given again."""
     found = place.ask(lambda backend: find_schedule(backend.schedules, schedule), read_only=True)
     _editable(found, place)
@@ -302,13 +304,13 @@ def remove(*, schedule: str, yes: bool, place: Place) -> None:
     click.echo(dumped(told) if place.as_json else f"{printable(found.name)} is deleted.")
 
 
-@command.command("trigger", cls=SpeakingCommand)
+@command.command("trigger", cls=HintingCommand)
 @_name
 @click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
 @click.option("--queue", is_flag=True, help="If a run is under way, run it after that instead of refusing.")
 @click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
-@placed
-def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Place) -> None:
+@with_backend
+def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: ConnectionTarget) -> None:
     """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow.
 
     A run that fails is retried by the retry policy of the schedule.
@@ -334,7 +336,7 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Pl
     click.get_current_context().exit(0 if run.state == "succeeded" else WRONG)
 
 
-async def _warnings(backend: Backend, schedule: Schedule, place: Place) -> list[str]:
+async def _warnings(backend: Backend, schedule: Schedule, place: ConnectionTarget) -> list[str]:
     """Why runs of a schedule may not start, as far as can be seen from here."""
     found = []
     if not any(one.lane == schedule.lane for one in await backend.engines()):
@@ -347,13 +349,13 @@ async def _warnings(backend: Backend, schedule: Schedule, place: Place) -> list[
     return found
 
 
-def _warn(warnings: Sequence[str], place: Place) -> None:
+def _warn(warnings: Sequence[str], place: ConnectionTarget) -> None:
     if not place.as_json:
         for one in warnings:
             click.echo(f"Warning: {printable(one)}", err=True)
 
 
-def _editable(found: Schedule, place: Place) -> Schedule:
+def _editable(found: Schedule, place: ConnectionTarget) -> Schedule:
     if found.managed_by.startswith(DECLARED_OWNERS):
         kind, _, owner = found.managed_by.partition(":")
         told = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
@@ -361,7 +363,7 @@ def _editable(found: Schedule, place: Place) -> Schedule:
     return found
 
 
-def _tell(changed: Schedule, fires: Sequence[Upcoming], place: Place) -> None:
+def _tell(changed: Schedule, fires: Sequence[Upcoming], place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
     else:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import click
 
-from noonbell.actions.secrets.book import Rotation
 from noonbell.actions.secrets.records import SecretFacts
+from noonbell.actions.secrets.repository import Rotation
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup, printable
-from noonbell.cli.place import Place, key_file_option, placed, team_option
+from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.progress import working
-from noonbell.cli.sealed_store import read_value
+from noonbell.cli.secret_options import read_value
 from noonbell.cli.tables import print_table
 from noonbell.ledger.reading import moment
 from noonbell.ledger.wording import counted
@@ -37,12 +37,12 @@ def command() -> None:
     """
 
 
-@command.command("set", cls=SpeakingCommand)
+@command.command("set", cls=HintingCommand)
 @_name
 @team_option
 @key_file_option
-@placed
-def set_(*, name: str, team: str | None, key_file: Path | None, place: Place) -> None:
+@with_backend
+def set_(*, name: str, team: str | None, key_file: Path | None, place: ConnectionTarget) -> None:
     """Store the secret NAME, or a new value of it. The value is asked for, or read from stdin."""
     value = read_value(f"Value of {printable(name)}", as_json=place.as_json)
     facts = place.ask(
@@ -54,10 +54,10 @@ def set_(*, name: str, team: str | None, key_file: Path | None, place: Place) ->
         click.echo(f"{name} of team {printable(facts.team)} is stored, version {facts.version}.")
 
 
-@command.command("list", cls=SpeakingCommand)
+@command.command("list", cls=HintingCommand)
 @team_option
-@placed
-def list_(*, team: str | None, place: Place) -> None:
+@with_backend
+def list_(*, team: str | None, place: ConnectionTarget) -> None:
     """List names, versions and times. Needs no master key."""
 
     async def ask(backend: Backend) -> tuple[str, Sequence[SecretFacts]]:
@@ -78,11 +78,11 @@ def list_(*, team: str | None, place: Place) -> None:
     print_table(("name", "version", "master key", "created", "value put"), lines, folded=0)
 
 
-@command.command("rm", cls=SpeakingCommand)
+@command.command("rm", cls=HintingCommand)
 @_name
 @team_option
-@placed
-def remove(*, name: str, team: str | None, place: Place) -> None:
+@with_backend
+def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
     """Remove the secret NAME. What refers to it fails from then on, before anything is sent."""
 
     async def ask(backend: Backend) -> tuple[str, bool]:
@@ -96,10 +96,10 @@ def remove(*, name: str, team: str | None, place: Place) -> None:
     click.echo(json.dumps({"removed": name, "team": whose}) if place.as_json else f"{name} is removed.")
 
 
-@command.command("rotate", cls=SpeakingCommand)
+@command.command("rotate", cls=HintingCommand)
 @key_file_option
-@placed
-def rotate(*, key_file: Path | None, place: Place) -> None:
+@with_backend
+def rotate(*, key_file: Path | None, place: ConnectionTarget) -> None:
     """Wrap what is sealed under older master keys anew, under the newest.
 
     Others may read and write meanwhile. It can be stopped and started again. Exit status 1: some records do not open;

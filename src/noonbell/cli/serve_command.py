@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.cli_errors import CliError
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, load
 from noonbell.errors import NoonbellError
 
@@ -82,7 +82,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
         run(settings, lambda told: _announce(told, as_json=as_json))
     except NoonbellError as error:
         facts = {"kind": type(error).__name__}
-        raise Complaint(str(error), facts, tuple(getattr(error, "__notes__", ())), as_json=as_json) from None
+        raise CliError(str(error), facts, tuple(getattr(error, "__notes__", ())), as_json=as_json) from None
 
 
 def _program() -> Any:
@@ -92,7 +92,7 @@ def _program() -> Any:
         if error.name is None or error.name.startswith("noonbell"):
             raise
         told = f'The service needs {error.name}: install "noonbell[server]"'
-        raise Complaint(told, {"missing": error.name}, as_json=False) from None
+        raise CliError(told, {"missing": error.name}, as_json=False) from None
     return serving.run
 
 

@@ -22,7 +22,7 @@ from noonbell.api.demo import demo_key, ensure_demo
 from noonbell.bootstrap import Service, build
 from noonbell.cli import service_logs
 from noonbell.cli.connections import bounded, most_connections
-from noonbell.cli.leaving import leave
+from noonbell.cli.forced_exit import leave
 from noonbell.cli.watchdog import watchdog
 from noonbell.config import Settings, is_loopback, shown
 from noonbell.errors import SettingsInvalidError

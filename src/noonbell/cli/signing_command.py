@@ -12,10 +12,10 @@ import click
 
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import SpeakingCommand, SpeakingGroup
-from noonbell.cli.completing import schedule_names
-from noonbell.cli.finding import find_schedule
-from noonbell.cli.place import Place, key_file_option, placed, team_option
+from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.completion_sources import schedule_names
+from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
+from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.ledger.reading import moment
 
 _EXAMPLES: Final = """\b
@@ -33,12 +33,12 @@ def command() -> None:
     """
 
 
-@command.command("show", cls=SpeakingCommand)
+@command.command("show", cls=HintingCommand)
 @_schedule
 @team_option
 @key_file_option
-@placed
-def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: Place) -> None:
+@with_backend
+def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: ConnectionTarget) -> None:
     """Print the keys that sign now, newest first. The first key of a schedule is made here, if it has none."""
 
     async def ask(backend: Backend) -> Sequence[SigningKey]:
@@ -48,14 +48,16 @@ def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: Pl
     _print(place.ask(ask, key_file=key_file, needs_keys=True), as_json=place.as_json)
 
 
-@command.command("rotate", cls=SpeakingCommand)
+@command.command("rotate", cls=HintingCommand)
 @_schedule
 @click.option("--overlap", metavar="HOURS", type=click.FloatRange(0, 8_760), default=24, show_default=True,
               help="How long the old key signs on beside the new.")  # fmt: skip
 @team_option
 @key_file_option
-@placed
-def rotate(*, schedule_id: str, overlap: float, team: str | None, key_file: Path | None, place: Place) -> None:
+@with_backend
+def rotate(
+    *, schedule_id: str, overlap: float, team: str | None, key_file: Path | None, place: ConnectionTarget
+) -> None:
     """Replace the key, and print those that sign now. With --overlap 0 the old one ends at once."""
     beside = timedelta(hours=overlap)
 

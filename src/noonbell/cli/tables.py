@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from noonbell.cli.complaints import printable
+from noonbell.cli.cli_errors import printable
 from noonbell.cli.instants import span_text
 
 _UNBOUNDED: Final = 10_000

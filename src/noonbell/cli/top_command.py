@@ -13,9 +13,9 @@ from typing import Final
 import click
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.complaints import Complaint, SpeakingCommand
+from noonbell.cli.cli_errors import CliError, HintingCommand
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.overview import Look, drawn, look
-from noonbell.cli.place import Place, placed
 from noonbell.errors import StoreError
 
 _EXAMPLES: Final = """\b
@@ -25,12 +25,12 @@ noonbell top --once --json
 """
 
 
-@click.command("top", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("top", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--every", type=click.FloatRange(0.5, 3_600), default=2.0, show_default=True, metavar="SECONDS")
 @click.option("--once", is_flag=True, help="Show it once; so does --json, and an output that is no terminal.")
 @click.option("--team", metavar="NAME", help="Only what belongs to this team.")
-@placed
-def command(*, every: float, once: bool, team: str | None, place: Place) -> None:
+@with_backend
+def command(*, every: float, once: bool, team: str | None, place: ConnectionTarget) -> None:
     """Watch what is due soon, what runs, what failed, and how late things begin. q quits."""
     if once or place.as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         seen = place.ask(lambda backend: look(backend, team, place.now), read_only=True)
@@ -39,7 +39,7 @@ def command(*, every: float, once: bool, team: str | None, place: Place) -> None
     place.ask(lambda backend: _watch(backend, team, place, every), read_only=True, live=True)
 
 
-def _show_once(seen: Look, place: Place) -> None:
+def _show_once(seen: Look, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(json.dumps(seen.data(), ensure_ascii=False))
         return
@@ -49,7 +49,7 @@ def _show_once(seen: Look, place: Place) -> None:
     out.print(drawn(seen, place.shown, out.width, 60, note=" "))
 
 
-async def _watch(backend: Backend, team: str | None, place: Place, every: float) -> None:
+async def _watch(backend: Backend, team: str | None, place: ConnectionTarget, every: float) -> None:
     from rich.console import Console  # noqa: PLC0415 - as above
     from rich.live import Live  # noqa: PLC0415 - as above
 
@@ -66,7 +66,7 @@ async def _watch(backend: Backend, team: str | None, place: Place, every: float)
                 return
             try:
                 seen, note = await look(backend, team, datetime.now(UTC)), ""
-            except Complaint as error:
+            except CliError as error:
                 note = f"{error.message} - trying again; q quits"
             except StoreError as error:
                 note = f"{error} - trying again; q quits"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, printable
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.ledger import owner_named, owner_options, tell
-from noonbell.cli.place import Place, placed
 from noonbell.cli.progress import working
 from noonbell.errors import LanguageError
 from noonbell.language.times import read_time
@@ -31,11 +31,11 @@ _RIGHT: Final = (
 )
 
 
-@click.command("verify", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("verify", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--from", "from_", metavar="TIME", help="Only occurrences from this time on, ISO-8601 or English (UTC).")
 @click.option("--to", metavar="TIME", help="Only occurrences up to this time.")
 @owner_options
-@placed
+@with_backend
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -44,7 +44,7 @@ def command(
     to: str | None,
     scheduler: str | None,
     owner: str | None,
-    place: Place,
+    place: ConnectionTarget,
 ) -> None:
     """Prove that a ledger is whole: every occurrence has one verdict, and every run has its occurrence.
 
@@ -57,7 +57,7 @@ def command(
     to_at = None if to is None else _instant(to, "--to", place.now, as_json=as_json)
     if from_at is not None and to_at is not None and to_at < from_at:
         message = f"--to {to} lies before --from {from_}"
-        raise Complaint(message, {"option": "--to", "value": to}, as_json=as_json)
+        raise CliError(message, {"option": "--to", "value": to}, as_json=as_json)
     owned_by = owner_named(scheduler, owner, as_json=as_json)
 
     async def ask(backend: Backend) -> Report:
@@ -71,7 +71,7 @@ def command(
                 "value": scheduler or owner,
                 "known": known,
             }
-            raise Complaint(message, facts, as_json=as_json)
+            raise CliError(message, facts, as_json=as_json)
         return found
 
     report = place.ask(ask, read_only=True)
@@ -133,4 +133,4 @@ def _instant(text: str, option: str, now: datetime, *, as_json: bool) -> datetim
         facts = {"option": option, "value": text, "right": _RIGHT}
         reason = error.reason if isinstance(error, LanguageError) else error
         message = f'{option} "{text}" is not a time: {reason}'
-        raise Complaint(message, facts, (f"Right is {_RIGHT}",), as_json=as_json) from error
+        raise CliError(message, facts, (f"Right is {_RIGHT}",), as_json=as_json) from error

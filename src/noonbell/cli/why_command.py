@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import click
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand, printable
-from noonbell.cli.completing import schedule_names
+from noonbell.cli.cli_errors import CliError, HintingCommand, printable
+from noonbell.cli.completion_sources import schedule_names
+from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.ledger import owner_named, owner_options, tell
-from noonbell.cli.place import Place, placed
 from noonbell.errors import LanguageError
 from noonbell.language.times import ACCEPTED, read_time
 from noonbell.ledger import Answer
@@ -29,12 +29,14 @@ noonbell why report 09:00 --server https://bell.example.org
 """
 
 
-@click.command("why", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("why", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("task", metavar="NAME", shell_complete=schedule_names)
 @click.argument("words", metavar="[TIME]", nargs=-1)
 @owner_options
-@placed
-def command(*, task: str, words: tuple[str, ...], scheduler: str | None, owner: str | None, place: Place) -> None:
+@with_backend
+def command(
+    *, task: str, words: tuple[str, ...], scheduler: str | None, owner: str | None, place: ConnectionTarget
+) -> None:
     """Say why a task or schedule did, or did not, run at TIME; without TIME, at its latest occurrence, and what comes
     next. NAME is its name or its id.
 
@@ -64,4 +66,4 @@ def _moment(text: str, here: datetime, *, as_json: bool) -> datetime:
     except LanguageError as error:
         message = f'"{text}" is not a time: {error.reason}'
         facts = {"argument": "TIME", "value": text, "accepted": list(ACCEPTED)}
-        raise Complaint(message, facts, (f"Accepted are {', '.join(ACCEPTED)}",), as_json=as_json) from error
+        raise CliError(message, facts, (f"Accepted are {', '.join(ACCEPTED)}",), as_json=as_json) from error

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from noonbell.cli.complaints import Complaint, SpeakingCommand
-from noonbell.cli.leaving import leave
-from noonbell.cli.place import shown_address
+from noonbell.cli.cli_errors import CliError, HintingCommand
+from noonbell.cli.connection_target import shown_address
+from noonbell.cli.forced_exit import leave
 from noonbell.cli.serve_command import slot_options
 from noonbell.cli.watchdog import watchdog
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
@@ -37,7 +37,7 @@ noonbell worker --store sqlite:///app.db --lane reports --command any
 """
 
 
-@click.command("worker", cls=SpeakingCommand, epilog=_EXAMPLES)
+@click.command("worker", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
 @click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
@@ -69,7 +69,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
         asyncio.run(_life(settings, as_json=as_json))
     except NoonbellError as error:
         hints = tuple(getattr(error, "__notes__", ()))
-        raise Complaint(str(error), {"kind": type(error).__name__}, hints, as_json=as_json) from None
+        raise CliError(str(error), {"kind": type(error).__name__}, hints, as_json=as_json) from None
 
 
 def _configure_logs(settings: Settings) -> None:

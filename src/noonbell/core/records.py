@@ -25,7 +25,7 @@ MOST_CRASHES: Final = 3
 
 Kind = Literal["scheduled", "manual"]
 LiveState = Literal["queued", "running", "waiting"]
-Asked = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
+TriggerSource = Literal["manual", "api"]  # how a run was asked for: by a person, or by a program over the API
 # `…_once`: asked for without retries; `api_retry`: the retry of a run that was asked for over the API. Readers of the
 # history are shown these as `manual`, `api` and `retry` (`shown_cause`).
 Cause = Literal["cron", "retry", "orphan", "manual", "api", "manual_once", "api_once", "api_retry", "one_shot"]
@@ -37,7 +37,7 @@ Verdict = Literal["skipped", "missed", "coalesced"]
 MOST_ASKED: Final = 100
 
 
-def asked_cause(via: Asked, *, retry: bool) -> Cause:
+def asked_cause(via: TriggerSource, *, retry: bool) -> Cause:
     """The cause of the first attempt of a run that was asked for."""
     if retry:
         return via

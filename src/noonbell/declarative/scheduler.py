@@ -28,13 +28,13 @@ from typing import Any, Literal, Self
 from noonbell.core.records import LifecycleEvent, RemovedSchedule
 from noonbell.core.terms import declared_terms
 from noonbell.declarative import events as told
+from noonbell.declarative.event_emitter import EventEmitter, moment, tell_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import Plan, plan
 from noonbell.declarative.registrations import Registration, validate
 from noonbell.declarative.state import read_stored
-from noonbell.declarative.telling import TaskTeller, moment, tell_moved
-from noonbell.engine import DeclaredWork, Engine, Task, clock_for
+from noonbell.engine import DeclaredJobs, Engine, Task, clock_for
 from noonbell.engine.threads import check_threads
 from noonbell.errors import (
     InitializationError,
@@ -94,8 +94,8 @@ class Scheduler:
         self._state: State = "uninitialized"
         self._instance = ""
         self._registrations: list[Registration] = []
-        self._engine: Engine[DeclaredWork] | None = None
-        self._ending: Engine[DeclaredWork] | None = None  # while it is being stopped
+        self._engine: Engine[DeclaredJobs] | None = None
+        self._ending: Engine[DeclaredJobs] | None = None  # while it is being stopped
         self._hold: Hold | None = None
         self._initializing: asyncio.Task[None] | None = None
         self._abandoning: asyncio.Task[None] | None = None
@@ -170,11 +170,11 @@ class Scheduler:
         self._engine = Engine(
             self._store,
             self._clock,
-            DeclaredWork(
+            DeclaredJobs(
                 self._store,
                 managed_by=self._managed_by,
                 owner=self._instance,
-                observer=TaskTeller(self._sink, self._name, self._instance, lambda: self._zone),
+                observer=EventEmitter(self._sink, self._name, self._instance, lambda: self._zone),
             ),
             longest_wait_us=self._poll_interval // _MICROSECOND,
             before_look=None if self._host is None else self._follow_host_zone,

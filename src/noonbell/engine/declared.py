@@ -19,8 +19,8 @@ import msgspec
 from noonbell.core.records import LiveRun, Settlement, Span, Start, StoredSchedule, Turn
 from noonbell.core.terms import Terms
 from noonbell.core.turns import left_alone, look
+from noonbell.engine.jobs import BATCH, Batch, Capacity, Job, log_span
 from noonbell.engine.metrics import Metrics
-from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.ports import Claimed, Ledger
 
 logger = logging.getLogger("noonbell.engine")
@@ -54,7 +54,7 @@ class Observer(Protocol):
         ...
 
 
-class DeclaredWork:
+class DeclaredJobs:
     """The tasks of one owner. With `finish`, retries take precedence over new occurrences and any success ends them."""
 
     def __init__(self, store: Ledger, *, managed_by: str, owner: str, observer: Observer, finish: bool = False) -> None:
@@ -68,7 +68,7 @@ class DeclaredWork:
         self._finish = finish
         self._waiting: dict[int, LiveRun] = {}  # by sid: what waited for a retry when a run by hand began
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         del last_poll_at  # what was missed is one run, however it was missed
         del room  # as many as a program has declared, each once at most: they may wait here for a thread
         tasks, spacing = self.tasks, _Spacing(now)

@@ -9,9 +9,9 @@ from noonbell.actions.results import Finished
 from noonbell.core.detail import has_traceback, traceback_text, unpack, with_traceback
 from noonbell.core.records import Settlement
 from noonbell.engine.in_flight import InFlight
+from noonbell.engine.jobs import Job, JobSource
 from noonbell.engine.phase import Life, Phase
 from noonbell.engine.settling import Settler
-from noonbell.engine.work import Job, Work
 from noonbell.errors import ActionError, describe_error, fact_of
 from noonbell.ports import Clock
 
@@ -21,7 +21,7 @@ class RunEnds:
 
     def __init__(
         self,
-        work: Work,
+        work: JobSource,
         clock: Clock,
         life: Life,
         in_flight: InFlight,

@@ -33,15 +33,15 @@ from noonbell.engine.deleted import DeletedRuns
 from noonbell.engine.ends import RunEnds
 from noonbell.engine.execution import Executor
 from noonbell.engine.in_flight import InFlight
+from noonbell.engine.jobs import NEVER, Job, JobSource
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.phase import Life, Phase
 from noonbell.engine.poll_loop import PollLoop
 from noonbell.engine.settling import Settler
 from noonbell.engine.unstarted import UnstartedRuns
-from noonbell.engine.work import NEVER, Job, Work
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.ports import Claimed, Clock, Ledger, Settled
-from noonbell.store.outage import outage_of
+from noonbell.store.outage import outage_log_for
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -54,7 +54,7 @@ _MOST_NAMED: Final = 10
 _CLEANUP_SECONDS: Final = 2.0
 _LAST_SECONDS: Final = 1.0
 
-W = TypeVar("W", bound=Work)
+W = TypeVar("W", bound=JobSource)
 
 
 class Engine(Generic[W]):
@@ -96,7 +96,7 @@ class Engine(Generic[W]):
         )
         self._loop = PollLoop(
             clock, self._life, self._poll,
-            longest_wait_us=longest_wait_us, outage=outage_of(store), failed=self._on_failed_poll,
+            longest_wait_us=longest_wait_us, outage=outage_log_for(store), failed=self._on_failed_poll,
         )  # fmt: skip
 
     @property
@@ -288,7 +288,7 @@ class Engine(Generic[W]):
         """Note that a claim may have been committed all the same; returns False where the name was lost."""
         if isinstance(error, StoreError):
             self.work.metrics.store_errors += 1
-            if self._on_lost is not None and isinstance(error, HoldLostError):
+            if self._on_lost is not None and isinstance(error, LeaseLostError):
                 self.lose()
                 return False
         self._unstarted.in_doubt = True

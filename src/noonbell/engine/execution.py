@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 from noonbell.core.records import Start
 from noonbell.engine.in_flight import InFlight
 from noonbell.engine.interrupts import enter_action, interrupt_after, stops_program
+from noonbell.engine.jobs import Capacity, Job, JobSource
 from noonbell.engine.phase import Life
 from noonbell.engine.threads import ThreadSlots
 from noonbell.engine.unstarted import UnstartedRuns
-from noonbell.engine.work import Job, Room, Work
 from noonbell.errors import NotStartedError
 from noonbell.ports import Clock
 
@@ -41,7 +41,7 @@ class Executor:
 
     def __init__(
         self,
-        work: Work,
+        work: JobSource,
         clock: Clock,
         life: Life,
         in_flight: InFlight,
@@ -68,10 +68,10 @@ class Executor:
         self._never_called: list[Start] = []  # started, but the action reports that a stop came first
 
     @property
-    def capacity(self) -> Room:
+    def capacity(self) -> Capacity:
         """Return how much more may be claimed."""
         in_flight = max(len(self._in_flight), len(self._coroutines))
-        return Room(max(MOST_IN_FLIGHT - in_flight, 0), max(self._threads.free + THREADS_AHEAD, 0))
+        return Capacity(max(MOST_IN_FLIGHT - in_flight, 0), max(self._threads.free + THREADS_AHEAD, 0))
 
     def load(self) -> dict[str, Any]:
         return {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from noonbell.core.records import LiveRun, Start
-from noonbell.engine.work import Job
+from noonbell.engine.jobs import Job
 
 
 class InFlight:

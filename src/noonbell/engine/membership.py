@@ -4,7 +4,7 @@
 - *Leave*: the lease is released when nothing of the engine runs any more.
 
 In between, `heartbeat` records its state and its last poll, and `rescue` frees what dead engines have left. An engine
-that stood still for so long that another has rescued its runs finds its lease lost (HoldLostError). It has to end, and
+that stood still for so long that another has rescued its runs finds its lease lost (LeaseLostError). It has to end, and
 may join again as a new one.
 """
 

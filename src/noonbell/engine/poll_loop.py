@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from noonbell.engine.jobs import NEVER
 from noonbell.engine.phase import Life
-from noonbell.engine.work import NEVER
 from noonbell.errors import StoreError
 from noonbell.ports import Clock
 from noonbell.store.outage import Outage

@@ -17,9 +17,9 @@ from typing import Final
 
 from noonbell.core.records import Settlement
 from noonbell.engine.metrics import Metrics
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.ports import Clock, Ledger, Settled
-from noonbell.store.outage import outage_of
+from noonbell.store.outage import outage_log_for
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -48,7 +48,7 @@ class Settler:
         self._written = written
         self._stale = stale  # told of the ends that were not recorded
         self._lost = lost  # told that the name is gone
-        self._outage = outage_of(store)
+        self._outage = outage_log_for(store)
         self._context = contextvars.copy_context()  # not that of the action whose end comes first
         self._gathering: list[Settlement] = []
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class Settler:
             batch = self._gathering[:_LARGEST_BATCH]
             try:
                 settled = await self._store.runs.settle(batch)
-            except HoldLostError:
+            except LeaseLostError:
                 self._give_up()
                 self._lost()
                 return

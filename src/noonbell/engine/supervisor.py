@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.ports import BackgroundService, Clock
 from noonbell.store.outage import Outage
 
@@ -72,7 +72,7 @@ class Supervisor:
             began = self._clock.now()
             try:
                 await service.run(self._stop)
-            except HoldLostError:
+            except LeaseLostError:
                 self._on_lost()
                 return
             except (Exception, asyncio.CancelledError) as error:  # whatever it is, the service is restarted

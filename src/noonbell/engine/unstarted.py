@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from noonbell.core.records import AT_ONCE, LiveRun, Start
 from noonbell.engine.in_flight import InFlight
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.ports import Ledger
 
 logger = logging.getLogger("noonbell.engine")
@@ -38,7 +38,7 @@ class UnstartedRuns:
             return
         try:
             await self._store.runs.hand_back(starts, self._owner, AT_ONCE)
-        except HoldLostError:
+        except LeaseLostError:
             logger.warning("%d unstarted runs are left to the engine that has taken the name", len(starts))
         except Exception as error:
             expected = isinstance(error, StoreError)

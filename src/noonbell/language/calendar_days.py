@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from noonbell.language.phrase import Rhythm, Values
+from noonbell.language.phrase import EveryUnits, Values
 from noonbell.language.sense import Sense
 from noonbell.language.words import MONTH_NAMES
 
@@ -82,7 +82,7 @@ def _dates(sense: Sense) -> DayFields:
 # --- cycles -----------------------------------------------------------------------------------------------------------
 
 
-def _cycle(sense: Sense, cycle: Rhythm, said: DayFields) -> DayFields:
+def _cycle(sense: Sense, cycle: EveryUnits, said: DayFields) -> DayFields:
     phrase = sense.phrase
     if cycle.unit == "day":
         if phrase.days is not None:
@@ -101,7 +101,7 @@ def _cycle(sense: Sense, cycle: Rhythm, said: DayFields) -> DayFields:
     return _monthly(sense, cycle, said)
 
 
-def _monthly(sense: Sense, cycle: Rhythm, said: DayFields) -> DayFields:
+def _monthly(sense: Sense, cycle: EveryUnits, said: DayFields) -> DayFields:
     phrase = sense.phrase
     days, months, weekdays = said
     if phrase.weekdays is not None and not phrase.either:

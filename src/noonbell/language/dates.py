@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from noonbell.language.cursor import Cursor
 from noonbell.language.lists import Bounds, Item, Listed, number_between, read_list
-from noonbell.language.phrase import DateSaid, Moment, Phrase, Place, Rhythm, Values
+from noonbell.language.phrase import DateSaid, EveryUnits, Moment, Phrase, Place, Values
 from noonbell.language.words import (
     HALVES,
     MONTH_NAMES,
@@ -191,7 +191,7 @@ def _period(cursor: Cursor, phrase: Phrase, listed: Listed, *, article: bool) ->
     if quarter and listed.values != {1}:
         raise cursor.refusal("of a quarter only the first day is known", place, ("the first day of the quarter",))
     if count * number > 1:
-        put_rhythm(cursor, phrase, Rhythm(count * number, "month", place, is_quarter=quarter))
+        put_rhythm(cursor, phrase, EveryUnits(count * number, "month", place, is_quarter=quarter))
     _put_days(cursor, phrase, listed, repeats=True)
 
 
@@ -204,7 +204,7 @@ def _put_days(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: bool) 
     phrase.days = Values(values, place, repeats or not listed.single or known is not None)
 
 
-def put_rhythm(cursor: Cursor, phrase: Phrase, rhythm: Rhythm) -> None:
+def put_rhythm(cursor: Cursor, phrase: Phrase, rhythm: EveryUnits) -> None:
     """A rhythm within the day and a cycle of days go together; two of a kind do not."""
     if (rhythm.count, rhythm.unit) == (1, "year"):
         phrase.yearly = rhythm.place

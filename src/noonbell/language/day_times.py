@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from noonbell.language.phrase import Clock, Rhythm, Share, Window
+from noonbell.language.phrase import Clock, EveryUnits, Share, Window
 from noonbell.language.sense import Sense
 
 _DAY: Final = 1440
@@ -174,7 +174,7 @@ def _minutes(sense: Sense, minutes: frozenset[int]) -> Fields:
     return minutes, _even_hours(sense, rhythm, rhythm.count)
 
 
-def _rhythm(sense: Sense, rhythm: Rhythm) -> Fields:
+def _rhythm(sense: Sense, rhythm: EveryUnits) -> Fields:
     phrase = sense.phrase
     step = rhythm.count * (60 if rhythm.unit == "hour" else 1)
     if phrase.window is not None:
@@ -197,7 +197,7 @@ def _rhythm(sense: Sense, rhythm: Rhythm) -> Fields:
     return minutes, _ALL_HOURS if phrase.hours is None else phrase.hours.values
 
 
-def _even_hours(sense: Sense, rhythm: Rhythm, step: int, start: int = 0) -> frozenset[int]:
+def _even_hours(sense: Sense, rhythm: EveryUnits, step: int, start: int = 0) -> frozenset[int]:
     if 24 % step or step == 24:
         near = sorted(sorted((n for n in (1, 2, 3, 4, 6, 8, 12)), key=lambda n: abs(n - step))[:2])
         words = [f"every {n} hours" if n > 1 else "every hour" for n in near]

@@ -28,7 +28,7 @@ from noonbell.language.cursor import TO, Cursor
 from noonbell.language.dates import read_days, read_months, read_weekday
 from noonbell.language.lists import separators
 from noonbell.language.phrase import Moment, Phrase, Place
-from noonbell.language.rhythms import (
+from noonbell.language.recurrences import (
     put_day_part,
     read_adverb,
     read_duration,

@@ -12,7 +12,7 @@ from noonbell.language.calendar_days import day_fields
 from noonbell.language.day_times import time_fields
 from noonbell.language.describe import describe
 from noonbell.language.once import comes_once, instant_of
-from noonbell.language.phrase import Phrase, Rhythm
+from noonbell.language.phrase import EveryUnits, Phrase
 from noonbell.language.sense import Sense, settle_clocks
 from noonbell.language.understood import ScheduleKind, describe_instant, describe_interval
 from noonbell.language.words import SECONDS
@@ -114,7 +114,7 @@ def _interval(sense: Sense) -> int | None:
     return seconds
 
 
-def _cron_can(phrase: Phrase, rhythm: Rhythm) -> bool:
+def _cron_can(phrase: Phrase, rhythm: EveryUnits) -> bool:
     if rhythm.unit == "second":
         return False
     if rhythm.unit in ("day", "week"):
@@ -125,7 +125,7 @@ def _cron_can(phrase: Phrase, rhythm: Rhythm) -> bool:
     return 60 % minutes == 0 if minutes < 60 else minutes % 60 == 0 and 24 % (minutes // 60) == 0 and minutes < 1440
 
 
-def _why_interval(rhythm: Rhythm) -> str:
+def _why_interval(rhythm: EveryUnits) -> str:
     counted = "this is an interval, counted from the start of the last run and not by the clock"
     if rhythm.unit == "second":
         return f"cron has no seconds: {counted}"
@@ -140,7 +140,7 @@ def _why_interval(rhythm: Rhythm) -> str:
     return f"{rhythm.count} {rhythm.unit}s do not divide {whole} evenly: {counted}"
 
 
-def _refuse_restricted(sense: Sense, rhythm: Rhythm) -> None:
+def _refuse_restricted(sense: Sense, rhythm: EveryUnits) -> None:
     """An interval knows no days and no hours."""
     phrase = sense.phrase
     places = [clock.place for clock in phrase.times] + [said.place for said in phrase.dates]
@@ -161,7 +161,7 @@ def _refuse_restricted(sense: Sense, rhythm: Rhythm) -> None:
     raise sense.refusal(reason, places[0], (f"{said} alone", *near), (*sense.instead(rhythm.place, *near), said))
 
 
-def _even_near(rhythm: Rhythm) -> list[str]:
+def _even_near(rhythm: EveryUnits) -> list[str]:
     """Rhythms that cron has, a little shorter and a little longer."""
     if rhythm.unit == "minute" and rhythm.count < 60:
         steps = [n for n in range(1, 31) if 60 % n == 0]
@@ -184,6 +184,6 @@ def _interval_of_share(sense: Sense) -> int:
             reason, place, ("every 2 seconds",), sense.instead(place, "every second", "every 2 seconds")
         )
     seconds = 60 // share.count
-    _refuse_restricted(sense, Rhythm(seconds, "second", share.place))
-    sense.notes.append(_why_interval(Rhythm(seconds, "second", share.place)))
+    _refuse_restricted(sense, EveryUnits(seconds, "second", share.place))
+    sense.notes.append(_why_interval(EveryUnits(seconds, "second", share.place)))
     return seconds

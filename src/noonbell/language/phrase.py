@@ -35,7 +35,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class EveryUnits:
     """Every `count` units."""
 
     count: int
@@ -100,8 +100,8 @@ class Phrase:
     """All that was said. A slot that is None or empty was not mentioned."""
 
     text: str
-    rhythm: Rhythm | None = None  # in seconds, minutes or hours
-    cycle: Rhythm | None = None  # in days, weeks or months
+    rhythm: EveryUnits | None = None  # in seconds, minutes or hours
+    cycle: EveryUnits | None = None  # in days, weeks or months
     share: Share | None = None
     times: list[Clock] = field(default_factory=list)
     minutes: Values | None = None

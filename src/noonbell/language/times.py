@@ -15,7 +15,7 @@ from typing import Final
 from noonbell.language.clocks import read_clock
 from noonbell.language.cursor import Cursor
 from noonbell.language.dates import read_month, read_weekday
-from noonbell.language.rhythms import read_duration, total_seconds
+from noonbell.language.recurrences import read_duration, total_seconds
 
 ACCEPTED: Final = (
     "2026-11-01T09:30", "09:30", "yesterday at 9:30", "2 hours ago", "last monday at noon", "1 march 2027", "now",

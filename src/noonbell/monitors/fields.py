@@ -15,7 +15,7 @@ import msgspec
 
 from noonbell.cron import DstPolicy, translate
 from noonbell.errors import MonitorInvalidError, NoonbellError
-from noonbell.monitors.state import PingKind, Rhythm
+from noonbell.monitors.state import PingKind, PingSchedule
 from noonbell.timing import parse_interval
 from noonbell.timing.protocol import SECOND
 
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
     name: str
     tags: tuple[str, ...]
-    rhythm: Rhythm
+    rhythm: PingSchedule
     understood: str | None
 
 
@@ -66,7 +66,7 @@ def read_new(fields: Mapping[str, Any], now: int) -> Written:
         if key not in fields:
             raise MonitorInvalidError(key, None, "is missing")
     _known_only(fields, _KNOWN)
-    rhythm = Rhythm("interval", "60", "UTC", "once", DEFAULT_GRACE_SECONDS * SECOND, None)
+    rhythm = PingSchedule("interval", "60", "UTC", "once", DEFAULT_GRACE_SECONDS * SECOND, None)
     return _read(fields, Written("", (), rhythm, None), now)
 
 
@@ -99,7 +99,7 @@ def _read(fields: Mapping[str, Any], before: Written, now: int) -> Written:
     if "max_run_seconds" in fields:
         given = fields["max_run_seconds"]
         longest = None if given is None else _microseconds("max_run_seconds", given, least=1)
-    rhythm = Rhythm(
+    rhythm = PingSchedule(
         type=kind,
         spec=spec,
         timezone=_zone(fields["timezone"]) if "timezone" in fields else old.timezone,

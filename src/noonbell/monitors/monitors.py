@@ -26,7 +26,7 @@ from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
 from noonbell.monitors.fields import MonitorChanges, MonitorFields
-from noonbell.monitors.hearing import hearing_of
+from noonbell.monitors.ping_intake import hearing_of
 from noonbell.monitors.records import (
     FlipRecord,
     Monitor,
@@ -38,7 +38,7 @@ from noonbell.monitors.records import (
 )
 from noonbell.monitors.state import (
     Change,
-    Heard,
+    PingFact,
     PingKind,
     Running,
     State,
@@ -283,12 +283,12 @@ class Monitors:
         meant, named = checked.ping_kind(kind, exit_code), checked.run_name(run)
         raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
         with self._hearing.asking():
-            after = await self._take(token, Heard(now, meant, named, exit_code), raw)
+            after = await self._take(token, PingFact(now, meant, named, exit_code), raw)
         self._hearing.heard(self._clock.now())  # it may have waited for the store
         self._wake(after, now)
         return record(after)
 
-    async def _take(self, token: str, heard: Heard, raw: bytes) -> Stored:
+    async def _take(self, token: str, heard: PingFact, raw: bytes) -> Stored:
         monitor_id, team = await self._owner(token)
         if self._secrets is not None and (raw or heard.run):
             await self._secrets.resolve(team, ())  # afterwards its masker knows them all
@@ -343,7 +343,7 @@ class Monitors:
             self._on_due()
 
 
-def _ran_for(running: tuple[Running, ...], heard: Heard) -> int | None:
+def _ran_for(running: tuple[Running, ...], heard: PingFact) -> int | None:
     if heard.kind not in ("success", "fail"):
         return None
     return next((max(0, heard.at - one.since) for one in running if one.run == heard.run), None)

@@ -54,7 +54,7 @@ _ENDED_KEPT: Final = 20
 _SHORTEST_RUN: Final = 60 * SECOND
 
 
-class Rhythm(msgspec.Struct, frozen=True):
+class PingSchedule(msgspec.Struct, frozen=True):
     """When pings are due, and how patiently they are waited for."""
 
     type: Literal["cron", "interval"]
@@ -92,7 +92,7 @@ class Running(msgspec.Struct, frozen=True):
     since: int
     counted_from: int | None = None  # where the rhythm was changed while it ran
 
-    def over_at(self, rhythm: Rhythm) -> int:
+    def over_at(self, rhythm: PingSchedule) -> int:
         """When it has to have ended."""
         return (self.since if self.counted_from is None else self.counted_from) + rhythm.longest_run_us
 
@@ -112,7 +112,7 @@ class State(msgspec.Struct, frozen=True):
     last_kind: PingKind | None = None
 
 
-class Heard(msgspec.Struct, frozen=True):
+class PingFact(msgspec.Struct, frozen=True):
     """A ping, as far as it matters here."""
 
     at: int
@@ -149,7 +149,7 @@ class Deadlines(NamedTuple):
         return min((at for at in self if at is not None), default=None)
 
 
-def deadlines(rhythm: Rhythm, state: State) -> Deadlines:
+def deadlines(rhythm: PingSchedule, state: State) -> Deadlines:
     if state.status not in ("up", "late"):
         return Deadlines(None, None)
     if state.running:
@@ -169,7 +169,7 @@ def deadlines(rhythm: Rhythm, state: State) -> Deadlines:
 # --- time passes ------------------------------------------------------------------------------------------------------
 
 
-def passed(rhythm: Rhythm, state: State, now: int, watched_from: int | None = None) -> Change:
+def passed(rhythm: PingSchedule, state: State, now: int, watched_from: int | None = None) -> Change:
     """What the time up to `now` has made of it."""
     late_at, down_at = deadlines(rhythm, state)
     if down_at is None:
@@ -202,7 +202,7 @@ def _flipped(state: State, status: Status, at: int, reason: str, flips: list[Fli
 # --- something is heard -----------------------------------------------------------------------------------------------
 
 
-def pinged(rhythm: Rhythm, state: State, heard: Heard, watched_from: int | None = None) -> Change:
+def pinged(rhythm: PingSchedule, state: State, heard: PingFact, watched_from: int | None = None) -> Change:
     """What a ping makes of it, after what the time up to the ping has made of it."""
     state, flips = passed(rhythm, _taken_back(state, heard.at), heard.at, watched_from)
     told = list(flips)
@@ -230,7 +230,7 @@ def _taken_back(state: State, at: int) -> State:
     )
 
 
-def _started(state: State, heard: Heard, flips: list[Flip]) -> State:
+def _started(state: State, heard: PingFact, flips: list[Flip]) -> State:
     if heard.run in state.ended if heard.run else state.ended_at is not None and heard.at <= state.ended_at:
         return state
     others = tuple(run for run in state.running if run.run != heard.run)
@@ -243,7 +243,7 @@ def _started(state: State, heard: Heard, flips: list[Flip]) -> State:
     return _flipped(state, "up", heard.at, "started", flips) if state.status in ("new", "late") else state
 
 
-def _ended(rhythm: Rhythm, state: State, heard: Heard, flips: list[Flip]) -> State:
+def _ended(rhythm: PingSchedule, state: State, heard: PingFact, flips: list[Flip]) -> State:
     stale = state.ended_at is not None and heard.at < state.ended_at
     # what ran too long while the monitor was down is no news any more
     down = state.status == "down"

@@ -26,7 +26,7 @@ import msgspec
 from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
 from noonbell.monitors.alerts import AlertEvent, worth_telling
-from noonbell.monitors.state import Change, Flip, PingKind, Rhythm, State, deadlines
+from noonbell.monitors.state import Change, Flip, PingKind, PingSchedule, State, deadlines
 from noonbell.ports import Ledger
 from noonbell.timing.protocol import SECOND
 
@@ -58,7 +58,7 @@ class Body(msgspec.Struct, frozen=True):
 
     name: str
     tags: tuple[str, ...]
-    rhythm: Rhythm
+    rhythm: PingSchedule
     state: State
     token: str
     key: str

@@ -26,7 +26,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
-from noonbell.monitors.hearing import hearing_of
+from noonbell.monitors.ping_intake import hearing_of
 from noonbell.monitors.records import moment
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change

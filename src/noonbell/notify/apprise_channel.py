@@ -12,8 +12,8 @@ from typing import Any
 
 from noonbell.errors import ChannelInvalidError, DeliveryError
 from noonbell.notify import checks
-from noonbell.notify.sending import Ways
-from noonbell.notify.wording import Letter
+from noonbell.notify.sending import SendContext
+from noonbell.notify.wording import RenderedNotice
 
 
 def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": url}
 
 
-async def send_apprise(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     del ways  # there is no way to lead it through egress
     try:
         import apprise  # noqa: PLC0415 - an extra, and heavy

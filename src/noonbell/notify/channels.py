@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noonbell.actions.egress import Egress, HttpClient
-from noonbell.actions.secrets.book import missing_key
 from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.actions.secrets.records import DEFAULT_TEAM
+from noonbell.actions.secrets.repository import missing_key
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import (
@@ -46,8 +46,8 @@ from noonbell.notify.records import (
     rule_body,
     state_id,
 )
-from noonbell.notify.sending import Ways
-from noonbell.notify.wording import Letter, trial_letter
+from noonbell.notify.sending import SendContext
+from noonbell.notify.wording import RenderedNotice, trial_letter
 from noonbell.ports import Clock, Ledger
 
 NEW: Final = "new"  # no id: in an address it stands for something that is to be made
@@ -69,7 +69,7 @@ class OpenChannel(NamedTuple):
     masker: Masker
 
 
-class Postman:
+class ChannelSender:
     """Sends letters to channels: opens the secrets of each, and has one client for all."""
 
     def __init__(self, clock: Clock, *, egress: Egress | None, secrets: Secrets | None, apprise: bool = False) -> None:
@@ -79,7 +79,7 @@ class Postman:
         self._apprise = apprise
         self._client: HttpClient | None = None
 
-    async def send(self, document: Document, letter: Letter) -> str:
+    async def send(self, document: Document, letter: RenderedNotice) -> str:
         """Send a letter to a channel; returns what the other side said, without secrets."""
         return await self.send_open(await self.open(document), letter)
 
@@ -92,10 +92,10 @@ class Postman:
         keys = await self._signing_keys(document) if config.get("sign") else ()
         return OpenChannel(document.id, body.kind, config, keys, masker)
 
-    async def send_open(self, channel: OpenChannel, letter: Letter) -> str:
+    async def send_open(self, channel: OpenChannel, letter: RenderedNotice) -> str:
         """Send a letter to a channel that was opened before."""
         masker = channel.masker
-        ways = Ways(self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker)
+        ways = SendContext(self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker)
         try:
             return masker.text(await KINDS[channel.kind].send(ways, channel.config, letter))
         except DeliveryError as error:
@@ -316,8 +316,8 @@ class Channels:
             raise missing_key()
         return [key.key for key in await self._secrets.signing_keys(_signer(channel_id), document.team)]
 
-    def _postman(self) -> Postman:
-        return Postman(self._clock, egress=self._egress, secrets=self._secrets, apprise=self._apprise)
+    def _postman(self) -> ChannelSender:
+        return ChannelSender(self._clock, egress=self._egress, secrets=self._secrets, apprise=self._apprise)
 
 
 def channel_record(document: Document) -> Channel:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from noonbell.errors import ChannelInvalidError
 from noonbell.notify import checks
-from noonbell.notify.sending import Ways, post_json, said
-from noonbell.notify.wording import Letter, cut
+from noonbell.notify.sending import SendContext, post_json, said
+from noonbell.notify.wording import RenderedNotice, cut
 
 TELEGRAM_API: Final = "https://api.telegram.org"
 _DISCORD_MARKUP: Final = re.compile(r"([\\*_~`|>\[\]()#<@:-])")
@@ -40,7 +40,7 @@ def check_slack(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": checks.url("config.url", config.get("url"), right, secret=True)}
 
 
-def slack_body(letter: Letter) -> dict[str, Any]:
+def slack_body(letter: RenderedNotice) -> dict[str, Any]:
     """Blocks for Slack itself, and a text for programs that know nothing else."""
     title, text = cut(letter.title, 150), cut(letter.text, 2_900)
     whole = f"*{_slack(letter.title)}*" + (f"\n{_slack(text)}" if text else "")
@@ -68,7 +68,7 @@ def _slack_link(url: str) -> str:
     return url.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
 
 
-async def send_slack(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_slack(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     return said(await post_json(ways, "Slack", config["url"], slack_body(letter)))
 
 
@@ -81,7 +81,7 @@ def check_discord(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": checks.url("config.url", config.get("url"), right, secret=True)}
 
 
-def discord_body(letter: Letter) -> dict[str, Any]:
+def discord_body(letter: RenderedNotice) -> dict[str, Any]:
     embed: dict[str, Any] = {
         "title": cut(_discord(cut(letter.title, 120)), 256),
         "description": _discord(cut(letter.text, 1_900)),
@@ -96,7 +96,7 @@ def _discord(text: str) -> str:
     return _DISCORD_MARKUP.sub(r"\\\1", text)
 
 
-async def send_discord(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_discord(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     return said(await post_json(ways, "Discord", config["url"], discord_body(letter)))
 
 
@@ -122,7 +122,7 @@ def check_telegram(config: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def telegram_body(config: Mapping[str, Any], letter: Letter) -> dict[str, Any]:
+def telegram_body(config: Mapping[str, Any], letter: RenderedNotice) -> dict[str, Any]:
     title, text = html.escape(letter.title), html.escape(cut(letter.text, 3_500))
     whole = f"<b>{title}</b>" + (f"\n{text}" if text else "")
     if letter.link is not None:
@@ -138,7 +138,7 @@ def telegram_body(config: Mapping[str, Any], letter: Letter) -> dict[str, Any]:
     return body
 
 
-async def send_telegram(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_telegram(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     token = quote(config["token"], safe=":")
     url = f"{config.get('api_url', TELEGRAM_API)}/bot{token}/sendMessage"
     return said(await post_json(ways, "Telegram", url, telegram_body(config, letter)))

@@ -23,10 +23,10 @@ from noonbell.background import PeriodicService
 from noonbell.core.presence import GRACE_SECONDS, EngineHealth, health, seconds_since
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, describe_error
-from noonbell.notify.channels import OpenChannel, Postman
-from noonbell.notify.desk import read_book
+from noonbell.notify.channels import ChannelSender, OpenChannel
+from noonbell.notify.dispatcher import read_book
 from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
-from noonbell.notify.wording import Letter, letter_of, written
+from noonbell.notify.wording import RenderedNotice, letter_of, written
 from noonbell.ports import Clock, Ledger
 
 logger = logging.getLogger("noonbell.notify")
@@ -44,7 +44,7 @@ class _Pending(NamedTuple):
     """A letter that has not arrived yet."""
 
     channel: OpenChannel
-    letter: Letter
+    letter: RenderedNotice
 
 
 class LaneSeen(NamedTuple):
@@ -58,7 +58,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
     """Watches the engines of one lane, for a service without an engine."""
 
     def __init__(
-        self, store: Ledger, clock: Clock, postman: Postman, *, lane: str, public_url: str | None = None
+        self, store: Ledger, clock: Clock, postman: ChannelSender, *, lane: str, public_url: str | None = None
     ) -> None:
         super().__init__(clock, LOOK)
         self._store = store

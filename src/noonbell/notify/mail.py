@@ -23,8 +23,8 @@ from noonbell.actions.egress.failures import failure_of
 from noonbell.errors import ChannelInvalidError, DeliveryError, EgressError
 from noonbell.notify import checks
 from noonbell.notify.records import moment
-from noonbell.notify.sending import TIMEOUT_SECONDS, Ways
-from noonbell.notify.wording import Letter, cut
+from noonbell.notify.sending import TIMEOUT_SECONDS, SendContext
+from noonbell.notify.wording import RenderedNotice, cut
 
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 _MOST_RECIPIENTS: Final = 50
@@ -62,7 +62,7 @@ def _recipients(value: object) -> list[str]:
     return list(dict.fromkeys(checks.address(f"config.to[{place}]", one) for place, one in enumerate(given)))
 
 
-def mail_of(config: Mapping[str, Any], letter: Letter) -> EmailMessage:
+def mail_of(config: Mapping[str, Any], letter: RenderedNotice) -> EmailMessage:
     message = EmailMessage()
     subject = "".join(char if char.isprintable() else " " for char in letter.title)
     message["Subject"] = f"[Noonbell] {subject}"
@@ -78,7 +78,7 @@ def mail_of(config: Mapping[str, Any], letter: Letter) -> EmailMessage:
     return message
 
 
-def html_of(letter: Letter) -> str:
+def html_of(letter: RenderedNotice) -> str:
     parts = [f"<h2>{html.escape(letter.title)}</h2>"]
     if letter.text:
         parts.append(f'<pre style="white-space:pre-wrap;font-family:inherit">{html.escape(letter.text)}</pre>')
@@ -87,7 +87,7 @@ def html_of(letter: Letter) -> str:
     return f"<!doctype html><html><body>{''.join(parts)}</body></html>\n"
 
 
-async def send_email(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_email(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     target = f"the mail server ({config['host']}:{config['port']})"
     try:
         import aiosmtplib  # noqa: PLC0415 - an extra

@@ -10,8 +10,8 @@ import secrets as randomness
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from noonbell.actions.secrets.book import missing_key
 from noonbell.actions.secrets.references import Template
+from noonbell.actions.secrets.repository import missing_key
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.errors import ChannelInvalidError, SecretInvalidError
 from noonbell.notify.kinds import secrets_in, templates_in, with_value

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from noonbell.actions.egress import Egress, HttpClient, Incoming, Outgoing
 from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.errors import DeliveryError, NoonbellError
-from noonbell.notify.wording import Letter
+from noonbell.notify.wording import RenderedNotice
 
 TIMEOUT_SECONDS: Final = 30.0
 _LONGEST_EXCERPT: Final = 300
 _encode = msgspec.json.Encoder().encode
 
 
-class Ways(NamedTuple):
+class SendContext(NamedTuple):
     """How a channel reaches the world."""
 
     egress: Egress
@@ -37,15 +37,17 @@ class Ways(NamedTuple):
 class Send(Protocol):
     """Sends a letter; returns what the other side said. The config has its secrets filled in."""
 
-    async def __call__(self, ways: Ways, config: Mapping[str, Any], letter: Letter) -> str: ...
+    async def __call__(self, ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str: ...
 
 
-async def post_json(ways: Ways, who: str, url: str, body: object, headers: Mapping[str, str] | None = None) -> Incoming:
+async def post_json(
+    ways: SendContext, who: str, url: str, body: object, headers: Mapping[str, str] | None = None
+) -> Incoming:
     """Post a JSON body and expect 2xx."""
     return await post(ways, who, url, _encode(body), {"Content-Type": "application/json", **(headers or {})})
 
 
-async def post(ways: Ways, who: str, url: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
+async def post(ways: SendContext, who: str, url: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
     request = Outgoing(
         "POST",
         url,

@@ -16,8 +16,8 @@ import msgspec
 from noonbell.actions.signatures import wire_id
 from noonbell.errors import ChannelInvalidError
 from noonbell.notify import checks
-from noonbell.notify.sending import Ways, post, said
-from noonbell.notify.wording import Letter, written
+from noonbell.notify.sending import SendContext, post, said
+from noonbell.notify.wording import RenderedNotice, written
 from noonbell.receive.standard import (
     ID_HEADER,
     IDEMPOTENCY_HEADER,
@@ -53,7 +53,7 @@ def check_webhook(config: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def webhook_body(channel_id: str, letter: Letter) -> bytes:
+def webhook_body(channel_id: str, letter: RenderedNotice) -> bytes:
     event = {
         "specversion": "1.0",
         "id": letter.id,
@@ -66,7 +66,7 @@ def webhook_body(channel_id: str, letter: Letter) -> bytes:
     return _encode(event)
 
 
-async def send_webhook(ways: Ways, config: Mapping[str, Any], letter: Letter) -> str:
+async def send_webhook(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
     body = webhook_body(ways.channel_id, letter)
     message_id = wire_id(letter.id)
     headers = {

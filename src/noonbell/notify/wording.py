@@ -48,7 +48,7 @@ _TITLES: Final[dict[tuple[str, Event], str]] = {
 }
 
 
-class Letter(msgspec.Struct, frozen=True):
+class RenderedNotice(msgspec.Struct, frozen=True):
     """A notice in plain words, ready to be escaped. `data` is for programs."""
 
     id: str
@@ -65,7 +65,7 @@ def unknown_field(template: str) -> str | None:
     return next((name for name in _FIELD.findall(template) if name not in FIELDS), None)
 
 
-def letter_of(notice: Notice) -> Letter:
+def letter_of(notice: Notice) -> RenderedNotice:
     facts = _facts(notice)
     usual = _TITLES.get((notice.subject, notice.event), "{{name}}: {{event}}")
     title = _in_one_line(notice.title or "", facts) or _in_one_line(usual, facts)
@@ -74,10 +74,10 @@ def letter_of(notice: Notice) -> Letter:
     data |= {"count": notice.count, "tags": list(notice.tags)}
     if notice.attempts is not None:
         data["attempts"] = notice.attempts
-    return Letter(notice.id, notice.event, cut(title, _LONGEST_TITLE), text, notice.at, notice.link, data)
+    return RenderedNotice(notice.id, notice.event, cut(title, _LONGEST_TITLE), text, notice.at, notice.link, data)
 
 
-def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States | None = None) -> Letter:
+def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States | None = None) -> RenderedNotice:
     """One letter for all that was held back; `states` are the current ones of its subjects."""
     known = {} if states is None else states
 
@@ -110,14 +110,16 @@ def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States |
         ],
     }
     begin = min(held.first_at for held in told)
-    return Letter(f"{channel_id}/held/{begin}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data)
+    return RenderedNotice(
+        f"{channel_id}/held/{begin}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data
+    )
 
 
-def trial_letter(channel_id: str, name: str, now: int) -> Letter:
+def trial_letter(channel_id: str, name: str, now: int) -> RenderedNotice:
     """What `channels test` sends."""
     text = f"This is a test of the channel {name}. Notices arrive here."
     data: dict[str, object] = {"event": "test", "name": name, "at": written(now)}
-    return Letter(f"{channel_id}/test/{now}", "test", "Test from Noonbell", text, now, None, data)
+    return RenderedNotice(f"{channel_id}/test/{now}", "test", "Test from Noonbell", text, now, None, data)
 
 
 def cut(text: str, longest: int) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from noonbell.core.records import LiveRun, Start
+from noonbell.declarative.event_emitter import EventEmitter
 from noonbell.declarative.events import EventSink
-from noonbell.declarative.telling import TaskTeller
 from noonbell.engine import Task
 
 
@@ -24,7 +24,7 @@ class PeriodicObserver:
     """Tells the task events, and fills in the runs that were asked for (`asked`, by sid)."""
 
     def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
-        self._teller = TaskTeller(sink, scheduler, instance, zone)
+        self._teller = EventEmitter(sink, scheduler, instance, zone)
         self.asked: dict[int, AskedRun] = {}
         self.scheduled: Container[int] = ()  # sids of the tasks that will run again
 

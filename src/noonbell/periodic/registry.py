@@ -17,8 +17,8 @@ from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import plan
 from noonbell.declarative.registrations import Registration
 from noonbell.declarative.state import StoredTask, read_stored
-from noonbell.engine import DeclaredWork, Engine, Task
-from noonbell.periodic.tenure import Tenure
+from noonbell.engine import DeclaredJobs, Engine, Task
+from noonbell.periodic.store_lease import StoreLease
 from noonbell.ports import Clock
 from noonbell.timing import rules_hash
 
@@ -36,7 +36,7 @@ class Entry:
 class Registry:
     """The tasks of one scheduler, here and in its store."""
 
-    def __init__(self, tenure: Tenure, clock: Clock, managed_by: str, time_zone: str | tzinfo | None) -> None:
+    def __init__(self, tenure: StoreLease, clock: Clock, managed_by: str, time_zone: str | tzinfo | None) -> None:
         self.scheduled: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}  # cancelled, and their last run is still under way
         self.left: dict[str, list[Row]] = {}  # stored in an earlier life, and not scheduled in this one so far
@@ -62,7 +62,7 @@ class Registry:
         return read_stored(declared.rows, registrations).tasks
 
     async def add(
-        self, engine: Engine[DeclaredWork], registrations: Sequence[Registration], events: Sequence[LifecycleEvent] = ()
+        self, engine: Engine[DeclaredJobs], registrations: Sequence[Registration], events: Sequence[LifecycleEvent] = ()
     ) -> None:
         """Store tasks, new ones and such as were left, and give them to the engine."""
         await self._reread_if_doubtful()
@@ -74,7 +74,7 @@ class Registry:
         if returning:
             await self._redeclare(engine, returning)
 
-    async def take_out(self, engine: Engine[DeclaredWork] | None, names: Sequence[str]) -> tuple[int, list[Entry]]:
+    async def take_out(self, engine: Engine[DeclaredJobs] | None, names: Sequence[str]) -> tuple[int, list[Entry]]:
         """Remove tasks that do not run now; returns how many were found, and those that have yet to end a run."""
         await self._reread_if_doubtful()
         entries = {name: self.scheduled[name] for name in names if name in self.scheduled}
@@ -98,7 +98,7 @@ class Registry:
         self.leaving.clear()
         self.left.clear()
 
-    async def follow_host_zone(self, engine: Engine[DeclaredWork]) -> str | None:
+    async def follow_host_zone(self, engine: Engine[DeclaredJobs]) -> str | None:
         """If the host's zone was changed, take every task into the new one, from its cursor; returns the old one."""
         host = self._host
         if host is None:
@@ -117,7 +117,7 @@ class Registry:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    async def _redeclare(self, engine: Engine[DeclaredWork], registrations: Sequence[Registration]) -> None:
+    async def _redeclare(self, engine: Engine[DeclaredJobs], registrations: Sequence[Registration]) -> None:
         """Bring tasks that are ours already up to their registrations; runs that are under way go on."""
         declared = await self._tenure.store.schedules.read_declared(self._managed_by)
         names = {registration.name for registration in registrations}
@@ -126,7 +126,7 @@ class Registry:
 
     async def _declare(
         self,
-        engine: Engine[DeclaredWork],
+        engine: Engine[DeclaredJobs],
         registrations: Sequence[Registration],
         rows: Sequence[Row],
         events: Sequence[LifecycleEvent],

@@ -29,11 +29,11 @@ from typing import Any, Final, Self
 
 from noonbell.cron import parse
 from noonbell.declarative import events as told
+from noonbell.declarative.event_emitter import moment, tell_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.registrations import Callback, Registration
 from noonbell.declarative.registrations import validate as validate_registrations
-from noonbell.declarative.telling import moment, tell_moved
-from noonbell.engine import DeclaredWork, Engine
+from noonbell.engine import DeclaredJobs, Engine
 from noonbell.engine.threads import check_threads
 from noonbell.errors import (
     InvalidCronExpressionError,
@@ -49,7 +49,7 @@ from noonbell.periodic.capabilities import Capabilities
 from noonbell.periodic.observing import AskedRun, PeriodicObserver
 from noonbell.periodic.registry import Entry, Registry
 from noonbell.periodic.snapshots import TaskSnapshot, snapshot
-from noonbell.periodic.tenure import Tenure
+from noonbell.periodic.store_lease import StoreLease
 from noonbell.store.opening import open_store
 
 POLL_INTERVAL: Final = timedelta(minutes=10)
@@ -115,7 +115,7 @@ class PeriodicScheduler:
         self._logger = capabilities.logger
         self._poll_interval = poll_interval
         self._threads = threads
-        self._tenure = Tenure(
+        self._tenure = StoreLease(
             open_store(capabilities.store),
             self._clock,
             self._logger,
@@ -127,7 +127,7 @@ class PeriodicScheduler:
         self._sink = EventSink(on_event, self._logger)
         self._observer = PeriodicObserver(self._sink, name, self._instance, lambda: self._tasks.zone)
         self._lock = asyncio.Lock()  # one change at a time; taken before the engine's own
-        self._engine: Engine[DeclaredWork] | None = None
+        self._engine: Engine[DeclaredJobs] | None = None
         self._hurry = asyncio.Event()  # set when closing: nobody pauses any more
         self._background: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -183,7 +183,7 @@ class PeriodicScheduler:
                 await self._tasks.add(self._engine, valid)
             self._engine.wake(self._clock.now())
 
-    async def _begin(self, valid: list[Registration]) -> Engine[DeclaredWork]:
+    async def _begin(self, valid: list[Registration]) -> Engine[DeclaredJobs]:
         """Open the store, store the first tasks and start the poller."""
         declared = await self._tenure.begin()
         try:
@@ -191,7 +191,7 @@ class PeriodicScheduler:
             engine = Engine(
                 self._tenure.store,
                 self._clock,
-                DeclaredWork(
+                DeclaredJobs(
                     self._tenure.store,
                     managed_by=self._managed_by,
                     owner=self._instance,
@@ -226,7 +226,7 @@ class PeriodicScheduler:
             if engine.running(entry.sid):
                 self._spawn(self._look_when_ended(engine, entry))
 
-    async def _look_when_ended(self, engine: Engine[DeclaredWork], entry: Entry) -> None:
+    async def _look_when_ended(self, engine: Engine[DeclaredJobs], entry: Entry) -> None:
         """The engine expects what follows the run in the old zone; in the new one it may be sooner."""
         await engine.recorded(entry.sid)
         engine.wake(self._clock.now())
@@ -267,7 +267,7 @@ class PeriodicScheduler:
     def _known(self) -> list[str]:
         return [*self._tasks.scheduled, *self._tasks.left]
 
-    async def _remove_when_ended(self, engine: Engine[DeclaredWork], entry: Entry) -> None:
+    async def _remove_when_ended(self, engine: Engine[DeclaredJobs], entry: Entry) -> None:
         name = entry.registration.name
         await engine.recorded(entry.sid)
         while True:
@@ -364,13 +364,13 @@ class PeriodicScheduler:
             await self._stop_polling(engine)
             await self._end(engine)
 
-    async def _stop_polling(self, engine: Engine[DeclaredWork]) -> None:
+    async def _stop_polling(self, engine: Engine[DeclaredJobs]) -> None:
         self._emit(told.PollingStopRequested)
         await self._tenure.record("stop-start")
         await engine.stop()
         self._emit(told.PollingStopped)
 
-    async def _end(self, engine: Engine[DeclaredWork]) -> None:
+    async def _end(self, engine: Engine[DeclaredJobs]) -> None:
         self._engine = None
         self._tasks.forget()
         await self._tenure.record("stop-end", json.dumps(engine.metrics.summary()))

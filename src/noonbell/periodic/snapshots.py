@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from noonbell.declarative.event_emitter import moment
 from noonbell.declarative.state import StoredTask
-from noonbell.declarative.telling import moment
 
 ModeHint = Literal["cron", "retry", "idle"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from noonbell.core.presence import Polls
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
-from noonbell.notify.desk import read_book
+from noonbell.notify.dispatcher import read_book
 from noonbell.notify.notifier import Notifier
 from noonbell.planning.plans import Plan, owned
 from noonbell.ports import Ledger, QuietChanges
@@ -79,7 +79,7 @@ class _Edits:
         self._plan = plan
         self._now = now
         self._actor = actor
-        self._change = changes.Change({}, now, polls, actor, notifier=notifier)
+        self._change = changes.EditBuilder({}, now, polls, actor, notifier=notifier)
         self._does: dict[str, Callable[[StoredSchedule], Edit]] = {
             **dict.fromkeys(plan.ids("change"), self._changed),
             **dict.fromkeys(plan.ids("delete"), self._deleted),

@@ -42,7 +42,7 @@ class Fires(Protocol):
         """How many lie after `after`, up to and including `upto`."""
 
 
-class Heard:
+class FiringWindow:
     """The occurrences of a timing that no quiet hours silence."""
 
     def __init__(self, timing: Timing, quiet: QuietHours) -> None:

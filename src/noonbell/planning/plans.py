@@ -20,7 +20,7 @@ from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy, ScheduleColumn
 from noonbell.core.turns import quiet_hours_of, timing_of
 from noonbell.errors import ScheduleFileInvalidError, ScheduleInvalidError
 from noonbell.planning.differences import FieldChange, differences
-from noonbell.planning.moves import Fires, Heard, moves
+from noonbell.planning.moves import Fires, FiringWindow, moves
 from noonbell.planning.places import NOTHING, Problem
 from noonbell.planning.schedule_file import DeclaredSchedule, ScheduleFile
 from noonbell.ports import Ledger, ScheduleFilter
@@ -310,7 +310,7 @@ class _Making:
         if not stored.enabled:
             return None
         timing = timing_of(stored.columns, stored.anchor_at)
-        return timing if stored.quiet is None else Heard(timing, quiet_hours_of(stored.quiet))
+        return timing if stored.quiet is None else FiringWindow(timing, quiet_hours_of(stored.quiet))
 
     def _silenced(self, timing: Any, columns: ScheduleColumns) -> Fires:
         """What will fire, by the quiet hours of the file or of the store."""
@@ -318,7 +318,7 @@ class _Making:
         if policy_id is None:
             return timing  # type: ignore[no-any-return]  # every Timing is Fires
         policy = self._file.quiet_hours.get(policy_id) or self._policies.get(policy_id)
-        return Heard(timing, quiet_hours_of(None if policy is None else policy.document))
+        return FiringWindow(timing, quiet_hours_of(None if policy is None else policy.document))
 
     def _words(
         self, before: Fires | None, after: Fires | None, stored: StoredSchedule, columns: ScheduleColumns | None = None

@@ -51,7 +51,7 @@ class Pruned(NamedTuple):
 class Ledger(Protocol):
     """A durable ledger, in parts. An engine holds its own name (`core.presence.engine_name`).
 
-    Where this handle holds the name of an owner, verbs that act for the owner raise HoldLostError once the name is
+    Where this handle holds the name of an owner, verbs that act for the owner raise LeaseLostError once the name is
     lost.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from noonbell.core.records import Asked, LiveRun, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.records import LiveRun, Settlement, Start, StoredSchedule, TriggerSource, Turn
 
 Decide = Callable[[StoredSchedule], Turn]
 
@@ -82,7 +82,14 @@ class LedgerRuns(Protocol):
         ...
 
     async def ask(
-        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+        self,
+        schedule_id: str,
+        at: int,
+        actor: str,
+        via: TriggerSource = "manual",
+        *,
+        queue: bool = False,
+        retry: bool = True,
     ) -> int | None:
         """Queue a run that a person asks for, with a `schedule.triggered`; returns the instant that it is for.
 

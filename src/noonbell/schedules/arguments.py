@@ -15,7 +15,7 @@ from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
-from noonbell.core.records import DECLARED_OWNERS, Asked, DurableSchedule
+from noonbell.core.records import DECLARED_OWNERS, DurableSchedule, TriggerSource
 from noonbell.engine.threads import MOST_THREADS
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Clock, Ledger, ScheduleFilter
@@ -116,8 +116,8 @@ def require_id(kind: str, given: object) -> None:
 
 
 def require_trigger(via: object, *, queue: object, retry: object) -> None:
-    if via not in get_args(Asked):
-        raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(Asked))}")
+    if via not in get_args(TriggerSource):
+        raise ScheduleInvalidError("via", via, f"must be one of {', '.join(get_args(TriggerSource))}")
     for field, value in (("queue", queue), ("retry", retry)):
         if not isinstance(value, bool):
             raise ScheduleInvalidError(field, value, "must be true or false")
@@ -233,7 +233,7 @@ def period(start: object, end: object) -> tuple[int | None, int | None]:
     return from_at, to_at
 
 
-class Doubles:
+class DuplicateCheck:
     """Finds the second of two new schedules with one id or one name, before anything is written."""
 
     def __init__(self) -> None:

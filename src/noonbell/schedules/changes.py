@@ -85,7 +85,7 @@ def created(
     )
 
 
-class Creator:
+class ScheduleFactory:
     """Makes the schedules that are created together, at one instant.
 
     Of many that differ in id, name and payload alone only the first is read whole: the others are like it.
@@ -152,7 +152,7 @@ def _content(fields: dict[str, Any]) -> bytes | None:
         return None
 
 
-class Change:
+class EditBuilder:
     """An update in the making; called with each schedule inside the transaction.
 
     `polls` is when each lane was polled, which decides what was missed. With a `notifier` the rules for notifications

@@ -32,19 +32,19 @@ from noonbell.core.presence import GRACE_US
 from noonbell.core.records import AT_ONCE, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.engine import Engine
 from noonbell.engine.heartbeat import Heartbeat
-from noonbell.engine.lane import LaneWork
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.engine.load import LoadMeter
 from noonbell.engine.membership import RECORDED_WITHIN, Membership, intervals
 from noonbell.engine.pruning import Pruner
 from noonbell.engine.rescue import NoticesOf, Rescuer
 from noonbell.engine.supervisor import Supervisor
-from noonbell.errors import HoldLostError, StoreError, describe_error
+from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
-from noonbell.notify.desk import Desk
+from noonbell.notify.dispatcher import NotificationDispatcher
 from noonbell.ports import BackgroundService, Clock, Ledger, Rescue, TellCut
 from noonbell.schedules.zone_rules import zone_data_version
 from noonbell.schedules.zone_watch import ZoneWatch
-from noonbell.store.outage import outage_of
+from noonbell.store.outage import outage_log_for
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -58,7 +58,7 @@ class LaneConfig(NamedTuple):
     clock: Clock
     name: str
     actions: Actions
-    desk: Desk | None
+    desk: NotificationDispatcher | None
     longest_wait_us: int
     retention_us: int | None
     threads: int | None
@@ -78,7 +78,7 @@ class EngineLife:
             notices_of=None if lane.desk is None else _notices_by(lane.desk),
         )  # fmt: skip
         self.engine = self._make_engine(on_lost)
-        self._supervisor = Supervisor(clock, self._services(), outage_of(store), self.engine.lose)
+        self._supervisor = Supervisor(clock, self._services(), outage_log_for(store), self.engine.lose)
         self._unsubscribe: Callable[[], None] = _nothing
         self._abandoning: asyncio.Task[int] | None = None
 
@@ -115,9 +115,9 @@ class EngineLife:
         self._unsubscribe = lane.store.subscribe(lane.name, engine.wake)
         logger.info('An engine of the lane "%s" is up (instance %s)', lane.name, member.instance)
 
-    def _make_engine(self, on_lost: Callable[[EngineLife], None]) -> Engine[LaneWork]:
+    def _make_engine(self, on_lost: Callable[[EngineLife], None]) -> Engine[LaneJobs]:
         lane, member, zones = self._lane, self.member, self._zones
-        work = LaneWork(
+        work = LaneJobs(
             lane.store,
             lane=lane.name,
             owner=member.instance,
@@ -240,14 +240,14 @@ class EngineLife:
         try:
             await member.record(event)
             await (member.beat("stopping") if event == "stop-start" else member.leave())
-        except HoldLostError:
+        except LeaseLostError:
             logger.warning("%s is not recorded: the engine %s was taken for dead", event, member.instance)
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it helps
 
 
-def _notices_by(desk: Desk) -> NoticesOf:
+def _notices_by(desk: NotificationDispatcher) -> NoticesOf:
     """Return what makes the notices of runs that a rescue ends."""
 
     def notices_of(at: int, reason: str) -> TellCut:

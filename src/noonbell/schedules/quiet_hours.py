@@ -13,15 +13,15 @@ from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy
 from noonbell.errors import ScheduleChangedError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Clock
 from noonbell.schedules import arguments, changes, warnings
+from noonbell.schedules.engine_notifier import EngineNotifier
 from noonbell.schedules.fields import check_team
 from noonbell.schedules.records import QuietHoursRecord, quiet_hours_record
-from noonbell.schedules.telling import EngineTold
 from noonbell.timing import QuietHours
 
 _encode = msgspec.json.Encoder().encode
 
 
-class QuietHoursEdits(EngineTold):
+class QuietHoursEdits(EngineNotifier):
     """The part of `Schedules` that keeps quiet hours."""
 
     _clock: Clock
@@ -102,7 +102,7 @@ class QuietHoursEdits(EngineTold):
         document = _encode(QuietHours.from_json({"windows": list(windows)}).to_json()).decode()
         polls, now = await self._polls(), self._clock.now()
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
-        change = changes.Change({}, now, polls, self._actor, notifier=await self._notifier())
+        change = changes.EditBuilder({}, now, polls, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
         await self._store.schedules.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
         self._wake_after(change)

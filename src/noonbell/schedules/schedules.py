@@ -32,7 +32,15 @@ from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
 from noonbell.core.ids import run_id
-from noonbell.core.records import AT_ONCE, DEFAULT_TEAM, MOST_ASKED, Asked, DurableSchedule, Edit, StoredSchedule
+from noonbell.core.records import (
+    AT_ONCE,
+    DEFAULT_TEAM,
+    MOST_ASKED,
+    DurableSchedule,
+    Edit,
+    StoredSchedule,
+    TriggerSource,
+)
 from noonbell.core.turns import definition_of
 from noonbell.engine import clock_for
 from noonbell.errors import (
@@ -42,12 +50,12 @@ from noonbell.errors import (
     ScheduleNotFoundError,
     ScheduleViewError,
 )
-from noonbell.notify import Channels, Desk, Rules
+from noonbell.notify import Channels, NotificationDispatcher, Rules
 from noonbell.ports import Clock, Ledger, MakeEdit
 from noonbell.schedules import arguments, changes, warnings
+from noonbell.schedules.dead_letters import DeadLetters
 from noonbell.schedules.fields import Changes, Fields, check_team
-from noonbell.schedules.lane import LaneRunner
-from noonbell.schedules.letters import DeadLetters
+from noonbell.schedules.lane_runner import LaneRunner
 from noonbell.schedules.pace import batches
 from noonbell.schedules.quiet_hours import QuietHoursEdits, no_quiet_hours
 from noonbell.schedules.reading import Reading
@@ -55,7 +63,7 @@ from noonbell.schedules.records import Schedule, schedule_record
 from noonbell.store.opening import open_store
 
 if TYPE_CHECKING:
-    from noonbell.timeline import FrontedStore, RedisTimeline
+    from noonbell.timeline import RedisTimeline, TimelineStore
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -102,11 +110,11 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         arguments.check_commands(commands)
         arguments.check_parts(clock, targets, secrets, egress, public_url)
         self._clock = clock_for(opened) if clock is None else clock
-        self._timeline: FrontedStore | None = None
+        self._timeline: TimelineStore | None = None
         if timeline is not None:
-            from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+            from noonbell.timeline import with_timeline  # noqa: PLC0415 - where there is one
 
-            opened = self._timeline = fronted(opened, timeline, self._clock)
+            opened = self._timeline = with_timeline(opened, timeline, self._clock)
         self._store = opened
         self._owns_store = isinstance(store, str)
         self._actor = actor
@@ -127,8 +135,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
 
     def _opened_desk(
         self, opened: Ledger, lane: str, egress: Egress | None, public_url: str | None, *, apprise: bool
-    ) -> Desk:
-        desk = Desk(
+    ) -> NotificationDispatcher:
+        desk = NotificationDispatcher(
             opened, self._clock, lane=lane, egress=egress, secrets=self._secrets, public_url=public_url, apprise=apprise
         )
         self._channels = Channels(
@@ -324,7 +332,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         now = self._clock.now()
         made: list[DurableSchedule] = []
         creator = self._creator(now)
-        doubles = arguments.Doubles()
+        doubles = arguments.DuplicateCheck()
         for index, fields in enumerate(many):
             try:
                 arguments.require_mapping("", fields)
@@ -349,8 +357,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._log_unknown_callbacks(made)
         return [new.schedule_id for new in made]
 
-    def _creator(self, now: int) -> changes.Creator:
-        return changes.Creator(now, managed_by=self._managed_by, lane=self._lane.name, only_team=self._team)
+    def _creator(self, now: int) -> changes.ScheduleFactory:
+        return changes.ScheduleFactory(now, managed_by=self._managed_by, lane=self._lane.name, only_team=self._team)
 
     def require_allowed(self, action: Mapping[str, Any]) -> None:
         """Raise CommandsOffError where an action is a command that the operator does not allow here."""
@@ -400,7 +408,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
     async def resume(self, schedule_id: str) -> Schedule:
         return await self.update(schedule_id, enabled=True)
 
-    async def _change(self, schedule_ids: Sequence[str], fields: Changes) -> changes.Change:
+    async def _change(self, schedule_ids: Sequence[str], fields: Changes) -> changes.EditBuilder:
         for schedule_id in schedule_ids:
             arguments.require_id("schedule", schedule_id)
         policy_id = fields.get("quiet_hours_policy_id")
@@ -411,7 +419,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 raise no_quiet_hours(policy_id)
             of_team = policies[0].team
         polls = await self._polls()
-        change = changes.Change(fields, self._clock.now(), polls, self._actor, notifier=await self._notifier())
+        change = changes.EditBuilder(fields, self._clock.now(), polls, self._actor, notifier=await self._notifier())
         if "action" in fields:
             action = check_action(fields["action"])
             self._actions.require(action)
@@ -445,7 +453,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 self._lane.engine.deleted(sid)
 
     async def trigger(
-        self, schedule_id: str, *, via: Asked = "manual", asked_at: datetime | None = None, queue: bool = False,
+        self, schedule_id: str, *, via: TriggerSource = "manual", asked_at: datetime | None = None, queue: bool = False,
         retry: bool = True,
     ) -> str:  # fmt: skip
         """Run it now, beside its occurrences; returns the id of the run. `via` says how it was asked for.

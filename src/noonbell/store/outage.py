@@ -71,6 +71,6 @@ def _lasting(seconds: float) -> str:
 _outages: WeakKeyDictionary[object, Outage] = WeakKeyDictionary()
 
 
-def outage_of(store: object) -> Outage:
+def outage_log_for(store: object) -> Outage:
     """The outage of a store, the same for all who work on it."""
     return _outages.setdefault(store, Outage())

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from noonbell.core.presence import LANE
 from noonbell.ports import Sample
-from noonbell.store.coming import ComingOnPostgres, ComingOnSqlite
+from noonbell.store.upcoming import ComingOnPostgres, ComingOnSqlite
 
 BLOCK: Final = 20
 # the plus sign keeps the index of wake-ups out of it: it is gone through in the order of sids

@@ -55,7 +55,7 @@ class WakingOnSqlite:
     _connection: Any
 
     async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        from noonbell.store.sqlite.by_policy import ITS_TURN  # noqa: PLC0415 - apsw, where this store is used
+        from noonbell.store.sqlite.claim_schedules import ITS_TURN  # noqa: PLC0415 - apsw, where this store is used
 
         sql = f"""
             SELECT s.sid, s.enabled, s.next_run_at, (
@@ -82,7 +82,7 @@ class WakingOnPostgres:
     _connections: Any
 
     async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        from noonbell.store.postgres.by_policy import ITS_TURN  # noqa: PLC0415 - asyncpg, where this store is used
+        from noonbell.store.postgres.claim_schedules import ITS_TURN  # noqa: PLC0415 - asyncpg, where this store is used
 
         sql = f"""
             SELECT s.sid, s.enabled, s.next_run_at, (

@@ -4,7 +4,7 @@
 asked about everything that the set brings up, and finds by itself what the set has lost.
 """
 
-from noonbell.timeline.fronted import FrontedStore, fronted
 from noonbell.timeline.redis_timeline import RedisTimeline
+from noonbell.timeline.timeline_store import TimelineStore, with_timeline
 
-__all__ = ["FrontedStore", "RedisTimeline", "fronted"]
+__all__ = ["RedisTimeline", "TimelineStore", "with_timeline"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from noonbell.errors import NoonbellError
 from noonbell.store.opening import open_store
-from noonbell.timeline.fronted import kept_namespace
 from noonbell.timeline.redis_timeline import RedisTimeline
+from noonbell.timeline.timeline_store import kept_namespace
 
 
 class Checkup(NamedTuple):

@@ -21,7 +21,7 @@ from noonbell.ports import Claimed, Decide, LaneClaim, Ledger
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped
 
 if TYPE_CHECKING:
-    from noonbell.timeline.fronted import FrontedStore
+    from noonbell.timeline.timeline_store import TimelineStore
 
 logger = logging.getLogger("noonbell.timeline")
 
@@ -70,8 +70,8 @@ class Asked(NamedTuple):
 class Claim:
     """One claim: of what was popped, and of what the set has lost."""
 
-    def __init__(self, fronted: FrontedStore, store: Ledger, asked: Asked) -> None:
-        self._fronted = fronted
+    def __init__(self, with_timeline: TimelineStore, store: Ledger, asked: Asked) -> None:
+        self._fronted = with_timeline
         self._store = store
         self._asked = asked
         self._turns: dict[int, tuple[StoredSchedule, Turn]] = {}
@@ -137,7 +137,7 @@ class Claim:
 
         Nothing that fails here fails the claim, which is committed: what is not acknowledged comes again.
         """
-        fronted, now = self._fronted, self._asked.now
+        with_timeline, now = self._fronted, self._asked.now
         refused = {sid for one in made for sid, _ in one.claimed.quarantined}
         times = {sid: _next(turn) for sid, (seen, turn) in self._turns.items() if _is_plain(seen, turn)}
         asked = [sid for sid in {*popped.sids, *self._turns} if sid not in times or sid in refused]
@@ -154,11 +154,13 @@ class Claim:
                     at = None if at is None else max(at, now + _LOCKED_PAUSE_US)
                     inactive += [] if sid in true else [sid]
                 times[sid] = at
-        fronted.note_inactive(inactive)
+        with_timeline.note_inactive(inactive)
         upto = now + HORIZON_US + SLACK_US
         near = {sid: at if at is not None and at <= upto else None for sid, at in times.items()}
         try:
-            return await fronted.reach(self._asked.lane, lambda: fronted.timeline.ack(self._asked.lane, near))
+            return await with_timeline.reach(
+                self._asked.lane, lambda: with_timeline.timeline.ack(self._asked.lane, near)
+            )
         except TimelineAwayError:
             return now  # look again at once, without Redis
 

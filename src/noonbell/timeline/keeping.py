@@ -21,7 +21,7 @@ from noonbell.background import PeriodicService
 from noonbell.errors import TimelineAwayError, TimelineError, describe_error
 from noonbell.ports import Clock, Ledger
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, may_be_whole
-from noonbell.timeline.fronted import FrontedStore
+from noonbell.timeline.timeline_store import TimelineStore
 
 logger = logging.getLogger("noonbell.timeline")
 
@@ -37,14 +37,14 @@ class Keeper(PeriodicService[bool]):
     """Keeps the set of one lane whole."""
 
     def __init__(
-        self, fronted: FrontedStore, store: Ledger, clock: Clock, lane: str, wake: Callable[[int], None]
+        self, with_timeline: TimelineStore, store: Ledger, clock: Clock, lane: str, wake: Callable[[int], None]
     ) -> None:
         super().__init__(clock, _LOOK_US)
-        self._fronted = fronted
+        self._fronted = with_timeline
         self._store = store
         self._lane = lane
         self._wake_engine = wake
-        self._timeline = fronted.timeline
+        self._timeline = with_timeline.timeline
         self._name = uuid.uuid4().hex
         self._fills = 0
 
@@ -72,9 +72,9 @@ class Keeper(PeriodicService[bool]):
             logger.debug("The timeline is not whole yet: %s", error)
 
     async def _tend(self, now: int) -> None:
-        fronted, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
-        await fronted.reach(None, timeline.link.check_policy)
-        until, built = await fronted.reach(self._lane, lambda: timeline.whole_until(self._lane))
+        with_timeline, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
+        await with_timeline.reach(None, timeline.link.check_policy)
+        until, built = await with_timeline.reach(self._lane, lambda: timeline.whole_until(self._lane))
         fresh = state.whole or (built is not None and state.lost_at < built <= now + SLACK_US)
         if until is None or not may_be_whole(until, now) or not fresh:
             state.whole = False
@@ -86,20 +86,20 @@ class Keeper(PeriodicService[bool]):
 
     async def _fill(self, now: int, after: tuple[int, int]) -> None:
         """From the database into the set: all of it, or what comes after."""
-        fronted, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
+        with_timeline, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
         self._fills += 1  # what an earlier fill of ours has left behind is no obstacle, and counts no more
         token, until = f"{self._name}:{self._fills}", now + HORIZON_US
         whole = after == _BEFORE_ALL
         lost_at = state.lost_at
-        if not await fronted.reach(lane, lambda: timeline.begin_feed(lane, token, now)):
+        if not await with_timeline.reach(lane, lambda: timeline.begin_feed(lane, token, now)):
             return  # another is at it
         for live in (False, True):
             if not await self._fill_with(token, after, until, live=live):
                 return
-        if not await fronted.reach(lane, lambda: timeline.end_feed(lane, token, until, now if whole else None)):
+        if not await with_timeline.reach(lane, lambda: timeline.end_feed(lane, token, until, now if whole else None)):
             return
         if whole:
-            fronted.counters.built += 1
+            with_timeline.counters.built += 1
             logger.info('The timeline of the lane "%s" is built', lane)
         if state.lost_at == lost_at:  # else something was lost while we were at it
             state.whole, state.until = True, until
@@ -121,11 +121,11 @@ class Keeper(PeriodicService[bool]):
 class HintListener:
     """Hears the hints of other engines of a lane, over one connection that lasts."""
 
-    def __init__(self, fronted: FrontedStore, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
-        self._fronted = fronted
+    def __init__(self, with_timeline: TimelineStore, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
+        self._fronted = with_timeline
         self._clock = clock
         self._lane = lane
-        self._timeline = fronted.timeline
+        self._timeline = with_timeline.timeline
         self._wake_engine = wake
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -19,7 +19,7 @@ from noonbell.bootstrap import Service
 from noonbell.errors import NoonbellError
 from noonbell.web import forms
 from noonbell.web.routing import error_page
-from noonbell.web.session import Visitor
+from noonbell.web.session import RequestContext
 
 _UNROUTED: Final = {404: "There is nothing at this address", 405: "This address is not opened in this way"}
 _OF_PROGRAMS: Final = ("/api/", "/ping/", "/static/")
@@ -59,5 +59,5 @@ async def _page(request: Request, problem: ProblemError) -> Response:
     except NoonbellError:
         found = None  # who it is cannot be asked now; that there is nothing can be said all the same
     if found is not None:
-        request.state.visitor = Visitor(service, request, *found)
+        request.state.visitor = RequestContext(service, request, *found)
     return await error_page(request, problem)

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from noonbell.api.problems import TITLES, ProblemError, of_error, of_validation
 from noonbell.errors import NoonbellError, StoreError
 from noonbell.web import rendering
-from noonbell.web.session import NotLoggedInError, Visitor
+from noonbell.web.session import NotLoggedInError, RequestContext
 
 logger = logging.getLogger("noonbell.api")
 
@@ -81,7 +81,7 @@ def to_login(request: Request) -> Response:
 
 async def error_page(request: Request, problem: ProblemError) -> Response:
     """What went wrong, as a page of whoever is logged in, or as a line for a script."""
-    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    visitor: RequestContext | None = getattr(request.state, "visitor", None)
     title = TITLES.get(problem.status, "It did not work")
     detail = problem.detail if visitor is None else await _masked(visitor, problem.detail)
     values: dict[str, Any] = {"title": title, "problem": problem, "detail": detail}
@@ -95,7 +95,7 @@ async def error_page(request: Request, problem: ProblemError) -> Response:
     return answer
 
 
-async def _masked(visitor: Visitor, text: str) -> str:
+async def _masked(visitor: RequestContext, text: str) -> str:
     """The text without the secrets of his team; where the store cannot be asked for them now, with those known here."""
     try:
         return (await visitor.masking())(text)

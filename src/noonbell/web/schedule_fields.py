@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noonbell.api.models.schedules import ScheduleTold
+from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.errors import ScheduleInvalidError
 from noonbell.language import Understood
 from noonbell.language import parse as read_text
@@ -206,7 +206,7 @@ def _number(form: Form, name: str, usual: float) -> float:
 # --- to the form ------------------------------------------------------------------------------------------------------
 
 
-def typed_of(schedule: ScheduleTold) -> dict[str, str]:
+def typed_of(schedule: ScheduleResponse) -> dict[str, str]:
     """A schedule as the inputs hold it."""
     action = schedule.action
     typed = dict(DEFAULTS) | {

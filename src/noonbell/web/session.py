@@ -64,7 +64,7 @@ class Form(Mapping[str, str]):
         return self.get(name, "") not in ("", "off", "false", "0")
 
 
-class Visitor:
+class RequestContext:
     """Somebody who is logged in, and the request that he makes."""
 
     def __init__(self, service: Service, request: Request, session: Session, caller: Caller) -> None:
@@ -163,12 +163,12 @@ def _read_told(cookie: str | None) -> tuple[str, str] | None:
 # --- dependencies -----------------------------------------------------------------------------------------------------
 
 
-async def _visitor(request: Request, service: Serving) -> Visitor:
+async def _visitor(request: Request, service: Serving) -> RequestContext:
     require_room_of_address(request)
     found = await forms.session_of(service, request)
     if found is None:
         raise NotLoggedInError
-    visitor = Visitor(service, request, *found)
+    visitor = RequestContext(service, request, *found)
     request.state.visitor = visitor  # for the page that tells of an error
     limits: RateLimits = request.app.state.limits
     require_room(limits.keys.take(visitor.caller.actor))  # a person has as much as a key
@@ -181,8 +181,8 @@ async def _visitor(request: Request, service: Serving) -> Visitor:
     return visitor
 
 
-def _requiring(scope: Scope) -> Callable[..., Awaitable[Visitor]]:
-    async def require(visitor: Annotated[Visitor, Depends(_visitor)]) -> Visitor:
+def _requiring(scope: Scope) -> Callable[..., Awaitable[RequestContext]]:
+    async def require(visitor: Annotated[RequestContext, Depends(_visitor)]) -> RequestContext:
         if not visitor.caller.may(scope):
             raise ProblemError(403, f"This needs the right to {scope}; yours is less", kind="scope-missing")
         return visitor
@@ -194,9 +194,9 @@ reader = _requiring("read")
 writer = _requiring("write")
 manager = _requiring("admin")
 
-Visiting = Annotated[Visitor, Depends(reader)]
-Changing = Annotated[Visitor, Depends(writer)]
-Managing = Annotated[Visitor, Depends(manager)]
+Visiting = Annotated[RequestContext, Depends(reader)]
+Changing = Annotated[RequestContext, Depends(writer)]
+Managing = Annotated[RequestContext, Depends(manager)]
 
 # Which right a page asks for: what the test of all pages goes by.
 REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", manager: "admin"}

@@ -17,7 +17,7 @@ from noonbell.actions.results import Finished
 from noonbell.core.detail import unpack
 from noonbell.core.records import AuditEvent, Definition, ScheduleColumns, Start, StoredSchedule
 from noonbell.errors import HttpJobFailedError, ScheduleInvalidError
-from noonbell.web.session import Visitor
+from noonbell.web.session import RequestContext
 
 LONGEST: Final = 30.0
 
@@ -30,7 +30,7 @@ class Trial(NamedTuple):
     signed: bool
 
 
-async def try_action(visitor: Visitor, given: dict[str, Any], schedule_id: str | None) -> Trial:
+async def try_action(visitor: RequestContext, given: dict[str, Any], schedule_id: str | None) -> Trial:
     """Send it. Raises ScheduleInvalidError where the action is no http action, or is written wrong."""
     action = check_action(given)
     if action["kind"] != "http":
@@ -60,7 +60,9 @@ async def try_action(visitor: Visitor, given: dict[str, Any], schedule_id: str |
     return Trial(good, detail, signed and service.secrets.usable)
 
 
-async def _tell(visitor: Visitor, schedule_id: str | None, detail: dict[str, Any], now: int, *, good: bool) -> None:
+async def _tell(
+    visitor: RequestContext, schedule_id: str | None, detail: dict[str, Any], now: int, *, good: bool
+) -> None:
     """A request that somebody has sent from here leaves a trace, as every other."""
     request = detail.get("request") or {}
     told = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from noonbell.actions.egress import Egress, EgressPolicy, Outgoing, gate
-from noonbell.actions.egress.asking import Askers
+from noonbell.actions.egress.resolver_threads import ResolverThreads
 from noonbell.errors import EgressFailedError
 from tests.actions.egress.hostile import Behaviour, Handler, dripped, for_ever, said, targets
 from tests.actions.egress.servers import certificate_for
@@ -129,7 +129,7 @@ class Resolver:
 async def test_names_that_nobody_resolves_keep_nothing_else_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = Resolver()
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
-    monkeypatch.setattr(gate, "_askers", Askers(60))
+    monkeypatch.setattr(gate, "_askers", ResolverThreads(60))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             in_time: dict[str, Any] = {"total_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
@@ -148,7 +148,7 @@ async def test_names_that_nobody_resolves_keep_nothing_else_from_going_on(monkey
 
 
 async def test_who_stops_waiting_for_a_thread_does_not_ask() -> None:
-    askers, release, asked = Askers(1), threading.Event(), list[str]()
+    askers, release, asked = ResolverThreads(1), threading.Event(), list[str]()
     busy = asyncio.ensure_future(askers.ask(lambda: release.wait(PATIENCE_SECONDS)))
     later = asyncio.ensure_future(askers.ask(lambda: asked.append("later")))
     last = asyncio.ensure_future(askers.ask(lambda: asked.append("last")))
@@ -166,7 +166,7 @@ async def test_what_a_question_raises_is_told_to_whoever_asked() -> None:
     def fail() -> None:
         raise socket.gaierror(socket.EAI_NONAME, "no")
 
-    askers = Askers(2)
+    askers = ResolverThreads(2)
     with pytest.raises(socket.gaierror):
         await askers.ask(fail)
     assert await askers.ask(lambda: 4) == 4

@@ -42,7 +42,7 @@ ALLOWED = {
     ("cli/backend/", "http.client"): "the operator's own service, whose address the command line names",
     ("declarative/scheduler.py", "socket"): "the name of this host",
     ("periodic/scheduler.py", "socket"): "the name of this host",
-    ("periodic/tenure.py", "socket"): "the name of this host",
+    ("periodic/store_lease.py", "socket"): "the name of this host",
     ("engine/membership.py", "socket"): "the name of this host",
     ("cli/watchdog.py", "socket"): "the socket of systemd on this host, whose path the environment names",
     ("cli/serving.py", "socket"): "whether this host has the address to listen on",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from noonbell.actions.secrets.book import SecretBook
 from noonbell.actions.secrets.keys import KeyRing, new_ring
 from noonbell.actions.secrets.records import SealedSecret
+from noonbell.actions.secrets.repository import SecretRepository
 from noonbell.actions.secrets.vault import Vault
 from noonbell.errors import MasterKeyMissingError, SecretInvalidError, SecretUnreadableError
 
@@ -62,8 +62,8 @@ class Shelf:
 RING = new_ring()
 
 
-def book(shelf: Shelf, ring: KeyRing = RING, now: int = 5) -> SecretBook:
-    return SecretBook(shelf, Vault(ring), lambda: now)
+def book(shelf: Shelf, ring: KeyRing = RING, now: int = 5) -> SecretRepository:
+    return SecretRepository(shelf, Vault(ring), lambda: now)
 
 
 async def test_put_list_use_remove() -> None:
@@ -86,7 +86,7 @@ async def test_put_list_use_remove() -> None:
 async def test_nothing_is_stored_or_read_without_a_master_key() -> None:
     shelf = Shelf()
     await book(shelf).put("t", "A", "value one")
-    bare = SecretBook(shelf, None, lambda: 5)
+    bare = SecretRepository(shelf, None, lambda: 5)
     for refused in (bare.put("t", "B", "value two"), bare.values("t", ["A"]), bare.rotate()):
         with pytest.raises(MasterKeyMissingError, match="noonbell keys new"):
             await refused

@@ -51,7 +51,7 @@ class Try:
 
 
 @dataclass
-class Story:
+class Journal:
     """The log, read."""
 
     tries: list[Try] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Story:
         return None if found is None else self.processes.get(int(found[1]))
 
 
-def read(lines: Iterable[Line]) -> Story:
-    story = Story()
+def read(lines: Iterable[Line]) -> Journal:
+    story = Journal()
     open_tries: dict[tuple[str, int, int], Try] = {}
     for line in lines:
         mark, worker, at = line["m"], line["w"], line["t"]
@@ -114,7 +114,7 @@ def read(lines: Iterable[Line]) -> Story:
     return story
 
 
-def _was_meant(story: Story, worker: int, begin: int, end: int) -> bool:
+def _was_meant(story: Journal, worker: int, begin: int, end: int) -> bool:
     return any(began <= end and begin <= ended for began, ended in story.pauses[worker])
 
 
@@ -143,7 +143,7 @@ class Findings:
 
 def check(
     plan: Plan,
-    story: Story,
+    story: Journal,
     ledger: LedgerRows,
     lease_seconds: float | None,
     unpolled: Sequence[Unpolled] | None = None,
@@ -180,7 +180,7 @@ def check(
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _check_run(plan: Plan, story: Story, run: str, tries: list[Try], least_us: float, found: Findings) -> None:
+def _check_run(plan: Plan, story: Journal, run: str, tries: list[Try], least_us: float, found: Findings) -> None:
     wanted = plan.wanted.get(tries[0].schedule)
     if wanted is None or any(run != f"{wanted.schedule_id}:scheduled:{one.run_for}" for one in tries):
         found.repeats.append(f"{run} is no run of the plan, or was given to another occurrence")
@@ -204,7 +204,7 @@ def _check_run(plan: Plan, story: Story, run: str, tries: list[Try], least_us: f
             found.other.append(f"attempt {one.attempt} of {run} did not end, though worker {one.worker} was not killed")
 
 
-def _explained(story: Story, one: Try, following: Try, least_us: float) -> bool:
+def _explained(story: Journal, one: Try, following: Try, least_us: float) -> bool:
     """By a death after the start and before the repeat, or by a pause that outlasted the lease."""
     killed_at = story.killed.get(one.worker)
     if killed_at is not None and killed_at <= following.at and one.at <= story.dead[one.worker]:
@@ -212,14 +212,14 @@ def _explained(story: Story, one: Try, following: Try, least_us: float) -> bool:
     return story.stood_still(one.worker, following.at, one.at - _CLAIM_US, least_us)
 
 
-def _was_cut(story: Story, tries: list[Try], least_us: float) -> bool:
+def _was_cut(story: Journal, tries: list[Try], least_us: float) -> bool:
     """Whether an attempt before the last was cut off: then it does not count among those that may fail."""
     return any(
         one.ok is not False and _explained(story, one, following, least_us) for one, following in pairwise(tries)
     )
 
 
-def _check_recorded(story: Story, run: str, tries: list[Try], ledger: LedgerRows, found: Findings) -> None:
+def _check_recorded(story: Journal, run: str, tries: list[Try], ledger: LedgerRows, found: Findings) -> None:
     """What was taken over must be on record as that, whatever its old holder said later."""
     row = ledger.runs.get(run)
     if row is None:
@@ -236,7 +236,7 @@ def _check_recorded(story: Story, run: str, tries: list[Try], ledger: LedgerRows
 
 
 def _check_ended(
-    plan: Plan, story: Story, run: str, row: Row, tries: list[Try], ledger: LedgerRows, found: Findings
+    plan: Plan, story: Journal, run: str, row: Row, tries: list[Try], ledger: LedgerRows, found: Findings
 ) -> None:
     wanted = plan.wanted[run.rsplit(":", 2)[0]]
     outcome = row["outcome"]
@@ -259,7 +259,7 @@ def _check_ended(
             found.lost.append(f"{run} was given up after {deaths} deaths")
 
 
-def _has_lived(story: Story, one: Try) -> bool:
+def _has_lived(story: Journal, one: Try) -> bool:
     return one.worker not in story.killed and not story.pauses[one.worker] and not story.pauses[None]
 
 
@@ -329,7 +329,7 @@ def _run_for(row: Row) -> int:
 # --- runs at once, and how soon they are taken up -------------------------------------------------------------------
 
 
-def _overlaps(story: Story, least_us: float) -> Iterator[str]:
+def _overlaps(story: Journal, least_us: float) -> Iterator[str]:
     by_schedule: dict[str, list[Try]] = defaultdict(list)
     for one in story.tries:
         by_schedule[one.schedule].append(one)
@@ -344,7 +344,7 @@ def _overlaps(story: Story, least_us: float) -> Iterator[str]:
             executing.append(one)
 
 
-def _recoveries(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
+def _recoveries(story: Journal, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
     """For each death or pause that left something executing: how long until the first of it began again."""
     stopped = list(story.killed.items())
     stopped += [(worker, at) for worker, pauses in story.pauses.items() if worker is not None for at, _ in pauses]
@@ -362,7 +362,7 @@ def _recoveries(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float
             yield min(again) / 1_000_000
 
 
-def _restarts(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
+def _restarts(story: Journal, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
     """For each run whose first attempt was executing at a death: how long until it began again."""
     for tries in by_run.values():
         for one, following in pairwise(tries[:2]):
@@ -371,6 +371,6 @@ def _restarts(story: Story, by_run: Mapping[str, list[Try]]) -> Iterator[float]:
                 yield (following.at - died) / 1_000_000
 
 
-def spread(story: Story) -> dict[int, int]:
+def spread(story: Journal) -> dict[int, int]:
     """How many starts each worker had."""
     return dict(Counter(one.worker for one in story.tries))

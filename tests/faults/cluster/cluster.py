@@ -57,7 +57,7 @@ class Outcome:
     """What came of a cluster."""
 
     findings: checker.Findings
-    story: checker.Story
+    story: checker.Journal
     seconds: float
     trials: int = 0
     facts: dict[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@
 """
 
 from noonbell.actions.egress.exchange import HttpClient, Incoming, Outgoing
-from noonbell.actions.egress.gate import Egress, LookUp, Passage
+from noonbell.actions.egress.gate import ApprovedRoute, Egress, LookUp
 from noonbell.actions.egress.policy import EgressPolicy
 
-__all__ = ["Egress", "EgressPolicy", "HttpClient", "Incoming", "LookUp", "Outgoing", "Passage"]
+__all__ = ["ApprovedRoute", "Egress", "EgressPolicy", "HttpClient", "Incoming", "LookUp", "Outgoing"]

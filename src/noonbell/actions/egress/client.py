@@ -23,7 +23,7 @@ from aiohttp import abc
 from noonbell.actions.egress.decoding import BadPackingError, Body
 from noonbell.actions.egress.exchange import Incoming, Outgoing, check_outgoing, headers_of
 from noonbell.actions.egress.failures import failure_of
-from noonbell.actions.egress.gate import Egress, Passage, current_passage
+from noonbell.actions.egress.gate import ApprovedRoute, Egress, current_passage
 from noonbell.actions.egress.hosts import Target, read_url
 from noonbell.actions.egress.redirecting import Step, next_step, redirects_to
 from noonbell.actions.egress.wire import Answer, Wire, WireLimits
@@ -41,7 +41,7 @@ _ASCII_URL: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 _look_up_seconds: ContextVar[float | None] = ContextVar("noonbell_egress_look_up_seconds", default=None)
 
 
-def _without_passage() -> Passage | None:
+def _without_passage() -> ApprovedRoute | None:
     """Take away what this task was given leave for; returns what that was."""
     passage = current_passage.get()
     if passage is not None:

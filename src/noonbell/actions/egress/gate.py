@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from noonbell.actions.egress.addresses import Address
-from noonbell.actions.egress.asking import Askers
 from noonbell.actions.egress.failures import failure_of
 from noonbell.actions.egress.hosts import Host, read_host, read_port
 from noonbell.actions.egress.policy import EgressPolicy
+from noonbell.actions.egress.resolver_threads import ResolverThreads
 from noonbell.errors import EgressFailedError, EgressRefusedError
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _MOST_ADDRESSES: Final = 64
 # As many as there are requests under way by default; a name server that answers nobody holds up those who ask it.
-_askers: Final = Askers(256)
+_askers: Final = ResolverThreads(256)
 
 
-class Passage(msgspec.Struct, frozen=True):
+class ApprovedRoute(msgspec.Struct, frozen=True):
     """Leave to connect: the host, the port, and the addresses that were judged good for them."""
 
     host: Host
@@ -61,7 +61,7 @@ class Passage(msgspec.Struct, frozen=True):
 
 # What the task that is connecting was given leave for. The resolver of a session sets it and its socket factory reads
 # it; both run in that task, or in one that was made from it.
-current_passage: ContextVar[Passage | None] = ContextVar("noonbell_egress_passage", default=None)
+current_passage: ContextVar[ApprovedRoute | None] = ContextVar("noonbell_egress_passage", default=None)
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
@@ -87,7 +87,7 @@ class Egress:
         self.tls = tls
         self._look_up = look_up
 
-    async def admit(self, host: str, port: int) -> Passage:
+    async def admit(self, host: str, port: int) -> ApprovedRoute:
         """Look a host up and judge every address of it.
 
         Raises:
@@ -100,7 +100,7 @@ class Egress:
         addresses = (read.address,) if read.address is not None else await self._addresses(read, port)
         for address in addresses:
             self.policy.check(address, port, read)
-        return Passage(read, port, addresses)
+        return ApprovedRoute(read, port, addresses)
 
     async def _addresses(self, host: Host, port: int) -> tuple[Address, ...]:
         where = host.at(port)
@@ -167,7 +167,7 @@ class Egress:
         except TimeoutError:
             raise EgressFailedError("timeout", where, f"no connection within {seconds:g} s") from None
 
-    async def _first_that_answers(self, passage: Passage, then: Callable[[socket.socket], Awaitable[T]]) -> T:
+    async def _first_that_answers(self, passage: ApprovedRoute, then: Callable[[socket.socket], Awaitable[T]]) -> T:
         """Connect to the addresses in their order, until one answers and `then` makes of it what is wanted."""
         last: BaseException | None = None
         token = current_passage.set(passage)

@@ -84,7 +84,7 @@ class MaskingFilter(logging.Filter):
             record.exc_text, record.exc_info = masked, None
 
 
-class Knowing(Protocol):
+class SecretSource(Protocol):
     """Who knows secrets."""
 
     @property
@@ -97,7 +97,7 @@ class _Process:
     def __init__(self) -> None:
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def add(self, known: Knowing) -> None:
+    def add(self, known: SecretSource) -> None:
         self._known.add(known)
 
     def __bool__(self) -> bool:
@@ -129,7 +129,7 @@ def mask_known(text: str) -> str:
     return _PROCESS.text(text)
 
 
-def guard(known: Knowing) -> None:
+def guard(known: SecretSource) -> None:
     """Keep these secrets out of what the guarded loggers send, for as long as `known` lives."""
     _PROCESS.add(known)
     for name in (*OWN_LOGGERS, *_OTHER_LOGGERS):

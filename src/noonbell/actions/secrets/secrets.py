@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from noonbell.actions.secrets import logs
-from noonbell.actions.secrets.book import Rotation, SecretBook, missing_key
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.known import KnownSecrets
 from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.actions.secrets.records import DEFAULT_TEAM, NAME, SEALED_KINDS, SecretFacts
 from noonbell.actions.secrets.references import loosely_named
+from noonbell.actions.secrets.repository import Rotation, SecretRepository, missing_key
 from noonbell.actions.secrets.signing import SigningKeys
 from noonbell.actions.secrets.stored import SecretDocuments
 from noonbell.actions.signatures import SigningKey
@@ -51,7 +51,7 @@ class Secrets:
         self._actor = actor
         self._documents = SecretDocuments(store, clock.now, actor)
         self._vault = None if keys is None else _vault(keys)
-        self._book = SecretBook(self._documents, self._vault, clock.now)
+        self._book = SecretRepository(self._documents, self._vault, clock.now)
         self._known: KnownSecrets | None = None
         self._signing: SigningKeys | None = None
         if self._vault is not None:
@@ -74,7 +74,7 @@ class Secrets:
         vars(view).update(
             _actor=actor,
             _documents=documents,
-            _book=SecretBook(documents, self._vault, self._clock.now),
+            _book=SecretRepository(documents, self._vault, self._clock.now),
             _signing=None if self._signing is None else self._signing.acting(actor),
         )
         return view
@@ -112,7 +112,7 @@ class Secrets:
         total = Rotation(0, [])
         for kind in SEALED_KINDS:
             documents = SecretDocuments(self._store, self._clock.now, self._actor, kind)
-            book = SecretBook(documents, self._vault, self._clock.now)
+            book = SecretRepository(documents, self._vault, self._clock.now)
             done = await book.rotate(page, progress=_counted_from(total.rewrapped, progress))
             total = Rotation(total.rewrapped + done.rewrapped, total.unreadable + done.unreadable)
         if total.rewrapped and self._vault is not None:

@@ -8,26 +8,26 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from noonbell.access import Scope
-from noonbell.api.models.base import Given, ShortName, Told, left_out
+from noonbell.api.models.base import RequestBody, ResponseBody, ShortName, left_out
 from noonbell.api.paging import Instant
 
 TeamName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$", examples=["billing"])]
 
 
-class TeamGiven(Given):
+class TeamRequest(RequestBody):
     """A new team."""
 
     name: TeamName
     title: ShortName = left_out(description="The name for people; the name itself where it is left out.")
 
 
-class TeamTold(Told):
+class TeamResponse(ResponseBody):
     name: str
     title: str
     created_at: datetime
 
 
-class KeyGiven(Given):
+class KeyRequest(RequestBody):
     """A new API key."""
 
     name: ShortName = Field(description="What it is for.", examples=["deployments"])
@@ -38,7 +38,7 @@ class KeyGiven(Given):
     team: TeamName = left_out(description="Another team than the caller's: only for those who look after teams.")
 
 
-class KeyTold(Told):
+class KeyResponse(ResponseBody):
     key_id: str = Field(examples=["k3v9x2m7q1az"])
     team: str
     name: str
@@ -49,19 +49,19 @@ class KeyTold(Told):
     last_used_at: datetime | None = Field(default=None, description="To the minute.")
 
 
-class KeyMade(KeyTold):
+class KeyMade(KeyResponse):
     """A key that was just made."""
 
     key: str = Field(description="Shown this once; it is not stored.", examples=["nbk_k3v9x2m7q1az_…"])
 
 
-class KeysRevoked(Told):
+class KeysRevoked(ResponseBody):
     """The key, and those that were made with it, directly or by one of them."""
 
     revoked: list[str] = Field(examples=[["k3v9x2m7q1az"]])
 
 
-class CallerTold(Told):
+class CallerResponse(ResponseBody):
     """Who a key stands for."""
 
     actor: str
@@ -70,7 +70,7 @@ class CallerTold(Told):
     manages_teams: bool
 
 
-class InstanceTold(Told):
+class InstanceResponse(ResponseBody):
     """An engine that is alive. Any number of them may share a lane."""
 
     lane: str

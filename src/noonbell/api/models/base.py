@@ -75,9 +75,9 @@ def _cut_deep(value: Any, left: int = DEEPEST) -> Any:
     return [_cut_deep(one, left - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
-JsonGiven = Annotated[Any, AfterValidator(_refuse_deep)]
-JsonTold = Annotated[Any, BeforeValidator(_cut_deep)]
-ObjectTold = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
+JsonValue = Annotated[Any, AfterValidator(_refuse_deep)]
+ShallowJson = Annotated[Any, BeforeValidator(_cut_deep)]
+ShallowObject = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
 
 
 @cache
@@ -99,7 +99,7 @@ class _Known(BaseModel):
         return {**{key: value[key] for key in known if key in value}, first: value[first]}
 
 
-class Given(_Known):
+class RequestBody(_Known):
     """What somebody sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -109,19 +109,19 @@ class Given(_Known):
         return self.model_dump(exclude_unset=True, by_alias=True)
 
 
-class Asked(_Known):
+class QueryParams(_Known):
     """The query of a request: texts that are read as what they stand for. An unknown one is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Told(BaseModel):
+class ResponseBody(BaseModel):
     """What is answered; made from the records of the library by their attributes."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
-class PageOf(Told, Generic[T]):
+class PageOf(ResponseBody, Generic[T]):
     """Some of a list. `next_cursor` is the `cursor` of what comes after, null at the end."""
 
     items: list[T]

@@ -7,14 +7,14 @@ from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from noonbell.api.models.base import Given, JsonTold, Told, left_out
+from noonbell.api.models.base import RequestBody, ResponseBody, ShallowJson, left_out
 from noonbell.api.models.schedules import Dst, Spec, Text, Type, Zone
 
 # A larger one is for the command line on the machine of the store: reading it costs seconds of the processor.
 LARGEST_FILE: Final = 256 * 1024
 
 
-class PreviewGiven(Given):
+class PreviewRequest(RequestBody):
     """When something would fire: a `text` in English or cron, or a `type` and a `spec`."""
 
     model_config = ConfigDict(
@@ -29,7 +29,7 @@ class PreviewGiven(Given):
     count: int = Field(default=5, ge=1, le=100)
 
 
-class SurpriseTold(Told):
+class SurpriseResponse(ResponseBody):
     """A day of the coming year on which a clock change bends the schedule."""
 
     date: str
@@ -38,12 +38,12 @@ class SurpriseTold(Told):
     sentence: str
 
 
-class FireTold(Told):
+class FireResponse(ResponseBody):
     at: datetime
     local: str = Field(description="The same instant in the zone of the schedule.")
 
 
-class PreviewTold(Told):
+class PreviewResponse(ResponseBody):
     """What was understood. `fields` are those that POST /schedules takes."""
 
     type: Type
@@ -52,25 +52,25 @@ class PreviewTold(Told):
     fields: dict[str, Any]
     description: str | None
     notes: list[str]
-    next: list[FireTold]
-    surprises: list[SurpriseTold]
+    next: list[FireResponse]
+    surprises: list[SurpriseResponse]
 
 
-class WhyTold(Told):
+class WhyResponse(ResponseBody):
     """Why a schedule did or did not run: a paragraph, and the facts that it is made of."""
 
     text: str
     facts: dict[str, Any]
 
 
-class ProblemFound(Told):
+class ProblemFound(ResponseBody):
     kind: str
     text: str
     schedule: str | None
     at: datetime | None
 
 
-class VerifyTold(Told):
+class VerifyResponse(ResponseBody):
     """What was looked at, and what is wrong with it. `next_cursor` goes on where not all schedules were looked at."""
 
     whole: bool
@@ -87,7 +87,7 @@ class VerifyTold(Told):
     next_cursor: str | None = None
 
 
-class FileGiven(Given):
+class FileRequest(RequestBody):
     """A file of schedules as its text: see docs/files.md."""
 
     model_config = ConfigDict(
@@ -110,29 +110,29 @@ class FileGiven(Given):
     )
 
 
-class ApplyGiven(FileGiven):
+class ApplyRequest(FileRequest):
     """A file to be applied. With the `fingerprint` of a plan it is refused where the plan would be another by now."""
 
     fingerprint: str = left_out(min_length=1, max_length=100)
     allow_delete: bool = False
 
 
-class FieldChangeTold(Told):
+class FieldChangeResponse(ResponseBody):
     field: str
-    before: JsonTold
-    after: JsonTold
+    before: ShallowJson
+    after: ShallowJson
 
 
-class PlanItem(Told):
+class PlanItem(ResponseBody):
     kind: Literal["create", "change", "delete"]
     id: str
     name: str
-    changes: list[FieldChangeTold]
+    changes: list[FieldChangeResponse]
     words: list[str]
     understood: str | None
 
 
-class PlanTold(Told):
+class PlanResponse(ResponseBody):
     """What a file would change. `words` say what it means for the coming weeks."""
 
     name: str
@@ -147,9 +147,9 @@ class PlanTold(Told):
     quiet_hours: list[PlanItem]
 
 
-class AppliedTold(Told):
+class AppliedResponse(ResponseBody):
     created: int
     changed: int
     deleted: int
-    plan: PlanTold
+    plan: PlanResponse
     warnings: list[str] = Field(default=[], description="About what was created or changed; each kind once.")

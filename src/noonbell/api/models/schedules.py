@@ -9,17 +9,17 @@ from pydantic import ConfigDict, Field
 
 from noonbell.api.models.base import (
     PLAIN,
-    Given,
-    JsonGiven,
-    JsonTold,
+    JsonValue,
     Lasting,
     ListOf,
     Name,
-    ObjectTold,
     PageOf,
+    RequestBody,
+    ResponseBody,
     Seconds,
+    ShallowJson,
+    ShallowObject,
     Tag,
-    Told,
     left_out,
 )
 from noonbell.schedules.pace import FIRST
@@ -39,7 +39,7 @@ Time = Annotated[str, Field(min_length=1, max_length=100, pattern=PLAIN)]
 Spec = Text | int
 
 
-class RetryGiven(Given):
+class RetryRequest(RequestBody):
     """How often a run that fails is attempted, and how long it waits before each further attempt."""
 
     attempts: int | None = Field(default=1, ge=1, description="All attempts counted; null: without end.")
@@ -49,7 +49,7 @@ class RetryGiven(Given):
     jitter: float = Field(default=0, ge=0, le=1)
 
 
-class ActionGiven(Given):
+class ActionRequest(RequestBody):
     """What a run does. The further fields depend on the kind: see docs/actions.md."""
 
     model_config = ConfigDict(
@@ -61,7 +61,7 @@ class ActionGiven(Given):
     kind: Literal["callback", "command", "http", "message"]
 
 
-class ScheduleChanges(Given):
+class ScheduleChanges(RequestBody):
     """The fields of a schedule that can be changed; what is left out stays as it is."""
 
     name: Name = left_out(description="Unique among the schedules of one owner.")
@@ -76,7 +76,7 @@ class ScheduleChanges(Given):
     )
     catch_up_cap: int = left_out(ge=1, le=1_000)
     overlap: Overlap = left_out(description="What becomes of occurrences that come during a run.")
-    retry: RetryGiven = left_out()
+    retry: RetryRequest = left_out()
     retry_vs_new: Literal["finish", "preempt"] = left_out()
     dst: Dst = left_out()
     start_at: Time | None = left_out(
@@ -86,12 +86,12 @@ class ScheduleChanges(Given):
     jitter_seconds: float = left_out(ge=0, le=86_400, allow_inf_nan=False)
     at_most_once: bool = left_out()
     quiet_hours_policy_id: Name | None = left_out()
-    payload: JsonGiven = left_out(description="JSON, given to the action.")
+    payload: JsonValue = left_out(description="JSON, given to the action.")
     tags: ListOf[Tag] = left_out(max_length=100)
-    action: ActionGiven = left_out()
+    action: ActionRequest = left_out()
 
 
-class ScheduleGiven(ScheduleChanges):
+class ScheduleCreate(ScheduleChanges):
     """A new schedule: `type` and `spec`, or both as a `text` in English, and what a run does."""
 
     model_config = ConfigDict(
@@ -114,16 +114,16 @@ class ScheduleGiven(ScheduleChanges):
 
     schedule_id: ScheduleId = left_out(description="Chosen once; made up where it is left out.")
     text: Text = left_out(description="When, in English: in place of type and spec.", examples=["every 15 minutes"])
-    action: ActionGiven
+    action: ActionRequest
 
 
-class ManySchedules(Given):
+class ManySchedules(RequestBody):
     """Schedules that are created together."""
 
-    schedules: ListOf[ScheduleGiven] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    schedules: ListOf[ScheduleCreate] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
 
-class ManyChanges(Given):
+class ManyChanges(RequestBody):
     """The same changes of many schedules."""
 
     schedule_ids: ListOf[ScheduleId] = Field(min_length=1, max_length=MOST_AT_ONCE)
@@ -133,7 +133,7 @@ class ManyChanges(Given):
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-class RetryTold(Told):
+class RetryResponse(ResponseBody):
     attempts: int | None
     delay_seconds: float
     strategy: str
@@ -141,7 +141,7 @@ class RetryTold(Told):
     jitter: float
 
 
-class ScheduleTold(Told):
+class ScheduleResponse(ResponseBody):
     """A schedule as it stands. `understood` tells how a spec was read that was typed in another way."""
 
     schedule_id: str
@@ -156,12 +156,12 @@ class ScheduleTold(Told):
     timezone: str
     quiet_hours_policy_id: str | None
     catch_up_policy: str
-    payload: JsonTold
+    payload: ShallowJson
     created_at: datetime
     updated_at: datetime
     catch_up_cap: int
     overlap: str
-    retry: RetryTold
+    retry: RetryResponse
     retry_vs_new: str
     dst: str
     start_at: datetime | None
@@ -169,7 +169,7 @@ class ScheduleTold(Told):
     jitter_seconds: float
     at_most_once: bool
     tags: list[str]
-    action: ObjectTold
+    action: ShallowObject
     managed_by: str
     editable: bool = Field(default=True, description="False: declared by a program, which alone can change it.")
     lane: str | None
@@ -185,7 +185,7 @@ class ScheduleTold(Told):
     )
 
 
-class CreatedSchedules(Told):
+class CreatedSchedules(ResponseBody):
     schedule_ids: list[str]
     warnings: list[str] = Field(
         default=[],
@@ -193,35 +193,35 @@ class CreatedSchedules(Told):
     )
 
 
-class Changed(Told):
+class Changed(ResponseBody):
     changed: int
 
 
-class TriggerGiven(Given):
+class TriggerRequest(RequestBody):
     """How a run is asked for."""
 
     queue: bool = Field(default=False, description="While a run is under way: start after it, instead of a 409.")
     retry: bool = Field(default=True, description="false: attempt it once, whatever the schedule's retry policy.")
 
 
-class Triggered(Told):
+class Triggered(ResponseBody):
     """The run that was asked for; GET /runs/{run_id} tells how it goes."""
 
     run_id: str
     warnings: list[str] = Field(default=[], description="Why it may not start: no engine is up, for example")
 
 
-class AttemptTold(Told):
+class AttemptResponse(ResponseBody):
     attempt: int
     outcome: str
     cause: str
     started_at: datetime | None
     ended_at: datetime
     error: str | None
-    detail: ObjectTold | None = None
+    detail: ShallowObject | None = None
 
 
-class OccurrenceTold(Told):
+class OccurrenceResponse(ResponseBody):
     """One nominal firing time and what became of it."""
 
     scheduled_for: datetime
@@ -231,20 +231,20 @@ class OccurrenceTold(Told):
     attempts: int
     started_at: datetime | None
     ended_at: datetime | None
-    tried: list[AttemptTold]
+    tried: list[AttemptResponse]
 
 
-class UpcomingTold(Told):
+class UpcomingResponse(ResponseBody):
     scheduled_for: datetime
     starts_at: datetime
     quiet: bool
 
 
-class UpcomingList(Told):
-    items: list[UpcomingTold]
+class UpcomingList(ResponseBody):
+    items: list[UpcomingResponse]
 
 
-class RunTold(Told):
+class RunResponse(ResponseBody):
     """A run. `state` is its outcome, or where it stands: queued, running, waiting."""
 
     run_id: str
@@ -261,31 +261,31 @@ class RunTold(Told):
     waited_seconds: float = Field(default=0.0, description="For an HTTP slot or a thread; part of the lateness.")
 
 
-class WholeRun(RunTold):
+class WholeRun(RunResponse):
     """A run with its attempts and their details: the first 5 and the last 20, and how many were omitted between."""
 
-    tried: list[AttemptTold]
+    tried: list[AttemptResponse]
     attempts_omitted: int = 0
 
 
-class SpreadTold(Told):
+class SpreadResponse(ResponseBody):
     p50_seconds: Lasting = Field(validation_alias="p50")
     p95_seconds: Lasting = Field(validation_alias="p95")
 
 
-class StreakTold(Told):
+class StreakResponse(ResponseBody):
     of: Literal["succeeded", "failed"]
     runs: int
 
 
-class LastFailureTold(Told):
+class LastFailureResponse(ResponseBody):
     run_id: str
     outcome: str
     scheduled_for: datetime
     ended_at: datetime
 
 
-class StatisticsTold(Told):
+class StatisticsResponse(ResponseBody):
     """What the latest runs of a schedule add up to."""
 
     schedule_id: str
@@ -295,16 +295,16 @@ class StatisticsTold(Told):
     abandoned: int
     unknown: int
     success_rate: float | None
-    duration: SpreadTold | None
-    lateness: SpreadTold | None
-    streak: StreakTold | None
-    last_failure: LastFailureTold | None
+    duration: SpreadResponse | None
+    lateness: SpreadResponse | None
+    streak: StreakResponse | None
+    last_failure: LastFailureResponse | None
     since: datetime | None
     pruned: int
     all_runs: int
     all_succeeded: int
 
 
-SchedulePage = PageOf[ScheduleTold]
-OccurrencePage = PageOf[OccurrenceTold]
-RunPage = PageOf[RunTold]
+SchedulePage = PageOf[ScheduleResponse]
+OccurrencePage = PageOf[OccurrenceResponse]
+RunPage = PageOf[RunResponse]

@@ -12,8 +12,8 @@ from noonbell.actions.http.credentials import without_credentials
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
-from noonbell.api.models.base import Asked, Name, PageOf
-from noonbell.api.models.things import AuditTold
+from noonbell.api.models.base import Name, PageOf, QueryParams
+from noonbell.api.models.resources import AuditResponse
 from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, told
 from noonbell.schedules.arguments import Order
 from noonbell.schedules.audits import dated
@@ -22,7 +22,7 @@ from noonbell.schedules.records import Page
 router = api_router("audit")
 
 
-class Filters(Asked):
+class Filters(QueryParams):
     """Which events are meant; all that are given have to hold."""
 
     subject: Name | None = None
@@ -36,7 +36,7 @@ class Filters(Asked):
 
 
 @router.get("/audit", summary="List audit events, newest first")
-async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters, Query()]) -> PageOf[AuditTold]:
+async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters, Query()]) -> PageOf[AuditResponse]:
     """Events of the team. Missed slots come one by one, as long as a stretch has 1,000 of them at most.
 
     `order=oldest` turns the list round; a cursor belongs to the order that gave it.
@@ -46,7 +46,7 @@ async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters
         cursor=asked.cursor, limit=asked.limit, order=asked.order,
     )  # fmt: skip
     items = [msgspec.structs.replace(one, detail=dated(one.detail, _iso)) for one in page.items]
-    found = told(AuditTold, Page(items, page.next_cursor))
+    found = told(AuditResponse, Page(items, page.next_cursor))
     if not caller.may("write"):
         for one in found.items:
             one.detail = without_credentials(one.detail)

@@ -14,12 +14,12 @@ from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, hol
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
 from noonbell.api.models.base import PageOf
-from noonbell.api.models.things import (
+from noonbell.api.models.resources import (
     ChannelChanges,
-    ChannelGiven,
-    ChannelTold,
-    SigningKeysTold,
-    SigningKeyTold,
+    ChannelRequest,
+    ChannelResponse,
+    SigningKeyResponse,
+    SigningKeysResponse,
     Tested,
 )
 from noonbell.api.paging import ById, told
@@ -42,16 +42,16 @@ async def _find(service: Service, caller: Caller, channel_id: str) -> Channel:
 
 
 @router.get("/channels", summary="List channels")
-async def list_channels(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[ChannelTold]:
+async def list_channels(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[ChannelResponse]:
     page = await service.channels.list(team=caller.team, cursor=asked.cursor, limit=asked.limit)
-    return told(ChannelTold, page)
+    return told(ChannelResponse, page)
 
 
 @router.post(
-    "/channels", status_code=201, summary="Create a channel", response_model=ChannelTold, responses=problems(409)
+    "/channels", status_code=201, summary="Create a channel", response_model=ChannelResponse, responses=problems(409)
 )
 async def create_channel(
-    request: Request, service: Serving, caller: Writing, given: ChannelGiven, key: IdempotencyKey = None
+    request: Request, service: Serving, caller: Writing, given: ChannelRequest, key: IdempotencyKey = None
 ) -> Response:
     channels = schedules_of(service, caller).channels
     fields = given.given()
@@ -67,7 +67,7 @@ async def create_channel(
             if not attempt.may_have_made(made.created_at):
                 raise
         service.events.nudge()
-        return answered(201, ChannelTold.model_validate(made), ETag=tag(made.version))
+        return answered(201, ChannelResponse.model_validate(made), ETag=tag(made.version))
 
     return await once(request, service, caller, key, create)
 
@@ -75,19 +75,19 @@ async def create_channel(
 @router.get("/channels/{channel_id}", summary="One channel", responses=problems(404) | NOT_MODIFIED)
 async def get_channel(
     response: Response, service: Serving, caller: Reading, channel_id: ChannelInPath, if_none_match: IfNoneMatch = None
-) -> ChannelTold:
+) -> ChannelResponse:
     found = await _find(service, caller, channel_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
     response.headers["ETag"] = tag(found.version)
-    return ChannelTold.model_validate(found)
+    return ChannelResponse.model_validate(found)
 
 
 @router.patch("/channels/{channel_id}", summary="Change a channel", responses=problems(404, 409, 412))
 async def update_channel(
     *, response: Response, service: Serving, caller: Writing, channel_id: ChannelInPath, given: ChannelChanges,
     if_match: IfMatch = None,
-) -> ChannelTold:  # fmt: skip
+) -> ChannelResponse:  # fmt: skip
     """A `config` replaces the whole one, with its secrets."""
     found = await _find(service, caller, channel_id)
     require(if_match, tag(found.version))
@@ -97,7 +97,7 @@ async def update_channel(
         )
     service.events.nudge()
     response.headers["ETag"] = tag(changed.version)
-    return ChannelTold.model_validate(changed)
+    return ChannelResponse.model_validate(changed)
 
 
 @router.delete("/channels/{channel_id}", status_code=204, summary="Delete a channel", responses=problems(404, 409, 412))
@@ -124,8 +124,8 @@ async def send_test_notice(service: Serving, caller: Writing, channel_id: Channe
 
 
 @router.get("/channels/{channel_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
-async def channel_signing_keys(service: Serving, caller: Writing, channel_id: ChannelInPath) -> SigningKeysTold:
+async def channel_signing_keys(service: Serving, caller: Writing, channel_id: ChannelInPath) -> SigningKeysResponse:
     """For whoever receives what a webhook is sent, newest first."""
     await _find(service, caller, channel_id)
     found = await schedules_of(service, caller).channels.signing_keys(channel_id)
-    return SigningKeysTold(items=[SigningKeyTold(key=key) for key in found])
+    return SigningKeysResponse(items=[SigningKeyResponse(key=key) for key in found])

@@ -9,15 +9,15 @@ from fastapi import Query
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
-from noonbell.api.models.base import Asked, Name, PageOf
-from noonbell.api.models.things import Found, LetterTold, NumbersGiven
+from noonbell.api.models.base import Name, PageOf, QueryParams
+from noonbell.api.models.resources import DeadLetterResponse, Found, NumbersRequest
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, told
 from noonbell.api.problems import problems
 
 router = api_router("dead letters")
 
 
-class Filters(Asked):
+class Filters(QueryParams):
     schedule_id: Name | None = None
     limit: Limit = DEFAULT_LIMIT
     cursor: NumberCursor | None = None
@@ -26,13 +26,13 @@ class Filters(Asked):
 @router.get("/dead-letters", summary="List dead letters, oldest first", responses=problems(404))
 async def list_dead_letters(
     service: Serving, caller: Reading, asked: Annotated[Filters, Query()]
-) -> PageOf[LetterTold]:
+) -> PageOf[DeadLetterResponse]:
     page = await schedules_of(service, caller).dead_letters(asked.schedule_id, cursor=asked.cursor, limit=asked.limit)
-    return told(LetterTold, page)
+    return told(DeadLetterResponse, page)
 
 
 @router.post("/dead-letters/revive", summary="Deliver dead letters again")
-async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersGiven) -> Found:
+async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersRequest) -> Found:
     """They go to the end of their streams. The answer says how many there were."""
     found = await schedules_of(service, caller).revive_dead_letters(given.numbers)
     service.events.nudge()
@@ -40,7 +40,7 @@ async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersG
 
 
 @router.post("/dead-letters/drop", summary="Forget dead letters")
-async def drop_dead_letters(service: Serving, caller: Writing, given: NumbersGiven) -> Found:
+async def drop_dead_letters(service: Serving, caller: Writing, given: NumbersRequest) -> Found:
     found = await schedules_of(service, caller).drop_dead_letters(given.numbers)
     service.events.nudge()
     return Found(found=found)

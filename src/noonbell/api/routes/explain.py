@@ -18,8 +18,8 @@ from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.deps import Serving
-from noonbell.api.models.base import Asked
-from noonbell.api.models.planned import ProblemFound, VerifyTold, WhyTold
+from noonbell.api.models.base import QueryParams
+from noonbell.api.models.planned import ProblemFound, VerifyResponse, WhyResponse
 from noonbell.api.paging import Instant, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
@@ -35,7 +35,7 @@ _LONGEST: Final = timedelta(days=31)
 _CIVIL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
 
 
-class Moment(Asked):
+class Moment(QueryParams):
     at: Annotated[str, Field(max_length=40)] | None = Field(
         default=None,
         description='ISO 8601 or English, such as "yesterday at 9"; without an offset in the zone of the schedule.',
@@ -43,7 +43,7 @@ class Moment(Asked):
     )
 
 
-class Stretch(Asked):
+class Stretch(QueryParams):
     """At most 31 days; the last day unless told otherwise."""
 
     start: Instant | None = None
@@ -59,19 +59,19 @@ class Pages(Stretch):
 async def why_it_ran(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Moment, Query()],
-) -> WhyTold:  # fmt: skip
+) -> WhyResponse:  # fmt: skip
     """At a moment; without one, at its latest occurrence, and what comes next."""
     sid = await _sid(service, declared, caller.team, schedule_id)
     at = None if asked.at is None else _moment(asked.at, await _here(service, declared, caller.team, schedule_id))
     answer = await why_schedule(service.store, sid, at, now=service.clock.now())
-    return WhyTold(text=answer.text, facts=answer.facts)
+    return WhyResponse(text=answer.text, facts=answer.facts)
 
 
 @router.get("/schedules/{schedule_id}/verify", summary="Prove that nothing is lost", responses=problems(404))
 async def verify_schedule(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Stretch, Query()],
-) -> VerifyTold:  # fmt: skip
+) -> VerifyResponse:  # fmt: skip
     """Every occurrence of the stretch has one verdict, and every run its occurrence."""
     sid = await _sid(service, declared, caller.team, schedule_id)
     start, end = _stretch(asked, service.clock.now())
@@ -80,7 +80,7 @@ async def verify_schedule(
 
 
 @router.get("/verify", summary="Prove it for all schedules, page by page")
-async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages, Query()]) -> VerifyTold:
+async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages, Query()]) -> VerifyResponse:
     """Some schedules of the team at a time; `next_cursor` is null when all have been looked at."""
     start, end = _stretch(asked, service.clock.now())
     wanted = ScheduleFilter(team=caller.team)
@@ -136,8 +136,8 @@ def _moment(text: str, here: datetime) -> datetime:
     return at
 
 
-def _told(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyTold:
-    return VerifyTold(
+def _told(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyResponse:
+    return VerifyResponse(
         whole=report.clean,
         schedules=report.schedules,
         occurrences=report.occurrences,

@@ -11,7 +11,7 @@ from noonbell.access.records import moment
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
-from noonbell.api.models.access import InstanceTold
+from noonbell.api.models.access import InstanceResponse
 from noonbell.api.models.base import PageOf
 from noonbell.api.paging import ByText, page_of
 from noonbell.core.presence import EngineRecord
@@ -20,7 +20,9 @@ router = api_router("health")
 
 
 @router.get("/instances", summary="The engines that are alive")
-async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByText, Query()]) -> PageOf[InstanceTold]:
+async def list_instances(
+    service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
+) -> PageOf[InstanceResponse]:
     """By lane, and by the time at which they joined."""
     now = service.clock.now()
     engines = await service.store.engines.alive(now)
@@ -28,7 +30,7 @@ async def list_instances(service: Serving, caller: Reading, asked: Annotated[ByT
     whole = caller.manages_teams
     return PageOf(
         items=[
-            InstanceTold(
+            InstanceResponse(
                 lane=one.lane,
                 state=one.state,
                 here=one.instance == service.schedules.instance,

@@ -13,7 +13,7 @@ from noonbell.access import Caller
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading
 from noonbell.api.deps import Serving, access_of
-from noonbell.api.models.access import CallerTold, KeyGiven, KeyMade, KeysRevoked, KeyTold
+from noonbell.api.models.access import CallerResponse, KeyMade, KeyRequest, KeyResponse, KeysRevoked
 from noonbell.api.models.base import PageOf
 from noonbell.api.paging import ById
 from noonbell.api.problems import ProblemError, problems
@@ -25,21 +25,21 @@ KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
 
 
 @router.get("/caller", summary="Who the key of this request stands for")
-async def caller_told(caller: Reading) -> CallerTold:
-    return CallerTold(
+async def caller_told(caller: Reading) -> CallerResponse:
+    return CallerResponse(
         actor=caller.actor, team=caller.team, scopes=sorted(caller.scopes), manages_teams=caller.manages_teams
     )
 
 
 @router.get("/keys", summary="List the keys of the team, by id")
-async def list_keys(service: Serving, caller: Administering, asked: Annotated[ById, Query()]) -> PageOf[KeyTold]:
+async def list_keys(service: Serving, caller: Administering, asked: Annotated[ById, Query()]) -> PageOf[KeyResponse]:
     found = await service.access.list_keys(caller.team, after=asked.cursor or "", limit=asked.limit + 1)
-    items = [KeyTold.model_validate(key) for key in found[: asked.limit]]
+    items = [KeyResponse.model_validate(key) for key in found[: asked.limit]]
     return PageOf(items=items, next_cursor=items[-1].key_id if len(found) > asked.limit else None)
 
 
 @router.post("/keys", status_code=201, summary="Make a key", responses=problems(404))
-async def create_key(service: Serving, caller: Administering, given: KeyGiven) -> KeyMade:
+async def create_key(service: Serving, caller: Administering, given: KeyRequest) -> KeyMade:
     """The answer holds the key, and is the only place where it can be seen.
 
     A key that expires makes keys that expire with it, or earlier.
@@ -48,12 +48,12 @@ async def create_key(service: Serving, caller: Administering, given: KeyGiven) -
     record, key = await access_of(service, caller).create_key(
         team, given.scopes, name=given.name, expires_at=given.expires_at, made_with=caller.key_id
     )
-    return KeyMade(**KeyTold.model_validate(record).model_dump(), key=key)
+    return KeyMade(**KeyResponse.model_validate(record).model_dump(), key=key)
 
 
 @router.get("/keys/{key_id}", summary="One key", responses=problems(404))
-async def get_key(service: Serving, caller: Administering, key_id: KeyInPath) -> KeyTold:
-    return KeyTold.model_validate(await service.access.get_key(key_id, team=caller.team))
+async def get_key(service: Serving, caller: Administering, key_id: KeyInPath) -> KeyResponse:
+    return KeyResponse.model_validate(await service.access.get_key(key_id, team=caller.team))
 
 
 @router.delete("/keys/{key_id}", summary="Revoke a key and those made with it", responses=problems(404))
@@ -69,7 +69,7 @@ async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath)
     return KeysRevoked(revoked=revoked)
 
 
-def _team(caller: Caller, given: KeyGiven) -> str:
+def _team(caller: Caller, given: KeyRequest) -> str:
     team: str = given.given().get("team", caller.team)
     if team != caller.team and not caller.manages_teams:
         detail = "Keys of another team are made by the admins of the team default, or of that team"

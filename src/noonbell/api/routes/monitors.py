@@ -13,15 +13,15 @@ from noonbell.api.deps import Serving, monitors_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
-from noonbell.api.models.base import Asked, PageOf
-from noonbell.api.models.things import (
+from noonbell.api.models.base import PageOf, QueryParams
+from noonbell.api.models.resources import (
     FlipList,
-    FlipTold,
+    FlipResponse,
     MonitorChanges,
-    MonitorGiven,
-    MonitorTold,
+    MonitorRequest,
+    MonitorResponse,
     PingList,
-    PingTold,
+    PingResponse,
 )
 from noonbell.api.paging import ById
 from noonbell.api.problems import problems
@@ -34,11 +34,11 @@ router = api_router("monitors")
 MonitorInPath = Annotated[str, Path(alias="monitor_id", pattern=r"^[A-Za-z0-9._-]{1,200}$")]
 
 
-class LastPings(Asked):
+class LastPings(QueryParams):
     limit: Annotated[int, Query(ge=1, le=50)] = 50
 
 
-class LastFlips(Asked):
+class LastFlips(QueryParams):
     limit: Annotated[int, Query(ge=1, le=200)] = 200
 
 
@@ -51,16 +51,16 @@ async def _find(service: Service, caller: Caller, monitor_id: str) -> Monitor:
 
 
 @router.get("/monitors", summary="List monitors")
-async def list_monitors(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[MonitorTold]:
+async def list_monitors(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[MonitorResponse]:
     page = await service.monitors.list(team=caller.team, cursor=asked.cursor, limit=asked.limit)
     return PageOf(items=[_shown(caller, one) for one in page.items], next_cursor=page.next_cursor)
 
 
 @router.post(
-    "/monitors", status_code=201, summary="Create a monitor", response_model=MonitorTold, responses=problems(409)
+    "/monitors", status_code=201, summary="Create a monitor", response_model=MonitorResponse, responses=problems(409)
 )
 async def create_monitor(
-    request: Request, service: Serving, caller: Writing, given: MonitorGiven, key: IdempotencyKey = None
+    request: Request, service: Serving, caller: Writing, given: MonitorRequest, key: IdempotencyKey = None
 ) -> Response:
     """Nothing is due until its first ping has come."""
     monitors = monitors_of(service, caller)
@@ -77,7 +77,7 @@ async def create_monitor(
             if not attempt.may_have_made(made.created_at):
                 raise
         service.events.nudge()
-        return answered(201, MonitorTold.model_validate(made), ETag=tag(made.version))
+        return answered(201, MonitorResponse.model_validate(made), ETag=tag(made.version))
 
     return await once(request, service, caller, key, create)
 
@@ -85,7 +85,7 @@ async def create_monitor(
 @router.get("/monitors/{monitor_id}", summary="One monitor", responses=problems(404) | NOT_MODIFIED)
 async def get_monitor(
     response: Response, service: Serving, caller: Reading, monitor_id: MonitorInPath, if_none_match: IfNoneMatch = None
-) -> MonitorTold:
+) -> MonitorResponse:
     found = await _find(service, caller, monitor_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
@@ -96,7 +96,7 @@ async def get_monitor(
 async def update_monitor(
     *, response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath, given: MonitorChanges,
     if_match: IfMatch = None,
-) -> MonitorTold:  # fmt: skip
+) -> MonitorResponse:  # fmt: skip
     """Where its rhythm changes, what is due is counted from now."""
     found = await _find(service, caller, monitor_id)
     require(if_match, tag(found.version))
@@ -123,7 +123,7 @@ async def delete_monitor(
 @router.post("/monitors/{monitor_id}/pause", summary="Conclude nothing", responses=problems(404, 409))
 async def pause_monitor(
     response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
-) -> MonitorTold:
+) -> MonitorResponse:
     """Pings are noted all the same."""
     await _find(service, caller, monitor_id)
     paused = await monitors_of(service, caller).pause(monitor_id)
@@ -134,7 +134,7 @@ async def pause_monitor(
 @router.post("/monitors/{monitor_id}/resume", summary="Watch it again", responses=problems(404, 409))
 async def resume_monitor(
     response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
-) -> MonitorTold:
+) -> MonitorResponse:
     """The next ping is counted from now."""
     await _find(service, caller, monitor_id)
     resumed = await monitors_of(service, caller).resume(monitor_id)
@@ -143,7 +143,9 @@ async def resume_monitor(
 
 
 @router.post("/monitors/{monitor_id}/renew-token", summary="Give it another ping URL", responses=problems(404, 409))
-async def renew_token(response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath) -> MonitorTold:
+async def renew_token(
+    response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
+) -> MonitorResponse:
     """The old one is unknown from then on."""
     await _find(service, caller, monitor_id)
     renewed = await monitors_of(service, caller).renew_token(monitor_id)
@@ -157,7 +159,7 @@ async def list_pings(
 ) -> PingList:
     await _find(service, caller, monitor_id)
     found = await service.monitors.pings(monitor_id, limit=asked.limit)
-    return PingList(items=[PingTold.model_validate(one) for one in found])
+    return PingList(items=[PingResponse.model_validate(one) for one in found])
 
 
 @router.get("/monitors/{monitor_id}/flips", summary="The last changes of its status", responses=problems(404))
@@ -166,17 +168,17 @@ async def list_flips(
 ) -> FlipList:
     await _find(service, caller, monitor_id)
     found = await service.monitors.flips(monitor_id, limit=asked.limit)
-    return FlipList(items=[FlipTold.model_validate(one) for one in found])
+    return FlipList(items=[FlipResponse.model_validate(one) for one in found])
 
 
-def _told(response: Response, caller: Caller, monitor: Monitor) -> MonitorTold:
+def _told(response: Response, caller: Caller, monitor: Monitor) -> MonitorResponse:
     response.headers["ETag"] = tag(monitor.version)
     return _shown(caller, monitor)
 
 
-def _shown(caller: Caller, monitor: Monitor) -> MonitorTold:
+def _shown(caller: Caller, monitor: Monitor) -> MonitorResponse:
     """Whoever has the path may ping, which is more than reading."""
-    shown = MonitorTold.model_validate(monitor)
+    shown = MonitorResponse.model_validate(monitor)
     if not caller.may("write"):
         shown.ping_path = None
     return shown

@@ -19,7 +19,7 @@ from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, get_service
 from noonbell.api.helper import HelperProcess
-from noonbell.api.models.planned import AppliedTold, ApplyGiven, FileGiven, PlanTold
+from noonbell.api.models.planned import AppliedResponse, ApplyRequest, FileRequest, PlanResponse
 from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.problems import ProblemError, problems
 from noonbell.core.turns import definition_of
@@ -31,17 +31,17 @@ router = api_router("plans")
 SMALL_FILE: Final = 16 * 1024
 
 
-@router.post("/plan", summary="What a file would change", response_model=PlanTold)
-async def make_plan(request: Request, caller: Reading, given: FileGiven) -> Response:
+@router.post("/plan", summary="What a file would change", response_model=PlanResponse)
+async def make_plan(request: Request, caller: Reading, given: FileRequest) -> Response:
     """Nothing is written. The first hundred problems of the file are listed, with their lines."""
     made = await _planned(request, caller, given)
     return await asyncio.to_thread(lambda: _response(_plan_facts(made, hide=not caller.may("write"))))
 
 
 @router.post(
-    "/apply", summary="Let the schedules be as a file says", responses=problems(409), response_model=AppliedTold
+    "/apply", summary="Let the schedules be as a file says", responses=problems(409), response_model=AppliedResponse
 )
-async def apply_file(request: Request, service: Serving, caller: Writing, given: ApplyGiven) -> Response:
+async def apply_file(request: Request, service: Serving, caller: Writing, given: ApplyRequest) -> Response:
     """All of it or nothing. Deleting has to be allowed; with a fingerprint, what was planned is what is done."""
     made = await _planned(request, caller, given)
     fingerprint = given.given().get("fingerprint", made.fingerprint)
@@ -60,7 +60,7 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
     return await asyncio.to_thread(lambda: _response({**counts, "plan": _plan_facts(made), "warnings": warnings}))
 
 
-async def _planned(request: Request, caller: Caller, given: FileGiven) -> Plan:
+async def _planned(request: Request, caller: Caller, given: FileRequest) -> Plan:
     return await plan_text(request, caller, given.text, given.format, given.given().get("name"))
 
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
-from noonbell.api.models.planned import FireTold, PreviewGiven, PreviewTold, SurpriseTold
-from noonbell.api.written import Meant, described, read_text
+from noonbell.api.models.planned import FireResponse, PreviewRequest, PreviewResponse, SurpriseResponse
+from noonbell.api.schedule_presenter import Meant, described, read_text
 from noonbell.core.records import ScheduleColumns
 from noonbell.core.turns import timing_of
 from noonbell.cron import parse
@@ -27,7 +27,7 @@ _NOTHING: Final = {"kind": "callback", "name": "preview"}
 
 
 @router.post("/preview", summary="What a text or a spec means")
-async def preview(service: Serving, caller: Reading, given: PreviewGiven) -> PreviewTold:  # noqa: ARG001 - who asks has to have a key
+async def preview(service: Serving, caller: Reading, given: PreviewRequest) -> PreviewResponse:  # noqa: ARG001 - who asks has to have a key
     """English or cron as a text, or a type and a spec: understood, described, and when it would fire."""
     now = service.clock.now()
     meant = _meant(given, now)
@@ -36,12 +36,12 @@ async def preview(service: Serving, caller: Reading, given: PreviewGiven) -> Pre
     timing = timing_of(columns, first_anchor(columns, now))
     require_future(columns, timing, now)
     zone = ZoneInfo(columns.timezone)
-    fires: list[FireTold] = []
+    fires: list[FireResponse] = []
     at = timing.following(now)
     while at is not None and len(fires) < given.count:
-        fires.append(FireTold(at=moment(at), local=moment(at, zone).isoformat()))
+        fires.append(FireResponse(at=moment(at), local=moment(at, zone).isoformat()))
         at = timing.following(at)
-    return PreviewTold(
+    return PreviewResponse(
         type=fields["type"],
         spec=columns.spec,
         timezone=columns.timezone,
@@ -53,7 +53,7 @@ async def preview(service: Serving, caller: Reading, given: PreviewGiven) -> Pre
     )
 
 
-def _meant(given: PreviewGiven, now: int) -> Meant:
+def _meant(given: PreviewRequest, now: int) -> Meant:
     said = given.given()
     if "text" in said:
         for field in ("type", "spec"):
@@ -66,12 +66,12 @@ def _meant(given: PreviewGiven, now: int) -> Meant:
     return Meant({"type": said["type"], "spec": said["spec"], "timezone": given.timezone}, "")
 
 
-def _surprises(columns: ScheduleColumns, zone: ZoneInfo, now: int, given: PreviewGiven) -> list[SurpriseTold]:
+def _surprises(columns: ScheduleColumns, zone: ZoneInfo, now: int, given: PreviewRequest) -> list[SurpriseResponse]:
     if columns.type != "cron":
         return []
     start = moment(now).astimezone(UTC)
     return [
-        SurpriseTold(
+        SurpriseResponse(
             date=one.date.isoformat(),
             kind=one.kind,
             times=[f"{at:%H:%M}" for at in one.times],

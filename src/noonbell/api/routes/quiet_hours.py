@@ -13,7 +13,7 @@ from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, requir
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
 from noonbell.api.models.base import PLAIN, PageOf
-from noonbell.api.models.things import QuietHoursChanges, QuietHoursGiven, QuietHoursTold
+from noonbell.api.models.resources import QuietHoursChanges, QuietHoursRequest, QuietHoursResponse
 from noonbell.api.paging import ByText, Slashed, page_of
 from noonbell.api.problems import problems
 from noonbell.errors import ScheduleNotFoundError
@@ -27,19 +27,19 @@ PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max
 @router.get("/quiet-hours", summary="List quiet hours")
 async def list_quiet_hours(
     service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
-) -> PageOf[QuietHoursTold]:
+) -> PageOf[QuietHoursResponse]:
     """Those of the team, by their ids."""
     every = await schedules_of(service, caller).list_quiet_hours()
     found, next_cursor = page_of(every, lambda one: one.policy_id, asked)
-    return PageOf(items=[QuietHoursTold.model_validate(one) for one in found], next_cursor=next_cursor)
+    return PageOf(items=[QuietHoursResponse.model_validate(one) for one in found], next_cursor=next_cursor)
 
 
 @router.post(
-    "/quiet-hours", status_code=201, summary="Create quiet hours", response_model=QuietHoursTold,
+    "/quiet-hours", status_code=201, summary="Create quiet hours", response_model=QuietHoursResponse,
     responses=problems(409),
 )  # fmt: skip
 async def create_quiet_hours(
-    request: Request, service: Serving, caller: Writing, given: QuietHoursGiven, key: IdempotencyKey = None
+    request: Request, service: Serving, caller: Writing, given: QuietHoursRequest, key: IdempotencyKey = None
 ) -> Response:
     schedules = schedules_of(service, caller)
     fields = given.given()
@@ -52,7 +52,7 @@ async def create_quiet_hours(
         if made is None or not attempt.may_have_made(made.created_at):
             made = await schedules.create_quiet_hours(fields["name"], fields["windows"], policy_id=policy_id)
         service.events.nudge()
-        return answered(201, QuietHoursTold.model_validate(made), ETag=_tag(made))
+        return answered(201, QuietHoursResponse.model_validate(made), ETag=_tag(made))
 
     return await once(request, service, caller, key, create)
 
@@ -68,19 +68,19 @@ async def _there(get: Any, policy_id: str) -> QuietHoursRecord | None:
 @router.get("/quiet-hours/{policy_id}", summary="Quiet hours", responses=problems(404) | NOT_MODIFIED)
 async def get_quiet_hours(
     response: Response, service: Serving, caller: Reading, policy_id: PolicyInPath, if_none_match: IfNoneMatch = None
-) -> QuietHoursTold:
+) -> QuietHoursResponse:
     found = await schedules_of(service, caller).get_quiet_hours(policy_id)
     if holds(if_none_match, _tag(found)):
         return unchanged(_tag(found))  # type: ignore[no-any-return]  # a response in place of the model
     response.headers["ETag"] = _tag(found)
-    return QuietHoursTold.model_validate(found)
+    return QuietHoursResponse.model_validate(found)
 
 
 @router.patch("/quiet-hours/{policy_id}", summary="Change quiet hours", responses=problems(404, 409, 412))
 async def update_quiet_hours(
     *, response: Response, service: Serving, caller: Writing, policy_id: PolicyInPath, given: QuietHoursChanges,
     if_match: IfMatch = None,
-) -> QuietHoursTold:  # fmt: skip
+) -> QuietHoursResponse:  # fmt: skip
     """Every schedule that refers to them goes on in a new epoch."""
     schedules, fields = schedules_of(service, caller), given.given()
     changed = await schedules.update_quiet_hours(
@@ -91,7 +91,7 @@ async def update_quiet_hours(
     )
     service.events.nudge()
     response.headers["ETag"] = _tag(changed)
-    return QuietHoursTold.model_validate(changed)
+    return QuietHoursResponse.model_validate(changed)
 
 
 @router.delete(

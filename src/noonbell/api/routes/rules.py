@@ -14,7 +14,7 @@ from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, hol
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
 from noonbell.api.idempotency import told as answered
 from noonbell.api.models.base import PageOf
-from noonbell.api.models.things import RuleChanges, RuleGiven, RuleTold
+from noonbell.api.models.resources import RuleChanges, RuleRequest, RuleResponse
 from noonbell.api.paging import ById, told
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
@@ -35,13 +35,13 @@ async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
 
 
 @router.get("/rules", summary="List rules")
-async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[RuleTold]:
-    return told(RuleTold, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[RuleResponse]:
+    return told(RuleResponse, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
 
 
-@router.post("/rules", status_code=201, summary="Create a rule", response_model=RuleTold, responses=problems(409))
+@router.post("/rules", status_code=201, summary="Create a rule", response_model=RuleResponse, responses=problems(409))
 async def create_rule(
-    request: Request, service: Serving, caller: Writing, given: RuleGiven, key: IdempotencyKey = None
+    request: Request, service: Serving, caller: Writing, given: RuleRequest, key: IdempotencyKey = None
 ) -> Response:
     """For one schedule, one monitor, everything with a tag, or, with none of these, everything of the team."""
     rules = schedules_of(service, caller).rules
@@ -58,7 +58,7 @@ async def create_rule(
             if not attempt.may_have_made(made.created_at):
                 raise
         service.events.nudge()
-        return answered(201, RuleTold.model_validate(made), ETag=tag(made.version))
+        return answered(201, RuleResponse.model_validate(made), ETag=tag(made.version))
 
     return await once(request, service, caller, key, create)
 
@@ -66,19 +66,19 @@ async def create_rule(
 @router.get("/rules/{rule_id}", summary="One rule", responses=problems(404) | NOT_MODIFIED)
 async def get_rule(
     response: Response, service: Serving, caller: Reading, rule_id: RuleInPath, if_none_match: IfNoneMatch = None
-) -> RuleTold:
+) -> RuleResponse:
     found = await _find(service, caller, rule_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
     response.headers["ETag"] = tag(found.version)
-    return RuleTold.model_validate(found)
+    return RuleResponse.model_validate(found)
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 412))
 async def update_rule(
     *, response: Response, service: Serving, caller: Writing, rule_id: RuleInPath, given: RuleChanges,
     if_match: IfMatch = None,
-) -> RuleTold:  # fmt: skip
+) -> RuleResponse:  # fmt: skip
     found = await _find(service, caller, rule_id)
     require(if_match, tag(found.version))
     with changing(if_match):
@@ -87,7 +87,7 @@ async def update_rule(
         )
     service.events.nudge()
     response.headers["ETag"] = tag(changed.version)
-    return RuleTold.model_validate(changed)
+    return RuleResponse.model_validate(changed)
 
 
 @router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 412))

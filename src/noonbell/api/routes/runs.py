@@ -9,8 +9,8 @@ from fastapi import Path, Query
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
-from noonbell.api.models.base import PLAIN, Asked, PageOf
-from noonbell.api.models.schedules import OccurrenceTold, Outcome, RunTold, StatisticsTold, WholeRun
+from noonbell.api.models.base import PLAIN, PageOf, QueryParams
+from noonbell.api.models.schedules import OccurrenceResponse, Outcome, RunResponse, StatisticsResponse, WholeRun
 from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
 from noonbell.api.problems import problems
 from noonbell.schedules.arguments import Order
@@ -20,7 +20,7 @@ router = api_router("runs")
 RunInPath = Annotated[str, Slashed, Path(alias="run_id", min_length=1, max_length=600, pattern=PLAIN)]
 
 
-class Runs(Asked):
+class Runs(QueryParams):
     limit: Limit = DEFAULT_LIMIT
     cursor: RunCursor | None = None
 
@@ -29,7 +29,7 @@ class LatestRuns(Runs):
     outcome: Outcome | None = None
 
 
-class Stretch(Asked):
+class Stretch(QueryParams):
     """From `start` to `end`; of the last day unless told otherwise."""
 
     start: Instant | None = None
@@ -39,17 +39,17 @@ class Stretch(Asked):
     order: Order = "newest"
 
 
-class Last(Asked):
+class Last(QueryParams):
     last: Annotated[int, Query(ge=1, le=100_000)] = 100
 
 
 @router.get("/runs", summary="The latest runs of all schedules")
-async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRuns, Query()]) -> PageOf[RunTold]:
+async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRuns, Query()]) -> PageOf[RunResponse]:
     """Runs that have ended, the one for the latest instant first."""
     page = await schedules_of(service, caller).recent_runs(
         cursor=asked.cursor, limit=asked.limit, outcome=asked.outcome
     )
-    return told(RunTold, page)
+    return told(RunResponse, page)
 
 
 @router.get("/runs/{run_id}", summary="One run with its attempts", responses=problems(404))
@@ -61,16 +61,16 @@ async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> Whole
 @router.get("/schedules/{schedule_id}/runs", summary="The runs of a schedule", responses=problems(404))
 async def list_runs_of_schedule(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Runs, Query()]
-) -> PageOf[RunTold]:
+) -> PageOf[RunResponse]:
     """Runs that have ended, the one that ended last first. A deleted schedule keeps its own."""
     page = await schedules_of(service, caller).runs(schedule_id, cursor=asked.cursor, limit=asked.limit)
-    return told(RunTold, page)
+    return told(RunResponse, page)
 
 
 @router.get("/schedules/{schedule_id}/occurrences", summary="What became of occurrences", responses=problems(404))
 async def list_occurrences(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Stretch, Query()]
-) -> PageOf[OccurrenceTold]:
+) -> PageOf[OccurrenceResponse]:
     """Each nominal time with its verdict, newest first; `order=oldest` turns the list round.
 
     A cursor belongs to the order that gave it.
@@ -79,11 +79,13 @@ async def list_occurrences(
         schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit,
         order=asked.order,
     )  # fmt: skip
-    return told(OccurrenceTold, page)
+    return told(OccurrenceResponse, page)
 
 
 @router.get("/schedules/{schedule_id}/statistics", summary="What runs add up to", responses=problems(404))
 async def statistics(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Last, Query()]
-) -> StatisticsTold:
-    return StatisticsTold.model_validate(await schedules_of(service, caller).statistics(schedule_id, last=asked.last))
+) -> StatisticsResponse:
+    return StatisticsResponse.model_validate(
+        await schedules_of(service, caller).statistics(schedule_id, last=asked.last)
+    )

@@ -14,25 +14,25 @@ from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, schedule_tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once, told
 from noonbell.api.listing import schedule_page
-from noonbell.api.models.base import Asked, Flag, Name, PageOf, Tag, flag
+from noonbell.api.models.base import Flag, Name, PageOf, QueryParams, Tag, flag
 from noonbell.api.models.schedules import (
     Changed,
     CreatedSchedules,
     ManyChanges,
     ManySchedules,
     ScheduleChanges,
-    ScheduleGiven,
-    ScheduleTold,
+    ScheduleCreate,
+    ScheduleResponse,
     Triggered,
-    TriggerGiven,
+    TriggerRequest,
     Type,
     UpcomingList,
-    UpcomingTold,
+    UpcomingResponse,
 )
 from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
-from noonbell.api.written import declared_told, fields_of, for_caller, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_told, fields_of, for_caller, not_editable, schedule_told
 from noonbell.core.ids import run_id as run_id_of
 from noonbell.errors import (
     LanguageError,
@@ -52,7 +52,7 @@ _FEW: Final = 10
 _MOST_WAITING: Final = 8
 
 
-class Filters(Asked):
+class Filters(QueryParams):
     """Which schedules are meant; all that are given have to hold."""
 
     enabled: Flag | None = None
@@ -66,7 +66,7 @@ class Filters(Asked):
     cursor: NumberCursor | None = None
 
 
-class Count(Asked):
+class Count(QueryParams):
     count: Annotated[int, Query(ge=1, le=1_000)] = 10
 
 
@@ -76,7 +76,7 @@ class Count(Asked):
 @router.get("/schedules", summary="List schedules, oldest first")
 async def list_schedules(
     service: Serving, caller: Reading, declared: Declared, asked: Annotated[Filters, Query()]
-) -> PageOf[ScheduleTold]:
+) -> PageOf[ScheduleResponse]:
     """Schedules of the key's team, those that programs have declared among them."""
     wanted = ScheduleFilter(
         managed_by=asked.managed_by, lane=asked.lane, enabled=flag(asked.enabled), type=asked.type, tag=asked.tag,
@@ -94,7 +94,7 @@ async def list_schedules(
 async def get_schedule(
     *, response: Response, service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     if_none_match: IfNoneMatch = None,
-) -> ScheduleTold:  # fmt: skip
+) -> ScheduleResponse:  # fmt: skip
     try:
         found = schedule_told(await schedules_of(service, caller).get(schedule_id))
     except ScheduleNotFoundError:
@@ -114,17 +114,17 @@ async def preview_schedule(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Count, Query()]
 ) -> UpcomingList:
     found = await schedules_of(service, caller).preview(schedule_id, asked.count)
-    return UpcomingList(items=[UpcomingTold.model_validate(one) for one in found])
+    return UpcomingList(items=[UpcomingResponse.model_validate(one) for one in found])
 
 
 # --- creating ---------------------------------------------------------------------------------------------------------
 
 
 @router.post(
-    "/schedules", status_code=201, summary="Create a schedule", response_model=ScheduleTold, responses=problems(409)
+    "/schedules", status_code=201, summary="Create a schedule", response_model=ScheduleResponse, responses=problems(409)
 )
 async def create_schedule(
-    request: Request, service: Serving, caller: Writing, given: ScheduleGiven, key: IdempotencyKey = None
+    request: Request, service: Serving, caller: Writing, given: ScheduleCreate, key: IdempotencyKey = None
 ) -> Response:
     """When it runs is a `type` and a `spec`, or a `text` in English; the answer says how it was understood."""
     schedules = schedules_of(service, caller)
@@ -199,7 +199,7 @@ def _fields_of_many(given: ManySchedules, now: int) -> list[dict[str, Any]]:
 async def update_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     given: ScheduleChanges, if_match: IfMatch = None,
-) -> ScheduleTold:  # fmt: skip
+) -> ScheduleResponse:  # fmt: skip
     """What was due before is decided by what held before."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     return _told(response, service, await schedules.update(schedule_id, **given.given()))
@@ -219,7 +219,7 @@ async def update_schedules(service: Serving, caller: Writing, declared: Declared
 async def pause_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
-) -> ScheduleTold:  # fmt: skip
+) -> ScheduleResponse:  # fmt: skip
     """Until it is resumed it has no occurrences; what was due before is still decided."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     return _told(response, service, await schedules.pause(schedule_id))
@@ -229,7 +229,7 @@ async def pause_schedule(
 async def resume_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
-) -> ScheduleTold:  # fmt: skip
+) -> ScheduleResponse:  # fmt: skip
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     return _told(response, service, await schedules.resume(schedule_id))
 
@@ -240,14 +240,14 @@ async def resume_schedule(
 )  # fmt: skip
 async def trigger_schedule(
     *, request: Request, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
-    given: TriggerGiven | None = None, key: IdempotencyKey = None,
+    given: TriggerRequest | None = None, key: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
     """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow` or `queue` is given.
 
     A run that fails is retried by the schedule's policy.
     """
     await _refuse_declared(declared, caller.team, schedule_id)
-    how = TriggerGiven() if given is None else given
+    how = TriggerRequest() if given is None else given
 
     async def trigger(attempt: Attempt) -> Answer:
         schedules = schedules_of(service, caller)
@@ -316,7 +316,7 @@ async def _refuse_declared(declared: DeclaredTasks, team: str, schedule_id: str)
         raise not_editable(str(row["managed_by"]))
 
 
-def _told(response: Response, service: Serving, schedule: Schedule) -> ScheduleTold:
+def _told(response: Response, service: Serving, schedule: Schedule) -> ScheduleResponse:
     service.events.nudge()
     found = schedule_told(schedule)
     response.headers["ETag"] = schedule_tag(found)

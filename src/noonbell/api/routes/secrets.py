@@ -18,13 +18,13 @@ from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PageOf
-from noonbell.api.models.things import (
-    OverlapGiven,
-    RotationTold,
-    SecretGiven,
-    SecretTold,
-    SigningKeysTold,
-    SigningKeyTold,
+from noonbell.api.models.resources import (
+    OverlapRequest,
+    RotationResponse,
+    SecretRequest,
+    SecretResponse,
+    SigningKeyResponse,
+    SigningKeysResponse,
 )
 from noonbell.api.paging import ById, ScheduleInPath, page_of
 from noonbell.api.problems import ProblemError, problems
@@ -36,7 +36,7 @@ NameInPath = Annotated[str, Path(alias="name", pattern=r"^[A-Za-z_][A-Za-z0-9_]{
 
 
 @router.get("/secrets", summary="List secrets")
-async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[SecretTold]:
+async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[SecretResponse]:
     """Names, versions and times; no value. By name."""
     every = await schedules_of(service, caller).secrets.list(caller.team)
     found, next_cursor = page_of(every, lambda facts: facts.name, asked)
@@ -44,7 +44,7 @@ async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById,
 
 
 @router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))
-async def put_secret(service: Serving, caller: Writing, name: NameInPath, given: SecretGiven) -> SecretTold:
+async def put_secret(service: Serving, caller: Writing, name: NameInPath, given: SecretRequest) -> SecretResponse:
     """A new one, or a new value of one that is there."""
     stored = await schedules_of(service, caller).secrets.put(caller.team, name, given.value)
     service.events.nudge()
@@ -59,21 +59,21 @@ async def delete_secret(service: Serving, caller: Writing, name: NameInPath) -> 
 
 
 @router.post("/master-key/rotation", summary="Wrap all anew under the newest master key", responses=problems(409))
-async def rotate_secrets(service: Serving, caller: Administering) -> RotationTold:
+async def rotate_secrets(service: Serving, caller: Administering) -> RotationResponse:
     """For the operator, after a master key was added; it concerns the secrets of all teams and shows none."""
     if not caller.manages_teams:
         raise ProblemError(
             403, "The master key belongs to all teams; this takes an admin of the first", kind="operator"
         )
     done = await schedules_of(service, caller).secrets.rotate()
-    return RotationTold(rewrapped=done.rewrapped, unreadable=len(done.unreadable))
+    return RotationResponse(rewrapped=done.rewrapped, unreadable=len(done.unreadable))
 
 
 # --- signing keys -----------------------------------------------------------------------------------------------------
 
 
 @router.get("/schedules/{schedule_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
-async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleInPath) -> SigningKeysTold:
+async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleInPath) -> SigningKeysResponse:
     """Newest first. The first one is made when they are first asked for."""
     schedules = schedules_of(service, caller)
     await schedules.get(schedule_id)
@@ -82,12 +82,12 @@ async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleI
 
 @router.post("/schedules/{schedule_id}/signing-keys", summary="Replace the key", responses=problems(404, 409))
 async def rotate_signing_keys(
-    service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapGiven | None = None
-) -> SigningKeysTold:
+    service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapRequest | None = None
+) -> SigningKeysResponse:
     """The old one signs on for a while beside the new: a day, if there is no body."""
     schedules = schedules_of(service, caller)
     await schedules.get(schedule_id)
-    overlap = timedelta(seconds=(given or OverlapGiven()).overlap_seconds)
+    overlap = timedelta(seconds=(given or OverlapRequest()).overlap_seconds)
     return _keys(await schedules.secrets.rotate_signing_keys(schedule_id, caller.team, overlap=overlap))
 
 
@@ -101,17 +101,17 @@ async def drop_signing_keys(service: Serving, caller: Writing, schedule_id: Sche
         raise ProblemError(404, "The schedule has no signing keys", kind="signing-keys-not-found")
 
 
-def _told(facts: SecretFacts) -> SecretTold:
-    return SecretTold(
+def _told(facts: SecretFacts) -> SecretResponse:
+    return SecretResponse(
         name=facts.name, version=facts.version, key_version=facts.key_version, created_at=moment(facts.created_at),
         updated_at=moment(facts.updated_at),
     )  # fmt: skip
 
 
-def _keys(keys: Sequence[SigningKey]) -> SigningKeysTold:
-    return SigningKeysTold(
+def _keys(keys: Sequence[SigningKey]) -> SigningKeysResponse:
+    return SigningKeysResponse(
         items=[
-            SigningKeyTold(
+            SigningKeyResponse(
                 key=key.key,
                 created_at=moment(key.created_at),
                 until=None if key.expires_at is None else moment(key.expires_at),

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from noonbell import __version__, errors
-from noonbell.cli.complaints import NOT_PERMITTED, UNREACHABLE, Complaint
+from noonbell.cli.cli_errors import NOT_PERMITTED, UNREACHABLE, CliError
 from noonbell.errors import NoonbellError
 
 T = TypeVar("T")
@@ -86,10 +86,10 @@ class Client:
 
     def _complaint(
         self, told: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
-    ) -> Complaint:
-        return Complaint(told, facts, hints, as_json=self._as_json, exit_code=exit_code)
+    ) -> CliError:
+        return CliError(told, facts, hints, as_json=self._as_json, exit_code=exit_code)
 
-    def _bad_address(self, url: str) -> Complaint:
+    def _bad_address(self, url: str) -> CliError:
         facts = {"option": "--server", "value": url, "right": _RIGHT}
         return self._complaint(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
 
@@ -206,7 +206,7 @@ class Client:
             return self._complaint(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
         return rebuilt(detail, problem if isinstance(problem, dict) else {})
 
-    def away(self, error: Exception) -> Complaint:
+    def away(self, error: Exception) -> CliError:
         facts = {"server": self.url, "error": type(error).__name__}
         hints: tuple[str, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError):

@@ -18,7 +18,7 @@ from noonbell.actions.secrets.keys import find_keys
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.cli.backend.local_schedules import LocalSchedules
 from noonbell.cli.backend.protocol import Backend, EngineUp, ShownPlan
-from noonbell.cli.place import Place, actor
+from noonbell.cli.connection_target import ConnectionTarget, actor
 from noonbell.config import load
 from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
@@ -50,7 +50,7 @@ class StandingClock(SystemClock):
 
 @asynccontextmanager
 async def opened(
-    place: Place,
+    place: ConnectionTarget,
     *,
     read_only: bool = False,
     create: bool = False,
@@ -69,9 +69,9 @@ async def opened(
     clock: Clock = SystemClock() if live else StandingClock(place.now)
     timeline = None if read_only else _timeline_of(place.store)
     if timeline is not None:  # so that engines hear of what is written here, and not two seconds late
-        from noonbell.timeline import fronted  # noqa: PLC0415 - where there is one
+        from noonbell.timeline import with_timeline  # noqa: PLC0415 - where there is one
 
-        store = fronted(store, timeline, clock)
+        store = with_timeline(store, timeline, clock)
     await store.open()
     try:
         yield LocalBackend(store, clock, keys, Egress(EgressPolicy(allow=allow)), apprise=apprise)

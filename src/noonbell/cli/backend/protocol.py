@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from noonbell.access import ApiKey
-from noonbell.actions.secrets.book import Rotation
 from noonbell.actions.secrets.records import SecretFacts
+from noonbell.actions.secrets.repository import Rotation
 from noonbell.actions.signatures import SigningKey
 from noonbell.ledger import Answer, Report
 from noonbell.monitors import Monitor

@@ -15,7 +15,7 @@ import msgspec
 from noonbell.cli.backend.http import Client, escaped
 from noonbell.cli.backend.protocol import Backend, EngineUp
 from noonbell.cli.backend.remote_ledger import RemoteFiles, RemoteLedger
-from noonbell.cli.backend.remote_things import RemoteChannels, RemoteKeys, RemoteMonitors, RemoteRules, RemoteSecrets
+from noonbell.cli.backend.remote_resources import RemoteChannels, RemoteKeys, RemoteMonitors, RemoteRules, RemoteSecrets
 from noonbell.cli.backend.stream import events
 from noonbell.schedules.history import Run
 from noonbell.schedules.live import LiveEvent
@@ -23,13 +23,13 @@ from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcomin
 from noonbell.schedules.statistics import Statistics
 
 if TYPE_CHECKING:
-    from noonbell.cli.place import Place
+    from noonbell.cli.connection_target import ConnectionTarget
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
-async def connected(place: Place, key: str | None) -> AsyncIterator[Backend]:
+async def connected(place: ConnectionTarget, key: str | None) -> AsyncIterator[Backend]:
     """The service of a place. Who the key stands for is asked first, so that a wrong one is told at once."""
     assert place.server is not None  # noqa: S101 - the caller has looked
     client = Client(place.server, key, as_json=place.as_json)
@@ -40,7 +40,7 @@ async def connected(place: Place, key: str | None) -> AsyncIterator[Backend]:
 class RemoteBackend:
     """One service, seen with one key."""
 
-    def __init__(self, client: Client, place: Place, team: str) -> None:
+    def __init__(self, client: Client, place: ConnectionTarget, team: str) -> None:
         self._client = client
         self._place = place
         self._team = team

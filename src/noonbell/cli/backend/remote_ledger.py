@@ -13,7 +13,7 @@ import msgspec
 
 from noonbell.cli.backend.http import Client, escaped
 from noonbell.cli.backend.protocol import ShownPlan
-from noonbell.cli.finding import find_schedule
+from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.errors import NoonbellError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report
 from noonbell.ledger.reading import instant
@@ -22,7 +22,7 @@ from noonbell.planning import Item, ScheduleFile
 from noonbell.schedules.records import Page, Schedule
 
 if TYPE_CHECKING:
-    from noonbell.cli.place import Place
+    from noonbell.cli.connection_target import ConnectionTarget
 
 _PART: Final = timedelta(days=31)
 _DAY: Final = timedelta(days=1)
@@ -35,7 +35,7 @@ class _Schedules(Protocol):
 
 
 class RemoteLedger:
-    def __init__(self, client: Client, schedules: _Schedules, place: Place) -> None:
+    def __init__(self, client: Client, schedules: _Schedules, place: ConnectionTarget) -> None:
         self._client = client
         self._schedules = schedules
         self._place = place
@@ -113,7 +113,7 @@ def _add(report: Report, page: dict[str, Any], *, count_schedules: bool) -> None
 
 
 class RemoteFiles:
-    def __init__(self, client: Client, place: Place) -> None:
+    def __init__(self, client: Client, place: ConnectionTarget) -> None:
         self._client = client
         self._place = place
 

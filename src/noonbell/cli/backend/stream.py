@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.cli.backend.http import Answered, Client, connect
-from noonbell.cli.complaints import Complaint
+from noonbell.cli.cli_errors import CliError
 from noonbell.errors import NoonbellError
 
 _STREAM_SECONDS: Final = 40.0  # the service sends a sign of life every fifteen
@@ -83,7 +83,7 @@ class _StreamReader(threading.Thread):
                 client.read(Answered(response.status, found, response.read()))
             opened = True
             self._read_lines(response)
-        except (Complaint, NoonbellError) as error:
+        except (CliError, NoonbellError) as error:
             self._put(error)
         except (OSError, http.client.HTTPException) as error:
             if not opened and self._last is None:

@@ -16,7 +16,7 @@ from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, 
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.tables import MemoryData, Row, Transaction
-from noonbell.store.portions import DueStream, choose, looked_at
+from noonbell.store.stream_selection import DueStream, choose, looked_at
 
 Numbered = tuple[int, OutboxMessage]
 

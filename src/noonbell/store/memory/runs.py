@@ -11,17 +11,17 @@ from noonbell.core.attempts import FIRST_KEPT, upto_omitted
 from noonbell.core.presence import lane_key
 from noonbell.core.records import (
     AT_ONCE,
-    Asked,
     Attempt,
     LiveRun,
     Settlement,
     Start,
     StoredSchedule,
+    TriggerSource,
     Turn,
     asked_cause,
 )
 from noonbell.ports import Claimed, Decide, LaneClaim, Settled
-from noonbell.store.memory import asking, outbox
+from noonbell.store.memory import manual_runs, outbox
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.stored import stored as stored_schedule
 from noonbell.store.memory.tables import Row, Transaction, in_order
@@ -113,11 +113,18 @@ class MemoryRuns(MemoryPart):
         return start
 
     async def ask(
-        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+        self,
+        schedule_id: str,
+        at: int,
+        actor: str,
+        via: TriggerSource = "manual",
+        *,
+        queue: bool = False,
+        retry: bool = True,
     ) -> int | None:
         cause = asked_cause(via, retry=retry)
         with self._transaction() as tx:
-            return asking.ask(self.data, tx, schedule_id, at=at, actor=actor, cause=cause, queue=queue)
+            return manual_runs.ask(self.data, tx, schedule_id, at=at, actor=actor, cause=cause, queue=queue)
 
     async def owned(self, owner: str) -> list[LiveRun]:
         lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))

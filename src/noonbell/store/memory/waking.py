@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any
 
 from noonbell.core.records import StoredSchedule
-from noonbell.store.coming import MOST_SOUGHT
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.stored import stored
+from noonbell.store.upcoming import MOST_SOUGHT
 
 
 class WakingInMemory(MemoryPart):

@@ -36,10 +36,10 @@ from noonbell.core.presence import (
 )
 from noonbell.core.records import AT_ONCE, LifecycleEvent
 from noonbell.ports import Rescue, TellCut
-from noonbell.store.postgres import by_policy, declaring, hints, outbox
+from noonbell.store.postgres import claim_schedules, declaring, hints, outbox
+from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.session import Part
-from noonbell.store.postgres.set_back import SetBack
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -165,7 +165,7 @@ async def alive(db: Connection) -> list[EngineRecord]:
     return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]
 
 
-async def dead(db: Connection, lane: str, patience: float | None, set_back: SetBack) -> list[str]:
+async def dead(db: Connection, lane: str, patience: float | None, set_back: ClockRegressionWatch) -> list[str]:
     """As for `rescue`; what is doubtful to it is not told here."""
     rows = await db.fetch(_DEAD, lane, patience)
     now = time.monotonic()
@@ -179,7 +179,14 @@ async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
 
 
 async def rescue(
-    db: Connection, lane: str, owner: str, at: int, tell: TellCut | None, *, patience: float | None, set_back: SetBack
+    db: Connection,
+    lane: str,
+    owner: str,
+    at: int,
+    tell: TellCut | None,
+    *,
+    patience: float | None,
+    set_back: ClockRegressionWatch,
 ) -> Rescue:
     """Leases count as run out where the server has been up for longer than `patience`; without any, none does."""
     if not await db.fetchval(f"SELECT pg_try_advisory_xact_lock({_RESCUING}, hashtext($1))", lane):
@@ -189,14 +196,14 @@ async def rescue(
         await db.execute(_TAKE_LEASES, lane, lane_name(lane), patience, owner, list(stuck), list(stuck.values()))
     gone = sorted(row[0] for row in await db.fetch(_FORGET, lane))
     crashes = await _crashes(db, lane, gone, owner, at)
-    queued, left = await by_policy.take_over(db, lane, at, tell, events=crashes)
+    queued, left = await claim_schedules.take_over(db, lane, at, tell, events=crashes)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
     return Rescue(queued, gone, left)
 
 
 async def hand_over(db: Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
     """What is left are streams that others had locked."""
-    queued, left = await by_policy.take_over(db, lane, at, tell, stopped=owner)
+    queued, left = await claim_schedules.take_over(db, lane, at, tell, stopped=owner)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
     return Rescue(queued, [], left)
 

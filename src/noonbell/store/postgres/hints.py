@@ -49,7 +49,7 @@ async def channel_for(db: asyncpg.Connection[asyncpg.Record]) -> str | None:
     return channel
 
 
-class Noting:
+class WakeCollector:
     """The earliest wake-up of each lane, among what is written."""
 
     def __init__(self) -> None:

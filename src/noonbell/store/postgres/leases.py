@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
-from noonbell.errors import HoldLostError, SchedulerInUseError, StoreError, StoreUnavailableError
+from noonbell.errors import LeaseLostError, SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.store.outage import Outage
 from noonbell.store.postgres import hints
 from noonbell.store.postgres.connection import Connection, translated
@@ -126,14 +126,14 @@ class Covered(NamedTuple):
         """Refuse to go on unless all of the leases are among those that HELD has found.
 
         Raises:
-            HoldLostError: another has taken one of the names, or had it meanwhile.
+            LeaseLostError: another has taken one of the names, or had it meanwhile.
             StoreUnavailableError: one has run out, and may be renewed yet.
         """
         lost = [lease.name for lease in self.leases if lease.token not in (held or ())]
         if lost:
             names = ", ".join(f'"{name}"' for name in lost)
             ours = await db.fetch("SELECT token FROM instances WHERE token = ANY($1::text[])", self.tokens)
-            kind = StoreUnavailableError if len(ours) == len(self.leases) else HoldLostError
+            kind = StoreUnavailableError if len(ours) == len(self.leases) else LeaseLostError
             raise kind(f"The store {self.where} refused: the lease was lost on {names}; nothing was written")
 
 

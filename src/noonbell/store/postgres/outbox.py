@@ -17,12 +17,12 @@ from typing import Any, Final
 from noonbell.core.presence import engine_name
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
-from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.postgres import auditing
 from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.session import Part
+from noonbell.store.stream_selection import MOST_TOGETHER, DueStream, choose, looked_at
 
 _COLUMNS: Final = "sid, lane, message_id, target, body, created_at, team"
 _BEGIN: Final = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noonbell.core.presence import ENGINE, engine_name
-from noonbell.core.records import DECLARED_OWNERS, Asked, LiveRun, Settlement, Start, asked_cause
+from noonbell.core.records import DECLARED_OWNERS, LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
-from noonbell.store.postgres import asking, by_policy, claiming, settling, slots
+from noonbell.store.postgres import claim_schedules, claiming, manual_runs, settling, slots
 from noonbell.store.postgres.session import Part
 from noonbell.store.waking import Wanted
 
@@ -33,7 +33,7 @@ class PostgresRuns(Part):
         async with session.claiming(owner) as db:
             wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
             covered = session.held.covered(engine_name(owner), lane)  # a private lane is held by its name
-            return await by_policy.claim(db, decide, wanted, owner=owner, now=now, covered=covered)
+            return await claim_schedules.claim(db, decide, wanted, owner=owner, now=now, covered=covered)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         session = self._session
@@ -66,11 +66,18 @@ class PostgresRuns(Part):
             return await claiming.trigger(db, sid, owner, now)
 
     async def ask(
-        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+        self,
+        schedule_id: str,
+        at: int,
+        actor: str,
+        via: TriggerSource = "manual",
+        *,
+        queue: bool = False,
+        retry: bool = True,
     ) -> int | None:
         cause = asked_cause(via, retry=retry)
         async with self._connections.writing() as db:
-            return await asking.ask(db, schedule_id, at, actor, cause, queue=queue)
+            return await manual_runs.ask(db, schedule_id, at, actor, cause, queue=queue)
 
     async def live(self, sid: int) -> list[LiveRun]:
         sql = f"SELECT {claiming.LIVE} FROM live_runs WHERE sid = $1 ORDER BY kind, run_for"

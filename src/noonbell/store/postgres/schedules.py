@@ -45,7 +45,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
     # --- creating and editing -------------------------------------------------------------------------------------
 
     async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        noting = hints.Noting()
+        noting = hints.WakeCollector()
         noting.created(created)
         async with self._connections.writing() as db:
             sids = await editing.create(db, created, at, actor)
@@ -53,7 +53,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
             return sids
 
     async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        noting = hints.Noting()
+        noting = hints.WakeCollector()
         async with self._connections.writing() as db:
             await editing.edit(db, schedule_ids, noting.edits(edit))
             await hints.give(db, noting.wakes)
@@ -68,7 +68,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
         *,
         quiet: QuietChanges = NO_QUIET_CHANGES,
     ) -> list[int]:
-        noting = hints.Noting()
+        noting = hints.WakeCollector()
         noting.created(created)
         async with self._connections.writing() as db:
             noted = noting.edits(edit)
@@ -100,7 +100,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
     async def put_quiet_hours(
         self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
     ) -> None:
-        noting = hints.Noting()
+        noting = hints.WakeCollector()
         async with self._connections.writing() as db:
             await editing.put_quiet_hours(db, policy, audit, noting.edits(edit), seen_at)
             await hints.give(db, noting.wakes)

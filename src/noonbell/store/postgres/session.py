@@ -9,18 +9,18 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from noonbell.store.postgres.claiming import accounting_lock
+from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, InTransaction, Transactions
 from noonbell.store.postgres.held_names import HeldNames
 from noonbell.store.postgres.leases import still_held
 from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
-from noonbell.store.postgres.set_back import SetBack
 
 
 class Session:
     """Transactions, the names that are held, and what is known of days, owners and clocks that were set back."""
 
-    def __init__(self, connections: Transactions, held: HeldNames, set_back: SetBack) -> None:
+    def __init__(self, connections: Transactions, held: HeldNames, set_back: ClockRegressionWatch) -> None:
         self.connections = connections
         self.held = held
         self.set_back = set_back

@@ -22,6 +22,7 @@ from noonbell.ports import (
 from noonbell.store import backlog
 from noonbell.store.postgres import paging, pruning
 from noonbell.store.postgres.audit import PostgresAudit
+from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.postgres.documents import PostgresDocuments
 from noonbell.store.postgres.engines import PostgresEngines
@@ -33,7 +34,6 @@ from noonbell.store.postgres.runs import PostgresRuns
 from noonbell.store.postgres.schedules import PostgresSchedules
 from noonbell.store.postgres.schema import bring_up_to_date, require_current
 from noonbell.store.postgres.session import Session
-from noonbell.store.postgres.set_back import SetBack
 from noonbell.store.wrapping import without_replaced
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class PostgresStore:
         self._statement_timeout = statement_timeout
         self._read_only = read_only
         self._opening = asyncio.Lock()
-        self._work_in(Session(self._connections, self._held, SetBack()))
+        self._work_in(Session(self._connections, self._held, ClockRegressionWatch()))
 
     def _work_in(self, session: Session) -> None:
         """Make the parts anew, for this session."""

@@ -17,7 +17,7 @@ import msgspec
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up, read_gaps
 from noonbell.core.records import LifecycleEvent
 from noonbell.ports import Rescue, TellCut
-from noonbell.store.sqlite import by_policy, declaring
+from noonbell.store.sqlite import claim_schedules, declaring
 from noonbell.store.sqlite.connection import Connection, InTransaction
 from noonbell.store.sqlite.hold import forget, holder_of
 from noonbell.store.sqlite.part import Part
@@ -91,7 +91,7 @@ class SqliteEngines(Part):
     ) -> Rescue:
         if stopped:
             queued = await self._connection.run(
-                lambda db: by_policy.take_over(db, lane, at, tell, gone=[owner], stopped=True)
+                lambda db: claim_schedules.take_over(db, lane, at, tell, gone=[owner], stopped=True)
             )
             return Rescue(queued, [])
         return await self._connection.run(lambda db: self._rescue(db, lane, owner, at, tell))
@@ -101,7 +101,7 @@ class SqliteEngines(Part):
         self._record_crashes(db, lane, dead, owner, at)
         db.execute("DELETE FROM engines WHERE instance IN (SELECT value FROM json_each(?))", (_encode(dead).decode(),))
         gone = [row[0] for row in db.execute(_OWNERS, (lane_name(lane), lane)) if not self._lives(row[0])]
-        queued = by_policy.take_over(db, lane, at, tell, gone=gone, stopped=False)
+        queued = claim_schedules.take_over(db, lane, at, tell, gone=gone, stopped=False)
         for instance in dead:
             forget(self._path, engine_name(instance))
         return Rescue(queued, dead)

@@ -20,9 +20,9 @@ from msgspec.structs import astuple
 
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
 from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
-from noonbell.store.portions import MOST_TOGETHER, DueStream, choose, looked_at
 from noonbell.store.sqlite import auditing, rows
 from noonbell.store.sqlite.part import Part
+from noonbell.store.stream_selection import MOST_TOGETHER, DueStream, choose, looked_at
 
 _encode = msgspec.json.Encoder().encode
 _number = itemgetter(0)

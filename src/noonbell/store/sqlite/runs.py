@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noonbell.core.records import Asked, LiveRun, Settlement, Start, asked_cause
+from noonbell.core.records import LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
-from noonbell.store.sqlite import asking, by_policy, claiming, settling
+from noonbell.store.sqlite import claim_schedules, claiming, manual_runs, settling
 from noonbell.store.sqlite.part import Part
 from noonbell.store.waking import Wanted
 
@@ -27,8 +27,8 @@ class SqliteRuns(Part):
     ) -> LaneClaim:
         wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
         return await self._connection.run(
-            lambda db: by_policy.claim(db, self._connection.definitions, decide, wanted, owner=owner, now=now),
-            peek=lambda db: by_policy.peek(db, wanted),
+            lambda db: claim_schedules.claim(db, self._connection.definitions, decide, wanted, owner=owner, now=now),
+            peek=lambda db: claim_schedules.peek(db, wanted),
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -41,10 +41,17 @@ class SqliteRuns(Part):
         return await self._connection.run(lambda db: claiming.trigger(db, sid, owner, now))
 
     async def ask(
-        self, schedule_id: str, at: int, actor: str, via: Asked = "manual", *, queue: bool = False, retry: bool = True
+        self,
+        schedule_id: str,
+        at: int,
+        actor: str,
+        via: TriggerSource = "manual",
+        *,
+        queue: bool = False,
+        retry: bool = True,
     ) -> int | None:
         cause = asked_cause(via, retry=retry)
-        return await self._connection.run(lambda db: asking.ask(db, schedule_id, at, actor, cause, queue=queue))
+        return await self._connection.run(lambda db: manual_runs.ask(db, schedule_id, at, actor, cause, queue=queue))
 
     async def live(self, sid: int) -> list[LiveRun]:
         sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.sid = ? ORDER BY kind, run_for"

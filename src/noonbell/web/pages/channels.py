@@ -19,7 +19,7 @@ from noonbell.notify.kinds import KINDS
 from noonbell.web.pages.refused import listed, number, refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visiting, Visitor
+from noonbell.web.session import Changing, Form, RequestContext, Visiting
 
 router = page_router()
 
@@ -70,7 +70,7 @@ KIND_NAMES: Final = {
 }  # fmt: skip
 
 
-async def find(visitor: Visitor, channel_id: str) -> Channel:
+async def find(visitor: RequestContext, channel_id: str) -> Channel:
     """A channel of another team is as one that is not there."""
     found = await visitor.service.channels.get(channel_id)
     if found.team != visitor.team:
@@ -185,7 +185,7 @@ async def delete(visitor: Changing, channel_id: ChannelInPath) -> Response:
 
 
 def _form(
-    visitor: Visitor,
+    visitor: RequestContext,
     kind: str,
     channel: Channel | None,
     typed: Mapping[str, Any],
@@ -262,5 +262,5 @@ def _rate(form: Form) -> Any:
     return number(form.text("most_per_minute"))
 
 
-def _apprise(visitor: Visitor) -> bool:
+def _apprise(visitor: RequestContext) -> bool:
     return visitor.service.settings.apprise

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from noonbell.web.rendering import pretty
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.session import Changing, RequestContext, Visiting
 
 router = page_router()
 
@@ -48,5 +48,5 @@ async def drop(visitor: Changing) -> Response:
     return visitor.go("/dead-letters", f"{found} dropped", "plain")
 
 
-def _numbers(visitor: Visitor) -> list[int]:
+def _numbers(visitor: RequestContext) -> list[int]:
     return [int(number) for number in visitor.form.all("ids") if _NUMBER.fullmatch(number)][:_PAGE]

@@ -14,7 +14,7 @@ from noonbell.api.problems import ProblemError
 from noonbell.errors import AccessNotFoundError, NoonbellError
 from noonbell.web.pages.refused import refused
 from noonbell.web.routing import page_router
-from noonbell.web.session import Managing, Visitor
+from noonbell.web.session import Managing, RequestContext
 
 router = page_router()
 
@@ -79,7 +79,7 @@ def _and_others(revoked: Sequence[str]) -> str:
     return f", and so are the {len(revoked) - 1} keys that were made with it" if len(revoked) > 1 else ""
 
 
-async def _shown(visitor: Visitor, status: int = 200, **values: Any) -> Response:
+async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:
     after = visitor.request.query_params.get("cursor", "")
     found = list(await visitor.service.access.list_keys(visitor.team, after=after, limit=_PAGE + 1))
     teams = []

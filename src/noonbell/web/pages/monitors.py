@@ -14,7 +14,7 @@ from noonbell.monitors import Monitor
 from noonbell.web.pages.refused import listed, number, refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visiting, Visitor
+from noonbell.web.session import Changing, Form, RequestContext, Visiting
 
 router = page_router()
 
@@ -25,7 +25,7 @@ _FLIPS: Final = 20
 _FIELDS: Final = ("name", "type", "spec", "timezone", "grace_seconds", "max_run_seconds", "tags", "monitor_id")
 
 
-async def _find(visitor: Visitor, monitor_id: str) -> Monitor:
+async def _find(visitor: RequestContext, monitor_id: str) -> Monitor:
     """A monitor of another team is as one that is not there."""
     found = await visitor.service.monitors.get(monitor_id)
     if found.team != visitor.team:
@@ -141,7 +141,7 @@ def _read(form: Form) -> dict[str, Any]:
 
 
 def _form(
-    visitor: Visitor, monitor: Monitor | None, typed: Mapping[str, Any], errors: Mapping[str, str] | None = None
+    visitor: RequestContext, monitor: Monitor | None, typed: Mapping[str, Any], errors: Mapping[str, str] | None = None
 ) -> Response:
     shown = {name: _plain(typed.get(name)) for name in _FIELDS}
     action = "/monitors/new" if monitor is None else f"{_path(monitor.monitor_id)}/edit"

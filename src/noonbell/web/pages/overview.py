@@ -20,9 +20,9 @@ from noonbell.monitors.records import Monitor
 from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleFilter
 from noonbell.schedules import Page, Schedules, Undelivered
 from noonbell.schedules.history import Run
-from noonbell.web.ahead import MINUTE, MINUTES, MOST_SCHEDULES, NextHour, next_hour
+from noonbell.web.next_hour import MINUTE, MINUTES, MOST_SCHEDULES, NextHour, next_hour
 from noonbell.web.routing import page_router
-from noonbell.web.session import Visiting, Visitor
+from noonbell.web.session import RequestContext, Visiting
 
 router = page_router()
 
@@ -173,7 +173,7 @@ def _late(latest: Sequence[Run]) -> dict[str, timedelta] | None:
     return {"middle": found[len(found) // 2], "most": found[-(-95 * len(found) // 100) - 1], "worst": found[-1]}
 
 
-def _instances(visitor: Visitor, engines: Sequence[EngineRecord]) -> list[Instance]:
+def _instances(visitor: RequestContext, engines: Sequence[EngineRecord]) -> list[Instance]:
     service = visitor.service
     up = lanes_up(engines)
     own = service.settings.lane
@@ -183,7 +183,7 @@ def _instances(visitor: Visitor, engines: Sequence[EngineRecord]) -> list[Instan
     ]
 
 
-async def _monitors(visitor: Visitor) -> tuple[Sequence[Monitor], bool]:
+async def _monitors(visitor: RequestContext) -> tuple[Sequence[Monitor], bool]:
     """The first of them, and whether there are more, at which nobody looks here."""
     page = await visitor.service.monitors.list(team=visitor.team, limit=_MOST_MONITORS)
     return page.items, page.next_cursor is not None

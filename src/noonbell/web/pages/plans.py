@@ -22,7 +22,7 @@ from noonbell.errors import DeletionRefusedError, NoonbellError, PlanOutdatedErr
 from noonbell.planning import FieldChange, Item, Plan, Problem, apply
 from noonbell.planning.plans import MOST_COMPARED
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visitor
+from noonbell.web.session import Changing, Form, RequestContext
 from noonbell.web.week import in_words
 
 router = page_router()
@@ -120,7 +120,7 @@ def _typed(form: Form) -> dict[str, str]:
     return {"text": text, "format": chosen, "name": form.text("name")}
 
 
-async def _planned(visitor: Visitor, typed: Mapping[str, str]) -> Plan:
+async def _planned(visitor: RequestContext, typed: Mapping[str, str]) -> Plan:
     text = typed["text"]
     if len(text) > LARGEST_FILE or not text.strip():
         reason = (
@@ -132,7 +132,7 @@ async def _planned(visitor: Visitor, typed: Mapping[str, str]) -> Plan:
     return await plan_text(visitor.request, visitor.caller, text, form, typed["name"] or None)
 
 
-def _unreadable(visitor: Visitor, typed: Mapping[str, str], error: ScheduleFileInvalidError) -> Response:
+def _unreadable(visitor: RequestContext, typed: Mapping[str, str], error: ScheduleFileInvalidError) -> Response:
     return _page(visitor, typed, 422, problems=_excerpts(typed["text"], error.problems), more_problems=error.more)
 
 
@@ -183,7 +183,9 @@ def _what_changed(form: Form, made: Plan) -> list[str]:
     return told[:20] or ["Quiet hours, or times that have passed meanwhile, make another plan of the same text"]
 
 
-async def _shown(visitor: Visitor, typed: Mapping[str, str], made: Plan, status: int = 200, **values: Any) -> Response:
+async def _shown(
+    visitor: RequestContext, typed: Mapping[str, str], made: Plan, status: int = 200, **values: Any
+) -> Response:
     mask = await visitor.masking()
     prefix = f"{made.file.owner}:"
     titled = [(one, f"quiet hours {one.id.removeprefix(prefix)}") for one in made.quiet_hours]
@@ -215,7 +217,7 @@ def _said(change: FieldChange, value: Any) -> str:
     return said if len(said) <= _LONGEST_VALUE else f"{said[:_LONGEST_VALUE]}…"
 
 
-def _page(visitor: Visitor, typed: Mapping[str, str], status: int = 200, **values: Any) -> Response:
+def _page(visitor: RequestContext, typed: Mapping[str, str], status: int = 200, **values: Any) -> Response:
     usual: dict[str, Any] = {
         "plan": None, "items": [], "beyond": 0, "problems": [], "more_problems": 0, "outdated": [],
         "undeleted": False, "refused": None,

@@ -20,7 +20,7 @@ from noonbell.timing import QuietHours
 from noonbell.web.pages.refused import listed, refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visiting, Visitor
+from noonbell.web.session import Changing, Form, RequestContext, Visiting
 from noonbell.web.week import ORDER, WEEKDAYS, in_words, week_of
 
 router = page_router()
@@ -111,7 +111,7 @@ async def delete(visitor: Changing, policy_id: PolicyInPath) -> Response:
 # --- windows in a form ------------------------------------------------------------------------------------------------
 
 
-def _grid(visitor: Visitor, windows: Sequence[Mapping[str, Any]]) -> Any:
+def _grid(visitor: RequestContext, windows: Sequence[Mapping[str, Any]]) -> Any:
     return week_of(QuietHours.from_json({"windows": list(windows)}), visitor.now)
 
 
@@ -141,7 +141,7 @@ def _read(windows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return read
 
 
-async def _refused(visitor: Visitor, error: NoonbellError) -> dict[str, str]:
+async def _refused(visitor: RequestContext, error: NoonbellError) -> dict[str, str]:
     found = _PLACE.match(str(getattr(error, "field", "")))
     if found is not None:
         part = found[2] or "weekdays"
@@ -152,7 +152,7 @@ async def _refused(visitor: Visitor, error: NoonbellError) -> dict[str, str]:
 
 
 def _form(
-    visitor: Visitor,
+    visitor: RequestContext,
     record: QuietHoursRecord | None,
     name: str,
     windows: Sequence[Mapping[str, Any]],

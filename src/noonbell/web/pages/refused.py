@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 
 from noonbell.api.problems import of_error
 from noonbell.errors import NoonbellError
-from noonbell.web.session import Visitor
+from noonbell.web.session import RequestContext
 
 _TYPED_WRONG = (409, 422)
 
 
 async def refused(
-    visitor: Visitor, error: NoonbellError, fields: Collection[str], named: Mapping[str, str] | None = None
+    visitor: RequestContext, error: NoonbellError, fields: Collection[str], named: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """What is wrong under the name of its field in the form; under "" where it is about none of them.
 

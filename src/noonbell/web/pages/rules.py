@@ -14,7 +14,7 @@ from noonbell.notify.records import EVENTS
 from noonbell.web.pages.refused import number, refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visiting, Visitor
+from noonbell.web.session import Changing, Form, RequestContext, Visiting
 
 router = page_router()
 
@@ -37,7 +37,7 @@ _FIELDS: Final = (
 _NAMED: Final = {"window_seconds": "window_minutes"}
 
 
-async def _find(visitor: Visitor, rule_id: str) -> Rule:
+async def _find(visitor: RequestContext, rule_id: str) -> Rule:
     """A rule of another team is as one that is not there."""
     found = await visitor.service.rules.get(rule_id)
     if found.team != visitor.team:
@@ -102,7 +102,7 @@ async def delete(visitor: Changing, rule_id: RuleInPath) -> Response:
 
 
 async def _form(
-    visitor: Visitor, rule: Rule | None, typed: Mapping[str, Any], errors: Mapping[str, str] | None = None
+    visitor: RequestContext, rule: Rule | None, typed: Mapping[str, Any], errors: Mapping[str, str] | None = None
 ) -> Response:
     channels = (await visitor.service.channels.list(team=visitor.team, limit=_MOST)).items
     shown = {name: _plain(typed.get(name)) for name in _FIELDS} | {"enabled": bool(typed.get("enabled"))}

@@ -18,7 +18,7 @@ from noonbell.actions.http import credentials
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
-from noonbell.api.written import declared_told, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_told, not_editable, schedule_told
 from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
 from noonbell.ledger import why_schedule
@@ -26,7 +26,7 @@ from noonbell.periodic.application import NAME as APPLICATION
 from noonbell.schedules.history import Run
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.session import Changing, RequestContext, Visiting
 from noonbell.web.times import instant, moment
 from noonbell.web.year import year_of
 
@@ -71,7 +71,7 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
     )
 
 
-async def _declared_page(visitor: Visitor, declared: DeclaredTasks, schedule_id: str) -> Response:
+async def _declared_page(visitor: RequestContext, declared: DeclaredTasks, schedule_id: str) -> Response:
     row = await declared.find(visitor.team, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
@@ -85,7 +85,7 @@ async def _declared_page(visitor: Visitor, declared: DeclaredTasks, schedule_id:
     )  # fmt: skip
 
 
-def _task_of(visitor: Visitor, row: Mapping[str, Any]) -> str | None:
+def _task_of(visitor: RequestContext, row: Mapping[str, Any]) -> str | None:
     """The name of a task that this service itself runs for its application; None for those of other programs."""
     tasks = visitor.service.tasks
     if tasks is None or row["managed_by"] != f"periodic:{APPLICATION}" or row["name"] not in tasks.task_names:
@@ -93,12 +93,12 @@ def _task_of(visitor: Visitor, row: Mapping[str, Any]) -> str | None:
     return str(row["name"])
 
 
-async def _history(visitor: Visitor, schedule_id: str) -> History | None:
+async def _history(visitor: RequestContext, schedule_id: str) -> History | None:
     found = await visitor.service.store.history.find(schedule_id)
     return found if found is not None and found.team == visitor.team else None
 
 
-def _until(visitor: Visitor) -> datetime | None:
+def _until(visitor: RequestContext) -> datetime | None:
     """Up to when the ledger is shown: an instant, or the end of a day."""
     before, day = visitor.request.query_params.get("before"), visitor.request.query_params.get("day")
     try:
@@ -171,7 +171,7 @@ def _moment(asked: str) -> datetime | None:
 # --- changing ---------------------------------------------------------------------------------------------------------
 
 
-async def _require_editable(visitor: Visitor, declared: DeclaredTasks, schedule_id: str) -> None:
+async def _require_editable(visitor: RequestContext, declared: DeclaredTasks, schedule_id: str) -> None:
     row = await declared.find(visitor.team, schedule_id)
     if row is not None:
         raise not_editable(str(row["managed_by"]))
@@ -211,7 +211,7 @@ async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleIn
     return visitor.go(f"/runs/{segment(run_id)}", " ".join(warnings) or None, "plain")
 
 
-async def _run_task(visitor: Visitor, schedule_id: str, task: str) -> Response:
+async def _run_task(visitor: RequestContext, schedule_id: str, task: str) -> Response:
     """Run a task of the application. A short one is waited for; a longer one goes on, and its page tells of it."""
     tasks = visitor.service.tasks
     assert tasks is not None  # noqa: S101 - it is one of them

@@ -13,9 +13,9 @@ from fastapi.responses import Response
 from noonbell.actions.http import credentials
 from noonbell.actions.http.definition import METHODS
 from noonbell.api.declared import Declared
-from noonbell.api.models.schedules import ScheduleTold
+from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.paging import ScheduleInPath
-from noonbell.api.written import not_editable, schedule_told
+from noonbell.api.schedule_presenter import not_editable, schedule_told
 from noonbell.errors import (
     CronError,
     LanguageError,
@@ -27,11 +27,11 @@ from noonbell.errors import (
 )
 from noonbell.schedules.records import QuietHoursRecord, Schedule
 from noonbell.web import exchange
-from noonbell.web.foresight import Foresight, foresee
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.schedule_fields import DEFAULTS, action_of, fields_of, place_of, typed_of, understood
-from noonbell.web.session import Changing, Form, Visitor
+from noonbell.web.schedule_preview import Foresight, foresee
+from noonbell.web.session import Changing, Form, RequestContext
 from noonbell.web.trial import try_action
 
 router = page_router()
@@ -112,7 +112,7 @@ def _with_warnings(told: str, made: Schedule) -> str:
     return " ".join([told, *(f"Warning: {warning}." for warning in made.warnings)])
 
 
-async def _require_editable(visitor: Visitor, declared: Declared, schedule_id: str) -> None:
+async def _require_editable(visitor: RequestContext, declared: Declared, schedule_id: str) -> None:
     row = await declared.find(visitor.team, schedule_id)
     if row is not None:
         raise not_editable(str(row["managed_by"]))
@@ -172,7 +172,7 @@ async def test_now(visitor: Changing) -> Response:
     return await _form(visitor, dict(visitor.form), editing=editing, **await _foreseen(visitor), **values)
 
 
-async def _foreseen(visitor: Visitor) -> dict[str, Any]:
+async def _foreseen(visitor: RequestContext) -> dict[str, Any]:
     """What the text means and what it leads to, or what is not understood of it."""
     form = visitor.form
     values: dict[str, Any] = {"foresight": None, "not_understood": None, "complaint": None, "blank": False}
@@ -187,7 +187,7 @@ async def _foreseen(visitor: Visitor) -> dict[str, Any]:
     return values
 
 
-async def _look(visitor: Visitor, form: Form) -> Foresight:
+async def _look(visitor: RequestContext, form: Form) -> Foresight:
     meant = understood(form, visitor.service.clock.now())
     given: dict[str, Any] = {"dst": form.text("dst") or "literal"}
     for name in ("start_at", "end_at"):
@@ -196,7 +196,7 @@ async def _look(visitor: Visitor, form: Form) -> Foresight:
     return await foresee(visitor, meant, given, await _quiet(visitor, form), _editing(form))
 
 
-async def _quiet(visitor: Visitor, form: Form) -> QuietHoursRecord | None:
+async def _quiet(visitor: RequestContext, form: Form) -> QuietHoursRecord | None:
     policy_id = form.text("quiet_hours_policy_id")
     if not policy_id:
         return None
@@ -213,18 +213,18 @@ def _editing(form: Form) -> str | None:
 # --- credentials that are written out ---------------------------------------------------------------------------------
 
 
-def _typed(told: ScheduleTold) -> dict[str, str]:
+def _typed(told: ScheduleResponse) -> dict[str, str]:
     """The inputs of a schedule, without what is to be kept to oneself."""
     return typed_of(told.model_copy(update={"action": credentials.veiled(told.action)}))
 
 
-async def _fields(visitor: Visitor) -> dict[str, Any]:
+async def _fields(visitor: RequestContext) -> dict[str, Any]:
     fields = fields_of(visitor.form)
     fields["action"] = credentials.unveiled(fields["action"], await _stored_action(visitor))
     return fields
 
 
-async def _stored_action(visitor: Visitor) -> Mapping[str, Any] | None:
+async def _stored_action(visitor: RequestContext) -> Mapping[str, Any] | None:
     """The action of the schedule that is edited or copied: what was left alone in the form is taken from it."""
     of = _editing(visitor.form) or visitor.form.text("like")
     try:
@@ -264,7 +264,7 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
-async def _refused(visitor: Visitor, error: NoonbellError, **more: Any) -> Response:
+async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -> Response:
     """The form again, with what was typed and what is wrong with it, at the place where it is wrong."""
     errors: dict[str, str] = {}
     overall: str | None = None
@@ -287,7 +287,7 @@ async def _refused(visitor: Visitor, error: NoonbellError, **more: Any) -> Respo
 
 
 async def _form(
-    visitor: Visitor, typed: Mapping[str, str], *, status: int = 200, editing: str | None = None, **values: Any
+    visitor: RequestContext, typed: Mapping[str, str], *, status: int = 200, editing: str | None = None, **values: Any
 ) -> Response:
     shown: dict[str, Any] = {
         "typed": typed,

@@ -19,7 +19,7 @@ from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.web.pages.refused import number
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Form, Visiting, Visitor
+from noonbell.web.session import Changing, Form, RequestContext, Visiting
 
 router = page_router()
 
@@ -52,7 +52,7 @@ async def schedules(visitor: Visiting, declared: Declared) -> Response:
     )
 
 
-def _wanted(visitor: Visitor) -> ScheduleFilter:
+def _wanted(visitor: RequestContext) -> ScheduleFilter:
     """The filters of the address; what is no filter is passed over, as somebody types in it."""
     asked = visitor.request.query_params
     state, kind = asked.get("state"), asked.get("type")
@@ -102,7 +102,7 @@ async def bulk(visitor: Changing) -> Response:
     return visitor.go(path, told)
 
 
-async def _edit(visitor: Visitor, ids: list[str], path: str) -> Response:
+async def _edit(visitor: RequestContext, ids: list[str], path: str) -> Response:
     """Change the same fields of all that are ticked: all of them, or none."""
     try:
         changes = changes_of(visitor.form)
@@ -140,7 +140,7 @@ _DONE: Final = {
 }  # fmt: skip
 
 
-async def _do(visitor: Visitor, schedule_id: str) -> None:
+async def _do(visitor: RequestContext, schedule_id: str) -> None:
     schedules, form = visitor.schedules, visitor.form
     what = form.text("do")
     if what == "pause":

@@ -12,7 +12,7 @@ from noonbell.api.problems import ProblemError
 from noonbell.errors import NoonbellError
 from noonbell.web.pages.refused import refused
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visiting, Visitor
+from noonbell.web.session import Changing, RequestContext, Visiting
 from noonbell.web.times import moment
 
 router = page_router()
@@ -50,7 +50,7 @@ async def delete(visitor: Changing, name: NameInPath) -> Response:
     return visitor.go("/secrets", f"{name} is deleted; runs that refer to it fail from now on")
 
 
-async def _shown(visitor: Visitor, status: int = 200, *, typed: str = "", **values: Any) -> Response:
+async def _shown(visitor: RequestContext, status: int = 200, *, typed: str = "", **values: Any) -> Response:
     secrets = visitor.schedules.secrets
     found = await secrets.list(visitor.team)
     own = [one for one in found if not _OF_CHANNEL.fullmatch(one.name)]

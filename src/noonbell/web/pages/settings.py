@@ -8,7 +8,7 @@ from noonbell import __version__
 from noonbell.api.problems import ProblemError
 from noonbell.config import ABOUT, shown
 from noonbell.web.routing import page_router
-from noonbell.web.session import Managing, Visitor
+from noonbell.web.session import Managing, RequestContext
 
 router = page_router()
 
@@ -35,7 +35,7 @@ async def rotate(visitor: Managing) -> Response:
     return visitor.go("/settings", told)
 
 
-def _require_operator(visitor: Visitor) -> None:
+def _require_operator(visitor: RequestContext) -> None:
     if not visitor.caller.manages_teams:
         detail = "Settings and master keys belong to all teams; this takes an admin of the team default"
         raise ProblemError(403, detail, kind="operator")

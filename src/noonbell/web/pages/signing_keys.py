@@ -21,7 +21,7 @@ from noonbell.schedules import Schedule
 from noonbell.web.pages.refused import refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
-from noonbell.web.session import Changing, Visitor
+from noonbell.web.session import Changing, RequestContext
 from noonbell.web.times import moment
 
 router = page_router()
@@ -88,7 +88,7 @@ async def retire(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
 
 
 async def _page(
-    visitor: Visitor, schedule: Schedule, status: int = 200, *, keys: Sequence[SigningKey] | None = None,
+    visitor: RequestContext, schedule: Schedule, status: int = 200, *, keys: Sequence[SigningKey] | None = None,
     rest: Sequence[SigningKey] = (), **values: Any,
 ) -> Response:  # fmt: skip
     """Without `keys`, those that there are, and no value."""

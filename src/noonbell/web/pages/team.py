@@ -19,7 +19,7 @@ from noonbell.api.problems import ProblemError
 from noonbell.errors import AccessNotFoundError, DocumentConflictError, LoginRefusedError, NoonbellError
 from noonbell.web.pages.refused import refused
 from noonbell.web.routing import page_router
-from noonbell.web.session import Managing, Visiting, Visitor
+from noonbell.web.session import Managing, RequestContext, Visiting
 
 router = page_router()
 
@@ -101,7 +101,7 @@ async def remove(visitor: Managing, name: UserInPath) -> Response:
     return visitor.go("/team", f"{name} is removed, and logged out everywhere")
 
 
-async def _person(visitor: Visitor, name: str) -> User:
+async def _person(visitor: RequestContext, name: str) -> User:
     """Somebody of another team is as one who is not there, to whoever does not look after teams."""
     user = await visitor.service.access.get_user(name)
     if user.team != visitor.team and not visitor.caller.manages_teams:
@@ -109,12 +109,12 @@ async def _person(visitor: Visitor, name: str) -> User:
     return user
 
 
-def _refuse_oneself(visitor: Visitor, user: User, what: str) -> None:
+def _refuse_oneself(visitor: RequestContext, user: User, what: str) -> None:
     if user.name == visitor.session.user:
         raise ProblemError(409, f"Nobody can {what}; let another admin do it", kind="own-account")
 
 
-async def _with_link(visitor: Visitor, access: Access, user: User) -> Response:
+async def _with_link(visitor: RequestContext, access: Access, user: User) -> Response:
     token = await access.new_password_link(user.name)
     link = f"{visitor.service.settings.address}/welcome/{user.name}/{token}"
     return await _shown(visitor, invited=user, link=link)
@@ -137,12 +137,12 @@ async def add_team(visitor: Managing) -> Response:
     return visitor.go("/team", f"The team {made.name} is there; add its first admin, or make its first key")
 
 
-def _require_manager(visitor: Visitor) -> None:
+def _require_manager(visitor: RequestContext) -> None:
     if not visitor.caller.manages_teams:
         raise ProblemError(403, "Teams are looked after by the admins of the team default", kind="foreign-team")
 
 
-async def _shown(visitor: Visitor, status: int = 200, **values: Any) -> Response:
+async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:
     access, manages = visitor.service.access, visitor.caller.manages_teams
     after = visitor.request.query_params.get("after", "")[:100]
     users = await access.list_members(None if manages else visitor.team, after=after, limit=_PAGE + 1)

@@ -20,7 +20,7 @@ from noonbell.errors import ScheduleNotFoundError
 from noonbell.ledger import Report, verify_schedules
 from noonbell.ports import ScheduleFilter
 from noonbell.web.routing import page_router
-from noonbell.web.session import Visiting, Visitor
+from noonbell.web.session import RequestContext, Visiting
 from noonbell.web.times import instant, moment
 
 router = page_router()
@@ -68,7 +68,7 @@ async def show_one(visitor: Visiting, declared: Declared, schedule_id: ScheduleI
     return _page(visitor, asked, report, schedule_id=schedule_id, name=name)
 
 
-async def _team(visitor: Visitor, asked: Stretch, after: int) -> tuple[Report, int | None]:
+async def _team(visitor: RequestContext, asked: Stretch, after: int) -> tuple[Report, int | None]:
     """What was found, and from where to go on; None where all have been looked at."""
     clock, total = visitor.service.clock, Report([], [])
     until = clock.elapsed() + SECONDS
@@ -84,7 +84,7 @@ async def _team(visitor: Visitor, asked: Stretch, after: int) -> tuple[Report, i
             return total, after
 
 
-async def _looked(visitor: Visitor, sids: Sequence[int], asked: Stretch) -> Report:
+async def _looked(visitor: RequestContext, sids: Sequence[int], asked: Stretch) -> Report:
     return await verify_schedules(visitor.service.store, sids, from_at=instant(asked.start), to_at=instant(asked.end))
 
 
@@ -95,7 +95,7 @@ def _add(total: Report, found: Report) -> None:
         setattr(total, name, getattr(total, name) + getattr(found, name))
 
 
-def _stretch(visitor: Visitor) -> Stretch:
+def _stretch(visitor: RequestContext) -> Stretch:
     """The days that were asked for; without any, the last 24 hours."""
     asked, errors = visitor.request.query_params, {}
     read: dict[str, datetime | None] = {}
@@ -121,9 +121,15 @@ def _number(text: str) -> int:
 
 
 def _page(
-    visitor: Visitor, asked: Stretch, report: Report | None, *, schedule_id: str | None = None, name: str | None = None,
-    begun: int = 0, reached: int | None = None,
-) -> Response:  # fmt: skip
+    visitor: RequestContext,
+    asked: Stretch,
+    report: Report | None,
+    *,
+    schedule_id: str | None = None,
+    name: str | None = None,
+    begun: int = 0,
+    reached: int | None = None,
+) -> Response:
     problems = [] if report is None else report.problems
     return visitor.page(
         "verify.html", 422 if asked.errors else 200, asked=asked, report=report, schedule_id=schedule_id, name=name,

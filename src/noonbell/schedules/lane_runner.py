@@ -16,9 +16,9 @@ from typing import Final
 
 from noonbell.actions.registry import Actions
 from noonbell.engine import Engine
-from noonbell.engine.lane import LaneWork
+from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.errors import StopFromTaskError, StoreError, describe_error
-from noonbell.notify.desk import Desk
+from noonbell.notify.dispatcher import NotificationDispatcher
 from noonbell.ports import Clock, Ledger
 from noonbell.schedules.engine_life import EngineLife, LaneConfig
 from noonbell.schedules.lane_stop import LaneReturn, LaneStop
@@ -42,7 +42,7 @@ class LaneRunner:
         longest_wait_us: int,
         retention_us: int | None = None,
         threads: int | None = None,
-        desk: Desk | None = None,
+        desk: NotificationDispatcher | None = None,
     ) -> None:
         self.name = name
         self.desk = desk
@@ -56,7 +56,7 @@ class LaneRunner:
         self._return: LaneReturn | None = None  # the last one
 
     @property
-    def engine(self) -> Engine[LaneWork] | None:
+    def engine(self) -> Engine[LaneJobs] | None:
         """The engine that runs here, while it does."""
         return None if self._life is None else self._life.engine
 

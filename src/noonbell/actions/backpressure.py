@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from noonbell.actions.batches import Batches
-from noonbell.actions.served import Served
+from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
 from noonbell.core.records import OutboxMessage
 from noonbell.ports import BOUNDS, AwayTarget, Clock, StreamBounds
@@ -81,7 +81,7 @@ class ClaimSize:
         return waited_us > _LONG
 
 
-class Restraint:
+class BackPressure:
     """The bounds of the next claim."""
 
     def __init__(self, clock: Clock, batches: Mapping[str, Batches], target_of: Callable[[str], Target | None]) -> None:
@@ -91,10 +91,10 @@ class Restraint:
         self._unknown: dict[str, int] = {}
         self._told: set[str] = set()
 
-    def bounds(self, in_hand: Iterable[Served]) -> StreamBounds:
+    def bounds(self, in_flight: Iterable[StreamInFlight]) -> StreamBounds:
         now, room = self._clock.now(), MOST_IN_HAND
         under_way: set[str] = set()
-        for served in in_hand:
+        for served in in_flight:
             room -= served.size
             if self._batches:
                 under_way.update(message.target for _, message in served.stream.messages[:1])

@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from noonbell.api.models.base import Given, Lasting, ListOf, ObjectTold, PageOf, Seconds, ShortName, Tag, Told, left_out
+from noonbell.api.models.base import (
+    Lasting,
+    ListOf,
+    PageOf,
+    RequestBody,
+    ResponseBody,
+    Seconds,
+    ShallowObject,
+    ShortName,
+    Tag,
+    left_out,
+)
 from noonbell.api.models.schedules import Dst, ScheduleId, Spec, Zone
 
 DocumentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -17,7 +28,7 @@ SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 # --- quiet hours ------------------------------------------------------------------------------------------------------
 
 
-class WindowGiven(Given):
+class WindowRequest(RequestBody):
     """A stretch of the day that is quiet, on weekdays (0 is Sunday) or on single dates."""
 
     model_config = ConfigDict(populate_by_name=False)
@@ -31,12 +42,12 @@ class WindowGiven(Given):
     valid_to: str = left_out(examples=["2026-12-31"])
 
 
-class QuietHoursChanges(Given):
+class QuietHoursChanges(RequestBody):
     name: ShortName = left_out()
-    windows: ListOf[WindowGiven] = left_out(max_length=100)
+    windows: ListOf[WindowRequest] = left_out(max_length=100)
 
 
-class QuietHoursGiven(Given):
+class QuietHoursRequest(RequestBody):
     """Quiet hours that schedules may refer to."""
 
     model_config = ConfigDict(
@@ -55,10 +66,10 @@ class QuietHoursGiven(Given):
 
     policy_id: ScheduleId = left_out()
     name: ShortName
-    windows: ListOf[WindowGiven] = Field(min_length=1, max_length=100)
+    windows: ListOf[WindowRequest] = Field(min_length=1, max_length=100)
 
 
-class QuietHoursTold(Told):
+class QuietHoursResponse(ResponseBody):
     policy_id: str
     name: str
     windows: list[dict[str, Any]]
@@ -67,56 +78,56 @@ class QuietHoursTold(Told):
     warnings: list[str] = Field(default=[], description="Of what was just created or changed.")
 
 
-QuietHoursPage = PageOf[QuietHoursTold]
+QuietHoursPage = PageOf[QuietHoursResponse]
 
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
-class AuditTold(Told):
+class AuditResponse(ResponseBody):
     audit_id: int
     at: datetime
     event: str
     subject: str
     actor: str
-    detail: ObjectTold
+    detail: ShallowObject
 
 
-AuditPage = PageOf[AuditTold]
+AuditPage = PageOf[AuditResponse]
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-class NumbersGiven(Given):
+class NumbersRequest(RequestBody):
     """Dead letters by their numbers."""
 
     numbers: ListOf[Annotated[int, Field(ge=0, lt=1 << 63)]] = Field(min_length=1, max_length=1_000)
 
 
-class LetterTold(Told):
+class DeadLetterResponse(ResponseBody):
     """A message that could not be delivered. `event` is its CloudEvent."""
 
     number: int
     message_id: str
     schedule_id: str
     target: str
-    event: ObjectTold
+    event: ShallowObject
     created_at: datetime
     died_at: datetime
     attempts: int
     error: str
 
 
-LetterPage = PageOf[LetterTold]
+LetterPage = PageOf[DeadLetterResponse]
 
 
-class Found(Told):
+class Found(ResponseBody):
     found: int
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-class SecretGiven(Given):
+class SecretRequest(RequestBody):
     """A value goes in and never comes out again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"value": "a-token-of-some-service"}]})
@@ -124,7 +135,7 @@ class SecretGiven(Given):
     value: str = Field(min_length=1, max_length=16_384, json_schema_extra={"writeOnly": True})
 
 
-class SecretTold(Told):
+class SecretResponse(ResponseBody):
     """What may be shown of a secret: everything but its value."""
 
     name: str
@@ -134,21 +145,21 @@ class SecretTold(Told):
     updated_at: datetime
 
 
-SecretPage = PageOf[SecretTold]
+SecretPage = PageOf[SecretResponse]
 
 
-class RotationTold(Told):
+class RotationResponse(ResponseBody):
     rewrapped: int
     unreadable: int
 
 
-class OverlapGiven(Given):
+class OverlapRequest(RequestBody):
     """How long the old key signs on beside the new one."""
 
     overlap_seconds: float = Field(default=86_400, ge=0, le=30 * 86_400, allow_inf_nan=False)
 
 
-class SigningKeyTold(Told):
+class SigningKeyResponse(ResponseBody):
     """A key that signs requests; whoever receives them has to be given it. `until` is when it stops signing."""
 
     key: str
@@ -156,8 +167,8 @@ class SigningKeyTold(Told):
     until: datetime | None = None
 
 
-class SigningKeysTold(Told):
-    items: list[SigningKeyTold]
+class SigningKeysResponse(ResponseBody):
+    items: list[SigningKeyResponse]
 
 
 # --- channels and rules -----------------------------------------------------------------------------------------------
@@ -166,7 +177,7 @@ ChannelKind = Literal["email", "slack", "discord", "telegram", "webhook", "appri
 RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow", "undelivered", "no_engine"]
 
 
-class ChannelChanges(Given):
+class ChannelChanges(RequestBody):
     """A `config` replaces the whole one, with its secrets."""
 
     name: ShortName = left_out()
@@ -175,7 +186,7 @@ class ChannelChanges(Given):
     enabled: bool = left_out()
 
 
-class ChannelGiven(ChannelChanges):
+class ChannelRequest(ChannelChanges):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
@@ -190,13 +201,13 @@ class ChannelGiven(ChannelChanges):
     config: dict[str, Any]
 
 
-class ChannelTold(Told):
+class ChannelResponse(ResponseBody):
     """A channel. A value of `config` that is secret shows as ***, or as the reference that somebody wrote."""
 
     channel_id: str
     name: str
     kind: str
-    config: ObjectTold
+    config: ShallowObject
     enabled: bool
     most_per_minute: int | None
     created_at: datetime
@@ -204,17 +215,17 @@ class ChannelTold(Told):
     version: int
 
 
-ChannelPage = PageOf[ChannelTold]
+ChannelPage = PageOf[ChannelResponse]
 
 
-class Tested(Told):
+class Tested(ResponseBody):
     """Whether a test notice arrived, and what the other side said to it, or why it did not."""
 
     delivered: bool
     answer: str
 
 
-class RuleChanges(Given):
+class RuleChanges(RequestBody):
     name: ShortName = left_out()
     on: ListOf[RuleEvent] = left_out(min_length=1)
     channels: ListOf[DocumentId] = left_out(min_length=1, max_length=20)
@@ -229,7 +240,7 @@ class RuleChanges(Given):
     enabled: bool = left_out()
 
 
-class RuleGiven(RuleChanges):
+class RuleRequest(RuleChanges):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "nightly", "on": ["failed", "recovered"], "channels": ["ops"]}]}
     )
@@ -240,7 +251,7 @@ class RuleGiven(RuleChanges):
     channels: ListOf[DocumentId] = Field(min_length=1, max_length=20)
 
 
-class RuleTold(Told):
+class RuleResponse(ResponseBody):
     rule_id: str
     name: str
     on: list[str]
@@ -259,12 +270,12 @@ class RuleTold(Told):
     version: int
 
 
-RulePage = PageOf[RuleTold]
+RulePage = PageOf[RuleResponse]
 
 # --- monitors ---------------------------------------------------------------------------------------------------------
 
 
-class MonitorChanges(Given):
+class MonitorChanges(RequestBody):
     name: ShortName = left_out()
     type: Literal["cron", "interval"] = left_out()
     spec: Spec = left_out()
@@ -275,7 +286,7 @@ class MonitorChanges(Given):
     tags: ListOf[Annotated[str, Field(min_length=1, max_length=200)]] = left_out(max_length=100)
 
 
-class MonitorGiven(MonitorChanges):
+class MonitorRequest(MonitorChanges):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"name": "backup", "type": "cron", "spec": "30 2 * * *", "grace_seconds": 1800}],
@@ -288,12 +299,12 @@ class MonitorGiven(MonitorChanges):
     spec: Spec
 
 
-class OpenRunTold(Told):
+class OpenRunResponse(ResponseBody):
     run: str
     since: datetime
 
 
-class MonitorTold(Told):
+class MonitorResponse(ResponseBody):
     """A heartbeat monitor. Whoever has the path of its pings may ping; it opens nothing else."""
 
     monitor_id: str
@@ -308,7 +319,7 @@ class MonitorTold(Told):
     status: str
     since: datetime
     reason: str
-    running: list[OpenRunTold]
+    running: list[OpenRunResponse]
     due_at: datetime | None
     down_at: datetime | None
     last_ping_at: datetime | None
@@ -322,10 +333,10 @@ class MonitorTold(Told):
     understood: str | None = None
 
 
-MonitorPage = PageOf[MonitorTold]
+MonitorPage = PageOf[MonitorResponse]
 
 
-class PingTold(Told):
+class PingResponse(ResponseBody):
     number: int
     at: datetime
     kind: str
@@ -336,11 +347,11 @@ class PingTold(Told):
     cut: bool
 
 
-class PingList(Told):
-    items: list[PingTold]
+class PingList(ResponseBody):
+    items: list[PingResponse]
 
 
-class FlipTold(Told):
+class FlipResponse(ResponseBody):
     number: int
     at: datetime
     was: str
@@ -349,5 +360,5 @@ class FlipTold(Told):
     lasted_seconds: Lasting = Field(validation_alias="lasted")
 
 
-class FlipList(Told):
-    items: list[FlipTold]
+class FlipList(ResponseBody):
+    items: list[FlipResponse]

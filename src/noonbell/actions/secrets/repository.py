@@ -33,7 +33,7 @@ class Rotation(NamedTuple):
     unreadable: list[tuple[str, str]]
 
 
-class SecretBook:
+class SecretRepository:
     """The secrets of one store. `clock` gives microseconds since 1970."""
 
     def __init__(self, store: SecretStore, vault: Vault | None, clock: Callable[[], int]) -> None:

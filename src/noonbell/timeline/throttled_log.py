@@ -29,7 +29,7 @@ class Counters:
         return {name: int(getattr(self, name)) for name in sorted(self.__slots__)}
 
 
-class Seldom:
+class ThrottledLog:
     """A line of the log that may come up thousands of times a second, and is written once a minute."""
 
     def __init__(self, level: int, told: str) -> None:

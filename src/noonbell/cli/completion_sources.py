@@ -53,7 +53,7 @@ def quiet_hours_ids(ctx: click.Context, _param: click.Parameter, incomplete: str
 def _offered(ctx: click.Context, ask: Callable[[Backend], Awaitable[list[CompletionItem]]]) -> list[CompletionItem]:
     from datetime import UTC, datetime  # noqa: PLC0415 - completing a command needs none of it
 
-    from noonbell.cli.place import find_place  # noqa: PLC0415 - as above
+    from noonbell.cli.connection_target import find_place  # noqa: PLC0415 - as above
 
     params: dict[str, Any] = ctx.params
     with contextlib.suppress(Exception):

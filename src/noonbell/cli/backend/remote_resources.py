@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from noonbell.access import ApiKey
-from noonbell.actions.secrets.book import Rotation
 from noonbell.actions.secrets.records import SecretFacts
+from noonbell.actions.secrets.repository import Rotation
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.http import Client, escaped
 from noonbell.errors import AccessNotFoundError, DeliveryError, NoonbellError

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from noonbell.cli.complaints import Complaint, about_expression, about_language, printable
+from noonbell.cli.cli_errors import CliError, about_expression, about_language, printable
 from noonbell.cli.instants import find_zone
 from noonbell.cron import CronExpression, DstPolicy
 from noonbell.errors import InvalidCronExpressionError, LanguageError
@@ -72,7 +72,7 @@ def read(typed: str, tz: str | None, now: datetime, *, as_json: bool) -> Reading
     if tz is not None and str(zone) != str(given):
         message = f'The text names the time zone {zone}, and --tz says "{tz}"; give one of them'
         facts = {"option": "--tz", "value": tz, "zone": str(zone)}
-        raise Complaint(message, facts, as_json=as_json)
+        raise CliError(message, facts, as_json=as_json)
     return Reading(typed, understood, understood.expression, zone)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from noonbell.access import Access
-from noonbell.cli.complaints import Complaint
-from noonbell.cli.sealed_store import actor
+from noonbell.cli.cli_errors import CliError
+from noonbell.cli.secret_options import actor
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError
 from noonbell.store.opening import open_store, require_ledger
@@ -41,4 +41,4 @@ def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: boo
     except NoonbellError as error:
         facts = {"store": re.sub(r"//[^/]*@", "//…@", url), "kind": type(error).__name__}
         hints = (_CREATE,) if error.details.get("missing") else ()
-        raise Complaint(str(error), facts, hints, as_json=as_json) from None
+        raise CliError(str(error), facts, hints, as_json=as_json) from None

@@ -13,14 +13,14 @@ from datetime import UTC
 from typing import Final, Literal
 
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
-from noonbell.declarative.telling import moment
+from noonbell.declarative.event_emitter import moment
 from noonbell.errors import StoreError, describe_error
 from noonbell.ports import LEDGER_TABLES, Clock, Declared, Hold, Ledger
 
 _CURSOR: Final = LEDGER_TABLES["schedules"].columns.index("cursor_at")
 
 
-class Tenure:
+class StoreLease:
     """One owner's hold on a store."""
 
     def __init__(

@@ -12,12 +12,12 @@ from noonbell.actions.registry import Actions
 from noonbell.core.presence import Polls
 from noonbell.notify.notifier import Notifier
 from noonbell.ports import Clock
-from noonbell.schedules.changes import Change
+from noonbell.schedules.changes import EditBuilder
 from noonbell.schedules.history import RunHistory
-from noonbell.schedules.lane import LaneRunner
+from noonbell.schedules.lane_runner import LaneRunner
 
 
-class EngineTold(RunHistory):
+class EngineNotifier(RunHistory):
     """The part of `Schedules` that stands between edits and the engine."""
 
     _lane: LaneRunner
@@ -28,7 +28,7 @@ class EngineTold(RunHistory):
         if self._lane.engine is not None and at is not None:
             self._lane.engine.wake(at)
 
-    def _wake_after(self, change: Change) -> None:
+    def _wake_after(self, change: EditBuilder) -> None:
         self._wake(change.wake_at)
         if change.sent:
             self._actions.wake()

@@ -32,12 +32,12 @@ from noonbell.core.ids import schedule_of
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits
-from noonbell.notify.channels import Postman
+from noonbell.notify.channels import ChannelSender
 from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, instant, state_id
-from noonbell.notify.wording import Letter, letter_of, summary_of
+from noonbell.notify.wording import RenderedNotice, letter_of, summary_of
 from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def _all(store: Ledger, kind: str) -> list[Document]:
 class ChannelTarget:
     """One channel as a target of messages."""
 
-    def __init__(self, desk: Desk, channel_id: str) -> None:
+    def __init__(self, desk: NotificationDispatcher, channel_id: str) -> None:
         self._desk = desk
         self._channel_id = channel_id
         self._state: ChannelState | None = None
@@ -122,7 +122,7 @@ class ChannelTarget:
             await self._send(document, summary_of(self._channel_id, told, now, states))
             limits.note_summarised(state, told, self._desk.clock.now(), rate)
 
-    async def _send(self, document: Document, letter: Letter) -> None:
+    async def _send(self, document: Document, letter: RenderedNotice) -> None:
         try:
             await self._desk.postman.send(document, letter)
         except (DeliveryError, StoreError):
@@ -173,7 +173,7 @@ class DeskResult(NamedTuple):
     next_at: int | None
 
 
-class Desk(PeriodicService[DeskResult]):
+class NotificationDispatcher(PeriodicService[DeskResult]):
     """The notifications of one lane. As a service it reads the rules again and again, and asks for due summaries."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Desk(PeriodicService[DeskResult]):
         self.clock = clock
         self.lane = lane
         self.notifier = Notifier(lane, public_url=public_url)
-        self.postman = Postman(clock, egress=egress, secrets=secrets, apprise=apprise)
+        self.postman = ChannelSender(clock, egress=egress, secrets=secrets, apprise=apprise)
         self._targets: dict[str, ChannelTarget] = {}
         self._asked: dict[str, int] = {}  # when a summary was asked for, by state
         self._planned = 0

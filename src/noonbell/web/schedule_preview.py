@@ -19,7 +19,7 @@ from noonbell.language.preview import coming_surprises
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
 from noonbell.schedules.records import QuietHoursRecord
 from noonbell.timing import QuietHours
-from noonbell.web.session import Visitor
+from noonbell.web.session import RequestContext
 from noonbell.web.times import moment
 
 _FIRES: Final = 10
@@ -65,7 +65,11 @@ class Foresight:
 
 
 async def foresee(
-    visitor: Visitor, meant: Understood, given: dict[str, Any], quiet: QuietHoursRecord | None, editing: str | None
+    visitor: RequestContext,
+    meant: Understood,
+    given: dict[str, Any],
+    quiet: QuietHoursRecord | None,
+    editing: str | None,
 ) -> Foresight:
     """Look ahead. `given` are start_at, end_at and dst; raises as the library does where they do not fit."""
     now = visitor.service.clock.now()
@@ -89,7 +93,7 @@ async def foresee(
     return Foresight(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
 
 
-async def _beside(visitor: Visitor, at: int, editing: str | None) -> int:
+async def _beside(visitor: RequestContext, at: int, editing: str | None) -> int:
     """How many other schedules of the team wake next in the minute of `at`."""
     begin = at - at % _MINUTE
     store = visitor.service.store

@@ -42,7 +42,7 @@ NOT_PERMITTED: Final = 4
 INTERRUPTED: Final = 130
 
 
-class Complaint(click.ClickException):
+class CliError(click.ClickException):
     """Bad input: a message, facts for programs, and hints for people."""
 
     exit_code = REFUSED
@@ -78,7 +78,7 @@ class Complaint(click.ClickException):
             console.print(Text(f"  {printable(hint)}"), soft_wrap=whole)
 
 
-class SpeakingCommand(click.Command):
+class HintingCommand(click.Command):
     """A command with --json whose usage errors are JSON too, and which knows the forgotten quotes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,14 +90,14 @@ class SpeakingCommand(click.Command):
             if "unexpected extra argument" in message and any(param.name == "expression" for param in self.params):
                 message += ". Put the expression in quotes, as in '15 3 * * 1-5'"
             if as_json:
-                raise Complaint(message, {"usage": ctx.get_usage()}, as_json=True) from error
+                raise CliError(message, {"usage": ctx.get_usage()}, as_json=True) from error
             raise click.UsageError(message, ctx) from error
 
 
 class SpeakingGroup(click.Group):
     """A group of commands that knows the near misses, and complains in JSON where --json was given."""
 
-    command_class = SpeakingCommand
+    command_class = HintingCommand
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["noonbell.as_json"] = "--json" in args
@@ -117,10 +117,10 @@ class SpeakingGroup(click.Group):
         message = f'There is no command "{name}" in {ctx.command_path}'
         hint = f"Did you mean: {', '.join(near)}" if near else f"There are: {', '.join(known)}"
         facts = {"value": name, "suggestions": near, "known": known}
-        return Complaint(message, facts, (hint,), as_json=bool(ctx.meta.get("noonbell.as_json")))
+        return CliError(message, facts, (hint,), as_json=bool(ctx.meta.get("noonbell.as_json")))
 
 
-def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> Complaint:
+def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> CliError:
     """The complaint about an expression: the offending field marked, and what would be right there."""
     value = _value_of(error)
     right = _RIGHT.get(error.field, _RIGHT["expression"])
@@ -137,10 +137,10 @@ def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> Com
         hints = (f"An expression is {right}",)
     if error.suggestion:
         hints += (f"Did you mean: {error.suggestion}",)
-    return Complaint(str(error), facts, hints, as_json=as_json)
+    return CliError(str(error), facts, hints, as_json=as_json)
 
 
-def about_language(error: LanguageError, *, as_json: bool) -> Complaint:
+def about_language(error: LanguageError, *, as_json: bool) -> CliError:
     """The complaint about a phrase: the place marked, what could stand there, and phrases that come near."""
     facts = {
         "expression": error.text,
@@ -155,7 +155,7 @@ def about_language(error: LanguageError, *, as_json: bool) -> Complaint:
     if error.accepted:
         hints += (f"There could stand: {', '.join(error.accepted)}",)
     hints += tuple(f"Did you mean: {suggestion}" for suggestion in error.suggestions)
-    return Complaint(str(error), facts, hints, as_json=as_json)
+    return CliError(str(error), facts, hints, as_json=as_json)
 
 
 def printable(text: str) -> str:

@@ -53,7 +53,7 @@ from noonbell.store.wrapping import LedgerWrapper, with_verbs
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
-from noonbell.timeline.told import Counters, Seldom
+from noonbell.timeline.throttled_log import Counters, ThrottledLog
 
 logger = logging.getLogger("noonbell.timeline")
 
@@ -66,7 +66,7 @@ _ID: Final = "namespace"
 T = TypeVar("T")
 
 
-class FrontedStore(LedgerWrapper):
+class TimelineStore(LedgerWrapper):
     """Passes on what has nothing to do with waking; see the module's text for the rest. Made by `fronted`."""
 
     def __init__(self, store: Ledger, timeline: RedisTimeline, clock: Clock) -> None:
@@ -101,8 +101,10 @@ class FrontedStore(LedgerWrapper):
         self.outbox = store.outbox
         self.documents = store.documents
         self.audit = store.audit
-        self._strange = Seldom(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
-        self._gone = Seldom(logging.INFO, "%d members of the timeline are no active schedules, and were removed: %s")
+        self._strange = ThrottledLog(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
+        self._gone = ThrottledLog(
+            logging.INFO, "%d members of the timeline are no active schedules, and were removed: %s"
+        )
 
     def __repr__(self) -> str:
         return f"{self._store!r} behind {self.timeline!r}"
@@ -389,10 +391,10 @@ async def _namespace(store: Ledger, clock: Clock) -> str:
     return name
 
 
-def fronted(store: Ledger, timeline: str | RedisTimeline, clock: Clock) -> FrontedStore:
+def with_timeline(store: Ledger, timeline: str | RedisTimeline, clock: Clock) -> TimelineStore:
     """The same store with a timeline in front of it; an address becomes one."""
     if isinstance(timeline, str):
         timeline = RedisTimeline(timeline)
     if not isinstance(timeline, RedisTimeline):
         raise TimelineError(f"timeline {timeline!r:.100} must be an address such as redis://HOST, or a RedisTimeline")
-    return FrontedStore(store, timeline, clock)
+    return TimelineStore(store, timeline, clock)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _IDLE_SECONDS: Final = 30.0
 
 
-class Askers:
+class ResolverThreads:
     """Runs plain functions in daemon threads, at most `most` at once; the others wait for their turn."""
 
     def __init__(self, most: int) -> None:

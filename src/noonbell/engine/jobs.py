@@ -41,7 +41,7 @@ class Job(msgspec.Struct, Generic[S], gc=False):
     task: asyncio.Task[None] | None = None  # that executes it, where it is async
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """How much more may be claimed: runs altogether, and among them plain functions, which need a thread each."""
 
     runs: int
@@ -56,14 +56,14 @@ class Batch(NamedTuple):
     polled_at: int | None = None  # when it was decided, where that was not when the claim began
 
 
-class Work(Protocol):
+class JobSource(Protocol):
     """One owner's part of the ledger. All but `claim` are called on the event loop and must not block."""
 
     owner: str  # the instance that its runs are claimed for
     metrics: Metrics
     left_due: bool  # the last claim has left something due that found no room
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         """Claim what is due by `now` and finds room. `last_poll_at`: when this engine completed its last poll."""
         ...
 

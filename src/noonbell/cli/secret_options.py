@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.actions.secrets.records import DEFAULT_TEAM, LONGEST_VALUE
-from noonbell.cli.complaints import Complaint
-from noonbell.cli.place import actor
+from noonbell.cli.cli_errors import CliError
+from noonbell.cli.connection_target import actor
 
 __all__ = ["actor", "json_option", "read_value", "store_option", "team_option"]
 
@@ -52,4 +52,4 @@ def read_value(prompt: str, *, as_json: bool) -> str:
         return re.sub(r"\r?\n\Z", "", data.decode())
     except UnicodeDecodeError:
         # not the codec's own error, which holds the value
-        raise Complaint("stdin is not text in UTF-8; nothing was stored", {}, as_json=as_json) from None
+        raise CliError("stdin is not text in UTF-8; nothing was stored", {}, as_json=as_json) from None

@@ -18,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SHOWN: Final = 10
 
 
-class TaskTeller:
+class EventEmitter:
     """An engine's Observer that emits the task events; silent and cheap when nobody listens."""
 
     def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:

@@ -7,13 +7,13 @@ from typing import Final
 
 from noonbell.ports import Clock
 from noonbell.schedules import arguments, changes
+from noonbell.schedules.engine_notifier import EngineNotifier
 from noonbell.schedules.records import Page, Undelivered, page_size, undelivered
-from noonbell.schedules.telling import EngineTold
 
 _BLOCK: Final = 500
 
 
-class DeadLetters(EngineTold):
+class DeadLetters(EngineNotifier):
     """The part of `Schedules` that looks after messages that nobody took."""
 
     _clock: Clock

@@ -9,7 +9,7 @@ from typing import Final
 SET_BACK_SECONDS: Final = 30.0
 
 
-class SetBack:
+class ClockRegressionWatch:
     """Engines whose last sign of life is ahead of the clock of the database, as one process has watched them.
 
     That clock was set back. Whoever is alive gives a sign every few seconds, and renews his lease; who has done neither

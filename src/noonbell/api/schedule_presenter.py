@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.access import Caller
 from noonbell.actions.http.credentials import shown
-from noonbell.api.models.schedules import ScheduleTold
+from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.problems import ProblemError
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse
@@ -63,8 +63,8 @@ def read_text(text: str, now: int, timezone: str | None) -> Meant:
     return Meant(dict(found.fields), found.description, found.notes)
 
 
-def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleTold:
-    told = ScheduleTold.model_validate(schedule)
+def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleResponse:
+    told = ScheduleResponse.model_validate(schedule)
     told.description = described(schedule.type, schedule.spec, schedule.timezone)
     told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
     told.lane = schedule.lane or None  # a declared task is on no lane that others share
@@ -73,7 +73,7 @@ def schedule_told(schedule: Schedule, understood: str | None = None) -> Schedule
     return told
 
 
-def for_caller(told: ScheduleTold, caller: Caller) -> ScheduleTold:
+def for_caller(told: ScheduleResponse, caller: Caller) -> ScheduleResponse:
     """What a caller may see of a schedule: a key that may only read sees no credentials that are written out."""
     if not caller.may("write"):
         told.action = shown(told.action)
@@ -93,7 +93,7 @@ def described(kind: str, spec: str, timezone: str) -> str | None:
         return None
 
 
-def declared_told(row: Mapping[str, Any]) -> ScheduleTold:
+def declared_told(row: Mapping[str, Any]) -> ScheduleResponse:
     """Render the row of a task that a program has declared, as a schedule."""
     return schedule_told(declared_record(row))
 

@@ -20,7 +20,7 @@ _SECOND: Final = 1_000_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Served:
+class StreamInFlight:
     """A stream in flight, and how far it has come."""
 
     __slots__ = ("away", "claimed_at", "delivery", "failed", "noticed", "size", "stream", "task")
@@ -35,9 +35,9 @@ class Served:
         self.noticed = False  # the rules were asked about the dead letter
         self.task: asyncio.Task[None] | None = None  # that delivers it
 
-    def copied(self) -> Served:
+    def copied(self) -> StreamInFlight:
         """A copy that the task of this one does not know."""
-        made = Served(self.stream, self.delivery.owner, self.claimed_at)
+        made = StreamInFlight(self.stream, self.delivery.owner, self.claimed_at)
         made.delivery = msgspec.structs.replace(self.delivery)
         made.failed, made.away, made.noticed = self.failed, self.away, self.noticed
         return made
@@ -49,7 +49,7 @@ def error_text(error: Exception, mask: Callable[[str], str]) -> str:
     return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else text
 
 
-def dead_letter_event(served: Served) -> AuditEvent | None:
+def dead_letter_event(served: StreamInFlight) -> AuditEvent | None:
     """The audit event of a dead letter, written in the transaction that makes it one."""
     delivery, message = served.delivery, served.failed
     if message is None or delivery.dead is None:
@@ -65,12 +65,12 @@ def dead_letter_event(served: Served) -> AuditEvent | None:
     return AuditEvent(delivery.at, "message.dead", subject, ENGINE, _encode(detail).decode(), message.team)
 
 
-def attempts_of(served: Served) -> int:
+def attempts_of(served: StreamInFlight) -> int:
     """How often the message that a stream stopped at was tried."""
     return (0 if served.delivery.delivered is not None else served.stream.attempt) + 1
 
 
-def log_failures(ended: list[Served]) -> None:
+def log_failures(ended: list[StreamInFlight]) -> None:
     """A line for each stream that has stopped at a message."""
     for served in ended:
         delivery, message = served.delivery, served.failed

@@ -28,9 +28,9 @@ from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
 from noonbell.core.turns import Looks, definition_of, executes_alone, finish, quiet_zones
 from noonbell.engine.crash_probation import CrashProbation, ProbationBatch, without
+from noonbell.engine.jobs import BATCH, Batch, Capacity, Job, log_span
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.unknown_actions import UnknownActions
-from noonbell.engine.work import BATCH, Batch, Job, Room, log_span
 from noonbell.errors import StoreError, fact_of
 from noonbell.ports import Claimed, Ledger
 from noonbell.timing.retry import RetryPolicy
@@ -52,7 +52,7 @@ _SHORT_WAIT: Final = 5_000_000
 Prepare = Callable[[StoredSchedule, Start], Prepared]
 
 
-class Notices(Protocol):
+class NotificationRules(Protocol):
     """Says what is worth telling somebody (see `noonbell.notify`); that is committed with what it is about."""
 
     @property
@@ -79,7 +79,7 @@ class OnMessages(Protocol):
     def __call__(self, *, more_due: bool = False) -> None: ...
 
 
-class LaneWork:
+class LaneJobs:
     """The schedules of one lane."""
 
     def __init__(
@@ -92,7 +92,7 @@ class LaneWork:
         message_of: Callable[[StoredSchedule, Start, int], OutboxMessage] | None = None,
         on_messages: OnMessages | None = None,
         outdated: Callable[[], Collection[str]] = tuple,
-        notices: Notices | None = None,
+        notices: NotificationRules | None = None,
         needs_thread: Callable[[StoredSchedule], bool] = lambda _: False,
         knows: Callable[[StoredSchedule], bool] = lambda _: True,
         others: Callable[[], bool] = lambda: False,
@@ -126,10 +126,10 @@ class LaneWork:
         self._unrecorded: tuple[Gap, ...] = ()
         self._batch = FIRST_BATCH
 
-    async def claim(self, now: int, last_poll_at: int | None, room: Room) -> Batch:
+    async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         return await self._claim(now, last_poll_at, room, _SHORT_WAIT)
 
-    async def _claim(self, now: int, last_poll_at: int | None, room: Room, longest_wait: int) -> Batch:
+    async def _claim(self, now: int, last_poll_at: int | None, room: Capacity, longest_wait: int) -> Batch:
         poll = await self._begin_poll(now, last_poll_at, longest_wait)
         limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
         told, noticed = 0, False
@@ -233,7 +233,7 @@ class LaneWork:
         """
         return bool(self._unrecorded)
 
-    def _limit(self, room: Room) -> int:
+    def _limit(self, room: Capacity) -> int:
         limit = min(self._batch, room.runs)
         return min(limit, room.threads or _PAST_PLAIN) if self._met_plain else limit
 
@@ -432,7 +432,7 @@ def _look(stored: StoredSchedule, looks: Looks, probation: ProbationBatch) -> Tu
     return turn
 
 
-def _notice(notices: Notices, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> bool:
+def _notice(notices: NotificationRules, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> bool:
     """Add what a turn is worth telling; a rule that cannot be applied must not hold up the schedule."""
     try:
         messages = notices.of_turn(stored, turn, starts, now)

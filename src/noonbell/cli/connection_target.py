@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import click
 
-from noonbell.cli.complaints import INTERRUPTED, Complaint
+from noonbell.cli.cli_errors import INTERRUPTED, CliError
 from noonbell.errors import CommandsOffError, NoonbellError, TaskNotFoundError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _CREATE: Final = "noonbell apply FILE --create makes a ledger there, if that is 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConnectionTarget:
     """One of `store` and `server`, and how to answer."""
 
     store: str | None
@@ -54,10 +54,10 @@ class Place:
 
     def complaint(
         self, message: str, facts: dict[str, Any] | None = None, hints: tuple[str, ...] = (), **more: Any
-    ) -> Complaint:
-        return Complaint(message, facts or {}, hints, as_json=self.as_json, **more)
+    ) -> CliError:
+        return CliError(message, facts or {}, hints, as_json=self.as_json, **more)
 
-    def found(self) -> Place:
+    def found(self) -> ConnectionTarget:
         """Itself where it is a place; else what the settings say, or a complaint."""
         return find_place(self.store, self.server, self.now, as_json=self.as_json)
 
@@ -96,7 +96,7 @@ class Place:
 
         return opened(self, **how)
 
-    def _about(self, error: NoonbellError) -> Complaint:
+    def _about(self, error: NoonbellError) -> CliError:
         where = {"server" if self.server is not None else "store": self.shown}
         facts: dict[str, Any] = {**where, "kind": type(error).__name__}
         for name in ("field", "value", "reason", "owners", "known"):
@@ -115,20 +115,20 @@ class Place:
 
 
 @overload
-def placed(function: _Function) -> _Function: ...
+def with_backend(function: _Function) -> _Function: ...
 
 
 @overload
-def placed(*, needed: bool) -> Callable[[_Function], _Function]: ...
+def with_backend(*, needed: bool) -> Callable[[_Function], _Function]: ...
 
 
-def placed(function: Callable[..., Any] | None = None, *, needed: bool = True) -> Any:
+def with_backend(function: Callable[..., Any] | None = None, *, needed: bool = True) -> Any:
     """Give a command `--store`, `--server` and `--json`, and pass it a `place`.
 
     Where none is needed, the place may have neither a store nor a server.
     """
     if function is None:
-        return functools.partial(placed, needed=needed)
+        return functools.partial(with_backend, needed=needed)
 
     @functools.wraps(function)
     def wrapper(*args: Any, given_store: str | None, given_server: str | None, as_json: bool, **kwargs: Any) -> Any:
@@ -188,15 +188,17 @@ def shown_address(url: str) -> str:
 # --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def find_place(store: str | None, server: str | None, now: datetime, *, as_json: bool, needed: bool = True) -> Place:
+def find_place(
+    store: str | None, server: str | None, now: datetime, *, as_json: bool, needed: bool = True
+) -> ConnectionTarget:
     """The place that the options, the environment or the settings name."""
     if store is not None and server is not None:
-        raise Complaint("Say --store or --server, not both", {"option": "--server", "value": server}, as_json=as_json)
+        raise CliError("Say --store or --server, not both", {"option": "--server", "value": server}, as_json=as_json)
     if store is None and server is None:
         store, server = os.environ.get(STORE_VARIABLE) or None, os.environ.get(SERVER_VARIABLE) or None
         if store is not None and server is not None:
             told = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; say --store or --server"
-            raise Complaint(told, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
+            raise CliError(told, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
     if store is None and server is None and needed:
         store = _of_settings(as_json=as_json)
     if store is None and server is None and needed:
@@ -205,8 +207,8 @@ def find_place(store: str | None, server: str | None, now: datetime, *, as_json:
             f"--store sqlite:///app.db, or {STORE_VARIABLE}: a database",
             f"--server https://bell.example.org, or {SERVER_VARIABLE}: a service; its key stands in {KEY_VARIABLE}",
         )
-        raise Complaint(told, {"options": ["--store", "--server"]}, hints, as_json=as_json)
-    return Place(store, server, as_json, now)
+        raise CliError(told, {"options": ["--store", "--server"]}, hints, as_json=as_json)
+    return ConnectionTarget(store, server, as_json, now)
 
 
 def _of_settings(*, as_json: bool) -> str | None:
@@ -216,6 +218,6 @@ def _of_settings(*, as_json: bool) -> str | None:
     try:
         settings = load(environ=os.environ)
     except NoonbellError as error:
-        raise Complaint(str(error), {"kind": type(error).__name__}, as_json=as_json) from None
+        raise CliError(str(error), {"kind": type(error).__name__}, as_json=as_json) from None
     named = settings.sources.get("store", "default") != "default"
     return settings.store if named or Path(settings.store.removeprefix("sqlite:///")).is_file() else None
