@@ -51,7 +51,7 @@ class LedgerOutbox(Protocol):
     async def claim(self, lane: str, owner: str, now: int, limit: int, bounds: StreamBounds = BOUNDS) -> StreamClaim:
         """Claim up to `limit` streams of the lane that are due, each with its oldest messages, for the owner.
 
-        The claim is full where others are due and had no room. See `noonbell.store.stream_selection` for what the bounds do.
+        The claim is full where others are due and had no room. `noonbell.store.stream_selection` applies the bounds.
         A stream belongs to one owner until its `Delivery` is written; a rescue frees those of a dead one.
         """
         ...
