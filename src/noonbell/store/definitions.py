@@ -2,9 +2,10 @@
 
 Every change of a definition opens a new epoch of its schedule, and the state row has the number of that epoch. A
 definition is used again only under the epoch that it was read with. The cache belongs to one connection to one database
-and is emptied with it. Its size is bounded: when it is full, it is emptied before the next batch is added.
+and is emptied with it. Its size is bounded: when it is full, every second definition is removed before the next batch is
+added. Bursts claim schedules in the same order every time, so a cache that removed the oldest ones would find none.
 
-Texts that many schedules share, such as specs and policies, are kept once.
+What many schedules have in common, such as specs and policies, is kept once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,23 @@ from typing import Any, Final, NamedTuple
 
 from noonbell.core.records import ScheduleColumns
 
-MOST_BYTES: Final = 64 * 1024 * 1024
+MOST_BYTES: Final = 256 * 1024 * 1024
 _SKIPS: Final = '"overlap":"skip"'
-_ENTRY_BYTES: Final = 600  # beside its texts
+_ENTRY_BYTES: Final = 500  # beside its texts
+
+
+class Shared(NamedTuple):
+    """The part of a definition that many schedules have in common."""
+
+    managed_by: str
+    lane: str
+    team: str
+    type: str
+    spec: str
+    timezone: str
+    quiet_hours_policy_id: str | None
+    catch_up_policy: str
+    definition: str
 
 
 class Known(NamedTuple):
@@ -34,10 +49,10 @@ class Known(NamedTuple):
     is_plain: bool  # it does not skip and has no quiet hours: a decision needs nothing beside the state
 
 
-def extras(columns: ScheduleColumns) -> tuple[bool, bool]:
+def extras(definition: str, quiet_hours_policy_id: str | None) -> tuple[bool, bool]:
     """Return `skips` and `is_plain` of a definition."""
-    skips = _SKIPS in str(columns.definition)
-    return skips, not skips and columns.quiet_hours_policy_id is None
+    skips = _SKIPS in str(definition)
+    return skips, not skips and quiet_hours_policy_id is None
 
 
 class DefinitionCache:
@@ -47,14 +62,14 @@ class DefinitionCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._known: dict[int, Known] = {}
-        self._texts: dict[str, str] = {}  # each text that schedules share, by itself
+        self._shared: dict[Shared, tuple[Shared, bool, bool]] = {}  # with `skips` and `is_plain`
 
     def __len__(self) -> int:
         return len(self._known)
 
     def clear(self) -> None:
         self._known.clear()
-        self._texts.clear()
+        self._shared.clear()
         self._bytes = 0
 
     def find(self, sids: Iterable[int], epochs: Sequence[int]) -> list[Known | None]:
@@ -65,34 +80,37 @@ class DefinitionCache:
         ]
 
     def add(self, epochs: dict[int, int], rows: Iterable[Any]) -> dict[int, Known]:
-        """Take rows of sid, schedule_id, managed_by, lane, created_at, updated_at, team and the columns; return them.
+        """Take rows of sid, schedule_id, created_at, updated_at, name, payload and the fields of `Shared`; return them.
 
         `epochs` has the epoch of each, as read in the same transaction.
         """
         if self._bytes > self._most_bytes:
-            self.clear()
-        shared = self._shared
+            self._halve()
+        shares = self._shared
         added: dict[int, Known] = {}
-        for sid, schedule_id, managed_by, lane, created_at, updated_at, team, *columns in rows:
-            name, kind, spec, timezone, policy, catch_up, payload, definition = columns
-            written = ScheduleColumns(
-                name, shared(kind), shared(spec), shared(timezone), policy, shared(catch_up), payload,
-                shared(definition),
-            )  # fmt: skip
+        size = 0
+        for sid, schedule_id, created_at, updated_at, name, payload, *rest in rows:
+            entry = shares.get(tuple(rest))
+            if entry is None:
+                shared = Shared(*rest)
+                entry = shares[shared] = (shared, *extras(shared.definition, shared.quiet_hours_policy_id))
+                size += _ENTRY_BYTES + sum(len(str(text)) for text in rest)
+            (managed_by, lane, team, kind, spec, timezone, policy, catch_up, definition), skips, is_plain = entry
             added[sid] = Known(
-                epochs[sid], schedule_id, shared(managed_by), shared(lane), created_at, updated_at, shared(team),
-                written, *extras(written),
+                epochs[sid], schedule_id, managed_by, lane, created_at, updated_at, team,
+                ScheduleColumns(name, kind, spec, timezone, policy, catch_up, payload, definition), skips, is_plain,
             )  # fmt: skip
-            self._bytes += _ENTRY_BYTES + len(str(name)) + len(str(payload or ""))
+            size += _ENTRY_BYTES + len(str(name)) + (0 if payload is None else len(str(payload)))
+        self._bytes += size
         self._known.update(added)
         return added
 
-    def _shared(self, text: Any) -> Any:
-        """Return the same text as one object; damage is passed on."""
-        if type(text) is not str:
-            return text
-        known = self._texts.get(text)
-        if known is None:
-            known = self._texts[text] = text
-            self._bytes += len(text)
-        return known
+    def _halve(self) -> None:
+        """Remove every second definition. What they shared is kept again with the next one that has it."""
+        if self._bytes > 2 * self._most_bytes or len(self._known) < 2:
+            self.clear()
+            return
+        for sid in [*self._known][::2]:
+            del self._known[sid]
+        self._shared.clear()
+        self._bytes //= 2

@@ -28,8 +28,8 @@ _STATE: Final = """
     s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, s.slot_for
 """
 _DEFINITION: Final = """
-    d.sid, d.schedule_id, d.managed_by, ifnull(d.lane, d.managed_by), d.created_at, d.updated_at, d.team,
-    d.name, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.payload, d.definition
+    d.sid, d.schedule_id, d.created_at, d.updated_at, d.name, d.payload, d.managed_by, ifnull(d.lane, d.managed_by),
+    d.team, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.definition
 """
 _EPOCH: Final = 7
 _LAST_RUN_FOR: Final = 12
@@ -65,9 +65,8 @@ def due(db: apsw.Connection, cache: DefinitionCache, lane: str, now: int, limit:
     """The schedules of a lane that wake by `now`, the earliest first."""
     rows: list[Any] = db.execute(_DUE, (lane, now, limit)).fetchall()
     if lane.startswith(DECLARED_OWNERS):
-        return _made(
-            db, rows, [Known(0, "", lane, lane, 0, 0, DEFAULT_TEAM, _DECLARED, *extras(_DECLARED))] * len(rows)
-        )
+        known = Known(0, "", lane, lane, 0, 0, DEFAULT_TEAM, _DECLARED, *extras("", None))
+        return _made(db, rows, [known] * len(rows))
     return _made(db, rows, _definitions(db, rows, cache))
 
 
