@@ -87,7 +87,7 @@ async def _stopped(engine: Engine[LaneJobs], clock: ManualClock) -> None:
 def _engine(store: SqliteStore, clock: ManualClock, work: Callable[[Call], Any]) -> Engine[LaneJobs]:
     actions = Actions(clock, callbacks={"work": work})
     owner = f"atlas-{4100 + clock.now() % 97}-{clock.now() % 65521:08x}"
-    lane = LaneJobs(store, lane="default", owner=owner, prepare=actions.prepare)
+    lane = LaneJobs(store, lane="default", owner=owner, preparer=actions.preparer)
     return Engine(store, clock, lane, longest_wait_us=_DAY // timedelta(microseconds=1))
 
 

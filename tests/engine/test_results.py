@@ -41,7 +41,7 @@ class Lane:
         await schedules.open()
         await schedules.create(type="cron", spec="1 12 * * *", action={"kind": "callback", "name": "work"})
         work = LaneJobs(
-            self.store, lane="default", owner="me", prepare=lambda _stored, _start: Prepared(call, is_async)
+            self.store, lane="default", owner="me", preparer=lambda _: lambda _stored, _start: Prepared(call, is_async)
         )
         engine = Engine(self.store, self.clock, work, longest_wait_us=60_000_000, on_messages=self.on_messages)
         engine.start()
@@ -119,7 +119,7 @@ async def test_an_action_that_cannot_be_prepared_is_the_failure_of_its_run() -> 
     schedules = Schedules(lane.store, clock=lane.clock)
     await schedules.open()
     await schedules.create(type="cron", spec="1 12 * * *", action={"kind": "callback", "name": "work"})
-    work = LaneJobs(lane.store, lane="default", owner="me", prepare=refuse)
+    work = LaneJobs(lane.store, lane="default", owner="me", preparer=lambda _: refuse)
     engine = Engine(lane.store, lane.clock, work, longest_wait_us=60_000_000)
     engine.start()
     await lane.clock.advance(timedelta(minutes=1))

@@ -35,13 +35,18 @@ def work_of(world: World, plain: Collection[str]) -> LaneJobs:
     def needs_thread(stored: StoredSchedule) -> bool:
         return stored.columns.name in plain
 
-    return LaneJobs(world.store, lane="default", owner="me", prepare=prepare, needs_thread=needs_thread)
+    return LaneJobs(world.store, lane="default", owner="me", preparer=lambda _: prepare, needs_thread=needs_thread)
+
+
+def calling(name: str) -> dict[str, str]:
+    """Return an action of its own: what needs a thread follows from the definition."""
+    return {"kind": "callback", "name": name}
 
 
 async def test_plain_functions_are_claimed_as_far_as_there_are_threads(world: World) -> None:
     plain = [f"plain-{n}" for n in range(10)]
     for name in [*plain, "async-1", "async-2"]:
-        await world.create(name=name)
+        await world.create(name=name, action=calling(name))
     await world.minutes(1)
     work, now = work_of(world, plain), world.clock.now()
 

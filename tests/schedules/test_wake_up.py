@@ -115,7 +115,7 @@ async def test_a_run_that_was_put_off_after_a_crash_keeps_its_place(world: World
 async def test_what_executes_alone_does_not_stay_due_for_want_of_a_thread(world: World) -> None:
     key = await world.create()
     await world.minutes(1)
-    work = LaneJobs(world.store, lane="default", owner="me", prepare=never, needs_thread=lambda _: True)
+    work = LaneJobs(world.store, lane="default", owner="me", preparer=lambda _: never, needs_thread=lambda _: True)
     now = world.clock.now()
     assert len((await work.claim(now, now, Capacity(10, 1))).jobs) == 1
     later = now + MINUTE

@@ -51,31 +51,36 @@ def check_callback(action: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "callback", "name": text("action.name", action.get("name"))}
 
 
-def prepare_callback(
-    callbacks: Mapping[str, Callable[[Call], Any]], action: Mapping[str, Any], stored: StoredSchedule, start: Start
-) -> Prepared:
+def callback_preparer(
+    callbacks: Mapping[str, Callable[[Call], Any]], action: Mapping[str, Any]
+) -> Callable[[StoredSchedule, Start], Prepared]:
+    """Return what prepares the runs of all schedules with this action."""
     name = action.get("name", "")
     callback = callbacks.get(name)
     if callback is None:
         known = ", ".join(sorted(callbacks)) or "none"
         raise NoonbellError(f'No callback named "{name}" is registered; registered: {known}', name=name)
-    payload = stored.columns.payload
-    schedule_id, kind, run_for = stored.schedule_id, start.kind, start.run_for
-    call = Call(
-        run_id(schedule_id, kind, run_for), schedule_id, stored.columns.name, moment(run_for), start.attempt,
-        kind == "manual", None if payload is None else msgspec.json.decode(payload),
-    )  # fmt: skip
-    return Prepared(_WithCall(callback, call), is_async(callback))
+    on_loop = is_async(callback)
+    return lambda stored, start: Prepared(_WithCall(callback, stored, start), on_loop)
 
 
 class _WithCall(msgspec.Struct, frozen=True, gc=False):
-    """A callback and what it is told: a thousand of these may wait for their turn, so each is a single object."""
+    """A callback and its run: thousands of these may wait for their turn, so the `Call` is made when that comes."""
 
     callback: Callable[[Call], Any]
-    call: Call
+    stored: StoredSchedule
+    start: Start
 
     def __call__(self) -> Any:
-        return self.callback(self.call)
+        stored, start = self.stored, self.start
+        columns, schedule_id, kind, run_for = stored.columns, stored.schedule_id, start.kind, start.run_for
+        payload = columns.payload
+        return self.callback(
+            Call(
+                run_id(schedule_id, kind, run_for), schedule_id, columns.name, moment(run_for), start.attempt,
+                kind == "manual", None if payload is None else msgspec.json.decode(payload),
+            )
+        )  # fmt: skip
 
 
 def is_async(callback: Callable[[Call], Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noonbell.actions.callback import EXAMPLE, Call, check_callback, is_async, prepare_callback
+from noonbell.actions.callback import EXAMPLE, Call, callback_preparer, check_callback, is_async
 from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.egress import Egress
@@ -139,18 +139,18 @@ class Actions:
             return action.get("name") in self.callbacks
         return kind != "command" or self._commands.allow(action)
 
-    def prepare(self, stored: StoredSchedule, start: Start) -> Prepared:
-        """What is to be called for a start."""
-        action = definition_of(stored.columns.definition).action
+    def preparer(self, definition: str) -> Callable[[StoredSchedule, Start], Prepared]:
+        """Return what prepares the runs of all schedules with this definition: it says what is called for a start."""
+        action = definition_of(definition).action
         kind = action.get("kind")
         if kind == "callback":
-            return prepare_callback(self.callbacks, action, stored, start)
+            return callback_preparer(self.callbacks, action)
         if kind == "message":
-            return Prepared(self._message(stored, start), is_async=True)
+            return lambda stored, start: Prepared(self._message(stored, start), is_async=True)
         if kind == "command":
-            return prepare_command(self._commands, action, stored, start, self.secrets)
+            return lambda stored, start: prepare_command(self._commands, action, stored, start, self.secrets)
         if kind == "http":
-            return self._http.prepare(stored, start)
+            return self._http.prepare
         raise NoonbellError(f"There is no action of the kind {kind!r}; known are {', '.join(KINDS)}", kind=kind)
 
     def _message(self, stored: StoredSchedule, start: Start) -> Callable[[], Any]:

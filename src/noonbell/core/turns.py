@@ -466,13 +466,17 @@ def _unchanged(stored: StoredSchedule) -> Turn:
 # --- runs that end with the claim -------------------------------------------------------------------------------------
 
 
+def sends_message(stored: StoredSchedule) -> bool:
+    return definition_of(stored.columns.definition).action.get("kind") == "message"
+
+
 def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of: MessageOf) -> None:
     """Let first attempts that only send a message end with the claim: what they do is write the message.
 
     A start that is tried again stays one, and so does one whose message cannot be made: running it tells why, and its
     failure is recorded as that of any other run.
     """
-    if definition_of(stored.columns.definition).action.get("kind") != "message":
+    if not sends_message(stored):
         return
     left: list[Start] = []
     finished: list[Run] = []

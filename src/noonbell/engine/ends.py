@@ -42,7 +42,8 @@ class RunEnds:
 
     def record(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         """Record the end of a run."""
-        now, start, work = self._clock.now(), job.start, self._work
+        start, work = job.start, self._work
+        now = self._clock.now()
         if self._life.stopping and self._is_abandoned(error):
             self.abandoned += 1
             work.ended(job, now, error, None)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from noonbell.core.records import Start
 from noonbell.engine.in_flight import InFlight
-from noonbell.engine.interrupts import enter_action, interrupt_after, stops_program
+from noonbell.engine.interrupts import enter_action, interrupt_after, is_contained, stops_program
 from noonbell.engine.jobs import Capacity, Job, JobSource
 from noonbell.engine.phase import Life
 from noonbell.engine.threads import ThreadSlots
@@ -113,62 +113,64 @@ class Executor:
         if not jobs:
             return
         self._in_flight.empty.clear()
-        begun = 0
+        coroutines = []
         for job in jobs:
             self._in_flight.add(job)
-            if not job.is_async:
+            if job.is_async:
+                coroutines.append(job)
+            else:
                 job.waited = self._threads.free <= 0
                 self._threads.submit(job, job.call, self._on_start)
-            elif begun < PORTION:
-                begun += 1
-                self._create_task(job)
-            else:
-                self._add_to_rest(job)
+        self._create_tasks(coroutines[:PORTION])
+        if len(coroutines) > PORTION:
+            self._add_to_rest(coroutines[PORTION:])
 
     async def launched(self) -> None:
         """Return when nothing is left of what was passed to `launch`."""
         await self._launched.wait()
 
-    def _add_to_rest(self, job: Job[Any]) -> None:
+    def _add_to_rest(self, jobs: Sequence[Job[Any]]) -> None:
         if not self._rest:
             self._launched.clear()
             asyncio.get_running_loop().call_soon(self._launch_portion)
-        self._rest.append(job)
+        self._rest.extend(jobs)
 
     def _launch_portion(self) -> None:
         rest = self._rest
         try:
-            for _ in range(min(PORTION, len(rest))):
-                self._create_task(rest.popleft())
+            self._create_tasks([rest.popleft() for _ in range(min(PORTION, len(rest)))])
         finally:
             if rest:
                 asyncio.get_running_loop().call_soon(self._launch_portion)
             else:
                 self._launched.set()
 
-    def _create_task(self, job: Job[Any]) -> None:
-        job.task = asyncio.get_running_loop().create_task(self._execute(job), name=job.name)
-        self._coroutines.add(job.task)
+    def _create_tasks(self, jobs: Sequence[Job[Any]]) -> None:
+        create_task, tasks, contained = asyncio.get_running_loop().create_task, self._coroutines, is_contained()
+        for job in jobs:
+            job.task = create_task(self._execute(job, contained=contained), name=job.name)
+            tasks.add(job.task)
 
     def _on_start(self, job: Job[Any]) -> None:
-        now, start, metrics = self._clock.now(), job.start, self._work.metrics
+        now, start, work = self._clock.now(), job.start, self._work
+        metrics = work.metrics
         metrics.started += 1
         if job.waited:
             start.waited_us = max(now - start.started_at, 0)
             metrics.slot_wait.observe(start.waited_us / 1_000_000, job.name)
         start.started_at = now
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
-        due_at = self._work.due_at(job)
-        late_us = now - max(self.up_since, due_at)
+        due_at = work.due_at(job)
+        late_us = now - (max(self.up_since, due_at))
         lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
         lateness.observe(late_us / 1_000_000 if late_us > 0 else 0.0, job.name)
-        self._work.started(job, now)
+        work.started(job, now)
 
     def _on_slot(self, job: Job[Any], *, waited: bool) -> None:
         job.waited = waited
         self._on_start(job)
 
-    async def _execute(self, job: Job[Any]) -> None:
+    async def _execute(self, job: Job[Any], *, contained: bool) -> None:
         result: object = None
         error: BaseException | None = None
         if self._life.stopping:
@@ -179,7 +181,8 @@ class Executor:
             self._coroutines.discard(job.task)
             self._ended(job, None, asyncio.CancelledError())
             return
-        enter_action()
+        if contained:
+            enter_action()
         try:
             if job.waits:
                 result = await job.call(partial(self._on_slot, job))

@@ -51,11 +51,13 @@ class InFlight:
     def discard(self, start: Start) -> None:
         """Remove a run, found by identity: its end may be recorded already, and the schedule's next run be here."""
         sid = start.sid
-        if sid in self._others:
+        if self._others and sid in self._others:
             self._discard_one_of(sid, start)
-        elif sid in self._jobs and self._jobs[sid].start is start:
+            return
+        job = self._jobs.get(sid)
+        if job is not None and job.start is start:
             del self._jobs[sid]
-            if sid in self._ended:
+            if self._ended and sid in self._ended:
                 self._ended.pop(sid).set()
 
     def _discard_one_of(self, sid: int, start: Start) -> None:

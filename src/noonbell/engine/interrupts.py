@@ -32,6 +32,11 @@ def contain_interrupts() -> None:
     asyncio.get_running_loop().set_task_factory(_create_task)
 
 
+def is_contained() -> bool:
+    """Return whether interrupts of actions are contained in this context."""
+    return _contained.get()
+
+
 def enter_action() -> None:
     """Mark the current context as that of an action, whose tasks are contained in a service."""
     if _contained.get():

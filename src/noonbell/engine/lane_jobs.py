@@ -1,21 +1,19 @@
 """The durable schedules of one lane, as work for the loop.
 
 Nothing is loaded at the start: a claim brings what it needs to run. After a downtime each schedule may have a thousand
-missed slots to tell, so batches begin small then, and grow as long as little is told: no transaction becomes a giant.
+missed slots to record, so batches begin small then, and grow as long as few are: no transaction becomes a giant. They
+have their full size once a claim has left nothing due.
 
 Plain functions are claimed only as far as there are threads for them. Those that find none stay due as they are, and
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
 
-A run that only sends a message ends with the claim itself (`core.turns.finish`). Runs that were executing at two deaths
-of an engine start one at a time (`crash_probation`). Schedules whose action this engine does not know are deferred
-(`unknown_actions`).
+What a claim decides about each schedule is in `lane_decisions`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -25,10 +23,11 @@ from noonbell.actions.results import Prepared
 from noonbell.core.detail import has_traceback
 from noonbell.core.ids import run_id
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
-from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, Turn, is_once
-from noonbell.core.turns import Looks, definition_of, executes_alone, finish, quiet_zones
-from noonbell.engine.crash_probation import CrashProbation, ProbationBatch, without
+from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, is_once
+from noonbell.core.turns import definition_of
+from noonbell.engine.crash_probation import CrashProbation, ProbationBatch
 from noonbell.engine.jobs import BATCH, Batch, Capacity, Job, log_span
+from noonbell.engine.lane_decisions import LaneDecisions, NotificationRules, Poll, ThreadBudget
 from noonbell.engine.metrics import Metrics
 from noonbell.engine.unknown_actions import UnknownActions
 from noonbell.errors import StoreError, fact_of
@@ -39,8 +38,7 @@ logger = logging.getLogger("noonbell.engine")
 
 FIRST_BATCH: Final = 256
 _SMALLEST_BATCH: Final = 32
-_MUCH_TOLD: Final = 20_000
-_OUTDATED_PAUSE: Final = 60_000_000
+_MANY_AUDITS: Final = 20_000
 _PAST_PLAIN: Final = 512
 # While there is no room: any end brings a look then, so this is only for what came due meanwhile.
 _FULL_PAUSE: Final = 100_000
@@ -50,27 +48,7 @@ _SHORT_WAIT: Final = 5_000_000
 
 
 Prepare = Callable[[StoredSchedule, Start], Prepared]
-
-
-class NotificationRules(Protocol):
-    """Says what is worth telling somebody (see `noonbell.notify`); that is committed with what it is about."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether no rule exists, so that nothing has to be asked."""
-        ...
-
-    def of_turn(
-        self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int
-    ) -> Sequence[OutboxMessage]: ...
-
-    def of_end(self, stored: StoredSchedule, settlement: Settlement) -> Sequence[OutboxMessage]: ...
-
-    def unsure(self, stored: StoredSchedule, start: Start) -> bool:
-        """Whether it has to `learn` if the run before had failed."""
-        ...
-
-    def learn(self, start: Start, *, failing: bool) -> None: ...
+Preparer = Callable[[str], Prepare]  # by definition
 
 
 class OnMessages(Protocol):
@@ -88,7 +66,7 @@ class LaneJobs:
         *,
         lane: str,
         owner: str,
-        prepare: Prepare,
+        preparer: Preparer,
         message_of: Callable[[StoredSchedule, Start, int], OutboxMessage] | None = None,
         on_messages: OnMessages | None = None,
         outdated: Callable[[], Collection[str]] = tuple,
@@ -109,7 +87,7 @@ class LaneJobs:
         self.left_due = False
         self._store = store
         self._lane = lane
-        self._prepare = prepare
+        self._preparer = preparer
         self._message_of = message_of
         self._on_messages = on_messages
         self._outdated = outdated
@@ -125,78 +103,54 @@ class LaneJobs:
         self._now = now
         self._unrecorded: tuple[Gap, ...] = ()
         self._batch = FIRST_BATCH
+        self._debug = False  # DEBUG was on at the last claim
 
     async def claim(self, now: int, last_poll_at: int | None, room: Capacity) -> Batch:
         return await self._claim(now, last_poll_at, room, _SHORT_WAIT)
 
     async def _claim(self, now: int, last_poll_at: int | None, room: Capacity, longest_wait: int) -> Batch:
         poll = await self._begin_poll(now, last_poll_at, longest_wait)
-        limit, threads = self._limit(room), _Threads(room.threads, self._needs_thread)
-        told, noticed = 0, False
-        probation, unknown_actions = ProbationBatch(self._probation, now), self._unknown_actions
-        unknown_actions.begin(now)
-        # by run: a store that begins a claim again asks for turns that it has been given before
-        sent: dict[tuple[int, int], tuple[Start, str]] = {}
-        spans: dict[int, tuple[str, Sequence[Span]]] = {}
-        outdated = self._outdated()
-        message_of = None if self._message_of is None else partial(_at, self._message_of, now)
-        notices = None if self._notices is None or self._notices.silent else self._notices
-        looks = Looks(now, poll.gaps)
-
-        def decide(stored: StoredSchedule) -> Turn:
-            nonlocal told, noticed
-            if (
-                poll.defers(stored) or threads.defers(stored) or unknown_actions.defers(stored)
-                or (stored.lives and probation.defers(stored))
-            ):  # fmt: skip
-                return _as_it_stands(stored)
-            if outdated and _is_outdated(stored, outdated):
-                return _left_alone(stored, now + _OUTDATED_PAUSE)
-            turn = _look(stored, looks, probation) if stored.lives else looks.look(stored)
-            told += len(turn.audits)
-            if turn.spans or spans:
-                spans[stored.sid] = (stored.columns.name, turn.spans)
-            starts = turn.starts
-            threads.take(stored, starts)
-            if message_of is not None and starts:
-                finish(turn, stored, now, self.owner, message_of)
-                if turn.starts is not starts:
-                    _note_sent(sent, stored.columns.name, starts, turn.starts)
-            if notices is not None:
-                noticed |= _notice(notices, stored, turn, starts, now)
-            return turn
-
-        claimed, stored = await self._store.runs.claim(self._lane, self.owner, now, limit, decide)
+        decisions = LaneDecisions(
+            self.owner, now, poll,
+            outdated=self._outdated(),
+            threads=ThreadBudget(room.threads),
+            needs_thread=self._needs_thread,
+            unknown_actions=self._unknown_actions,
+            probation=ProbationBatch(self._probation, now),
+            message_of=self._message_of,
+            notices=None if self._notices is None or self._notices.silent else self._notices,
+        )  # fmt: skip
+        limit = self._limit(room)
+        claimed, stored = await self._store.runs.claim(self._lane, self.owner, now, limit, decisions.decide)
         if poll.kept:
             return await self._claim(self._now(), last_poll_at, room, self.grace_us)
-        self._met_plain, self.left_due = threads.met, threads.kept > 0
-        _log_spans(spans, claimed)
-        if sent:
-            self._count(sent.values(), now)
-        if (sent or noticed) and self._on_messages is not None:
+        self._met_plain, self.left_due = decisions.threads.met, decisions.threads.kept > 0
+        _log_spans(decisions.spans, claimed)
+        if decisions.sent:
+            self._count(decisions.sent.values(), now)
+        if (decisions.sent or decisions.noticed) and self._on_messages is not None:
             self._on_messages(more_due=claimed.full)
         await self._end_poll(poll)
         await self._learn(claimed.starts, stored)
-        self._begin_probation(probation.admitted, claimed.starts)
-        self._fit_batch(told, full=claimed.full)
-        kept = poll.kept + threads.kept + unknown_actions.kept + probation.kept
-        claimed = _with_pause(claimed, kept, now)
+        self._begin_probation(decisions.probation.admitted, claimed.starts)
+        self._fit_batch(decisions.audits, full=claimed.full)
+        claimed = _with_pause(claimed, decisions.kept, now)
         _log_quarantined(claimed)
-        return Batch([self._job(start, stored[start.sid]) for start in claimed.starts], claimed, now)
+        return Batch(self._jobs(claimed.starts, stored), claimed, now)
 
     async def poll(self, now: int, last_poll_at: int | None) -> None:
         await self._store.engines.polls()  # a poll has not completed where the store is away
         await self._end_poll(await self._begin_poll(now, last_poll_at))
 
-    async def _begin_poll(self, now: int, last_poll_at: int | None, longest_wait: int = 0) -> _Poll:
+    async def _begin_poll(self, now: int, last_poll_at: int | None, longest_wait: int = 0) -> Poll:
         """Look up when the lane was polled if this engine has not polled it for longer than the grace, or not yet."""
         if last_poll_at is None or now - last_poll_at > self.grace_us:
             polls = (await self._store.engines.polls()).get(self._lane, Polls())
             self._polls = replace(self.with_unrecorded(polls), grace_us=self.grace_us)
             self._batch = FIRST_BATCH
-        return _Poll(now, self._now, self._polls, last_poll_at, longest_wait)
+        return Poll(now, self._now, self._polls, last_poll_at, longest_wait)
 
-    async def _end_poll(self, poll: _Poll) -> None:
+    async def _end_poll(self, poll: Poll) -> None:
         """Record the gap that a poll has ended; if that fails, the next poll tries again."""
         if poll.ended is not None:
             self._unrecorded = (*self._unrecorded, poll.ended)[-MOST_GAPS:]
@@ -237,11 +191,13 @@ class LaneJobs:
         limit = min(self._batch, room.runs)
         return min(limit, room.threads or _PAST_PLAIN) if self._met_plain else limit
 
-    def _fit_batch(self, told: int, *, full: bool) -> None:
-        if told > _MUCH_TOLD:
+    def _fit_batch(self, audits: int, *, full: bool) -> None:
+        if audits > _MANY_AUDITS:
             self._batch = max(self._batch // 2, _SMALLEST_BATCH)
         elif full:
             self._batch = min(self._batch * 2, BATCH)
+        else:  # nothing that was missed is left, so those of the next burst are few
+            self._batch = BATCH
 
     def _count(self, sent: Collection[tuple[Start, str]], now: int) -> None:
         """Runs that began and ended with the claim."""
@@ -274,13 +230,21 @@ class LaneJobs:
         ):
             self._probation.begin(admitted)
 
-    def _job(self, start: Start, stored: StoredSchedule) -> Job[StoredSchedule]:
-        name = stored.columns.name
-        try:
-            prepared = self._prepare(stored, start)
-        except Exception as error:  # noqa: BLE001 - an action that cannot be called is the run's failure
-            return Job(start, stored, name, _refusal(error), is_async=True)
-        return Job(start, stored, name, prepared.call, prepared.is_async, prepared.waits)
+    def _jobs(self, starts: Sequence[Start], stored: Mapping[int, StoredSchedule]) -> list[Job[StoredSchedule]]:
+        self._debug = logger.isEnabledFor(logging.DEBUG)
+        by_definition: dict[str, Prepare] = {}
+        jobs = []
+        for start in starts:
+            one = stored[start.sid]
+            columns = one.columns
+            try:
+                if (prepare := by_definition.get(columns.definition)) is None:
+                    prepare = by_definition[columns.definition] = self._preparer(columns.definition)
+                prepared = prepare(one, start)
+            except Exception as error:  # noqa: BLE001 - an action that cannot be called is the run's failure
+                prepared = Prepared(_refusal(error), is_async=True)
+            jobs.append(Job(start, one, columns.name, prepared.call, prepared.is_async, prepared.waits))
+        return jobs
 
     def rescued(self, at: int) -> None:
         """Runs of a dead engine were freed here."""
@@ -292,7 +256,7 @@ class LaneJobs:
 
     def started(self, job: Job[StoredSchedule], at: int) -> None:
         del at
-        if logger.isEnabledFor(logging.DEBUG):
+        if self._debug:
             logger.debug('Schedule "%s": run %s has started (attempt %d)', job.name, _run_of(job), job.start.attempt)
 
     def retry_at(self, job: Job[StoredSchedule], at: int, error: BaseException) -> int | None:
@@ -317,70 +281,8 @@ class LaneJobs:
                     settlement.messages = [*settlement.messages, *notices]
             except Exception:
                 logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
-        _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
-
-
-class _Poll:
-    """One poll: the gaps that it decides by, and whether it came too late to decide.
-
-    The store may have kept it waiting for a lock. Then it leaves everything as it is, and another poll decides by the
-    time that it is by then. That one may wait for as long as the grace: a store that is always slow is no reason to
-    decide nothing.
-    """
-
-    def __init__(
-        self, now: int, clock: Callable[[], int], polls: Polls, last_poll_at: int | None, longest_wait: int
-    ) -> None:
-        self.gaps = polls.at(now, last_poll_at)
-        self.ended = self.gaps[-1] if self.gaps and self.gaps[-1] not in polls.gaps else None
-        self.kept = 0
-        self._latest = now + longest_wait
-        self._clock = clock
-        self._is_late: bool | None = None
-
-    def defers(self, stored: StoredSchedule) -> bool:
-        """The same for all schedules, as it was when the first of them was locked."""
-        del stored
-        if self._is_late is None:
-            self._is_late = self._clock() >= self._latest
-        self.kept += self._is_late
-        return self._is_late
-
-
-def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
-    """Whether its occurrences or its quiet hours hang on rules that this host does not have."""
-    civil = stored.columns.type != "interval" and stored.columns.timezone in outdated
-    return civil or not quiet_zones(stored.quiet).isdisjoint(outdated)
-
-
-class _Threads:
-    """How many more plain functions a claim may start, and how many schedules it has left due for want of threads."""
-
-    def __init__(self, left: int, needed_by: Callable[[StoredSchedule], bool]) -> None:
-        self.met = False
-        self._left = left
-        self._needed_by = needed_by
-        self._needed: dict[str, bool] = {}  # by definition, which has the action
-        self.kept = 0
-
-    def defers(self, stored: StoredSchedule) -> bool:
-        if self._left > 0 or not self._needs(stored) or executes_alone(stored):
-            return False
-        self.met = True
-        self.kept += 1
-        return True
-
-    def take(self, stored: StoredSchedule, starts: Sequence[Start]) -> None:
-        if starts and self._needs(stored):
-            self.met = True
-            self._left -= len(starts)
-
-    def _needs(self, stored: StoredSchedule) -> bool:
-        definition = stored.columns.definition
-        needed = self._needed.get(definition)
-        if needed is None:
-            needed = self._needed[definition] = self._needed_by(stored)
-        return needed
+        if error is not None or self._debug:
+            _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
 
 
 def _log_spans(spans: dict[int, tuple[str, Sequence[Span]]], claimed: Claimed) -> None:
@@ -401,63 +303,6 @@ def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:
     if not kept:
         return claimed
     return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, kept * _FULL_PAUSE_EACH))
-
-
-def _as_it_stands(stored: StoredSchedule) -> Turn:
-    """Nothing is decided: it stays due."""
-    return Turn(
-        stored.sid, stored.cursor_at, stored.next_run_at, stored.enabled, stored.anchor_at, stored.last_run_for,
-        stored.backlog_left, stored.backlog_until,
-    )  # fmt: skip
-
-
-def _left_alone(stored: StoredSchedule, until: int) -> Turn:
-    """Nothing is decided: this host does not know the rules that the schedule goes by."""
-    waiting = [replace(live, wake_at=until) for live in stored.lives if live.state != "running"]
-    return Turn(
-        stored.sid, stored.cursor_at, until if stored.enabled else None, stored.enabled, stored.anchor_at,
-        stored.last_run_for, stored.backlog_left, stored.backlog_until, put_off=waiting,
-    )  # fmt: skip
-
-
-def _look(stored: StoredSchedule, looks: Looks, probation: ProbationBatch) -> Turn:
-    held = probation.held_back(stored)
-    if not held:
-        return looks.look(stored)
-    rest = without(stored, held)
-    if isinstance(rest, Turn):
-        return rest
-    turn = looks.look(rest)
-    turn.put_off.extend(held)
-    return turn
-
-
-def _notice(notices: NotificationRules, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> bool:
-    """Add what a turn is worth telling; a rule that cannot be applied must not hold up the schedule."""
-    try:
-        messages = notices.of_turn(stored, turn, starts, now)
-    except Exception:
-        logger.exception("Nobody is told of a turn of %r: the rules could not be applied", stored.columns.name)
-        return False
-    if not messages:
-        return False
-    turn.messages = [*turn.messages, *messages]
-    return True
-
-
-def _note_sent(
-    sent: dict[tuple[int, int], tuple[Start, str]], name: str, starts: Sequence[Start], left: Sequence[Start]
-) -> None:
-    """Note the starts that ended with the claim: those that are not `left` to run."""
-    for start in starts:
-        if start not in left:
-            sent[start.sid, start.run_for] = (start, name)
-
-
-def _at(
-    message_of: Callable[[StoredSchedule, Start, int], OutboxMessage], now: int, stored: StoredSchedule, start: Start
-) -> OutboxMessage:
-    return message_of(stored, start, now)
 
 
 def _run_of(job: Job[StoredSchedule]) -> str:

@@ -23,7 +23,7 @@ class UnknownActions:
     def __init__(self, knows: Callable[[StoredSchedule], bool], others: Callable[[], bool]) -> None:
         self._knows = knows
         self._others = others
-        self._others_up = False
+        self.others_up = False  # as the poll began; while no other engine is up, nothing is deferred
         self._now = 0
         self._since: dict[int, int] = {}
         self._before: dict[int, int] = {}
@@ -34,12 +34,12 @@ class UnknownActions:
 
     def begin(self, now: int) -> None:
         """A poll begins."""
-        self._now, self._others_up = now, self._others()
+        self._now, self.others_up = now, self._others()
         self._before, self._since = self._since, {}
 
     def defers(self, stored: StoredSchedule) -> bool:
         """Whether the schedule stays due as it is."""
-        if not self._others_up or self._knows(stored) or executes_alone(stored):
+        if not self.others_up or self._knows(stored) or executes_alone(stored):
             return False
         since = self._before.get(stored.sid, self._now)
         if self._now - since >= PATIENCE:

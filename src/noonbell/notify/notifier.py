@@ -122,8 +122,9 @@ class Notifier:
 
     @property
     def silent(self) -> bool:
-        """Whether no rule exists, so that nothing has to be asked."""
-        return self.book.is_empty
+        """Whether no rule exists, so that nothing has to be asked; read at the end of every run."""
+        book = self.book
+        return not (book.of_subject or book.of_tag or book.of_team)
 
     def of_turn(self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> list[OutboxMessage]:
         """What a look at a schedule is worth telling, before it is committed.

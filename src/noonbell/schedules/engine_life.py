@@ -121,7 +121,7 @@ class EngineLife:
             lane.store,
             lane=lane.name,
             owner=member.instance,
-            prepare=lane.actions.prepare,
+            preparer=lane.actions.preparer,
             message_of=message_of,
             on_messages=lane.actions.wake,
             outdated=lambda: zones.outdated,

@@ -2,8 +2,8 @@
 
 Every change of a definition opens a new epoch of its schedule, and the state row has the number of that epoch. A
 definition is used again only under the epoch that it was read with. The cache belongs to one connection to one database
-and is emptied with it. Its size is bounded: when it is full, every second definition is removed before the next batch is
-added. Bursts claim schedules in the same order every time, so a cache that removed the oldest ones would find none.
+and is emptied with it. Its size is bounded: when it is full, every second definition is removed before the next batch
+is added. Bursts claim schedules in the same order every time, so a cache that removed the oldest ones would find none.
 
 What many schedules have in common, such as specs and policies, is kept once.
 """
@@ -62,7 +62,7 @@ class DefinitionCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._known: dict[int, Known] = {}
-        self._shared: dict[Shared, tuple[Shared, bool, bool]] = {}  # with `skips` and `is_plain`
+        self._shared: dict[tuple[Any, ...], tuple[Shared, bool, bool]] = {}  # with `skips` and `is_plain`
 
     def __len__(self) -> int:
         return len(self._known)

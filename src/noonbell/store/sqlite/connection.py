@@ -67,8 +67,13 @@ class Connection:
         peek: Callable[[apsw.Connection], T | None] | None = None,
     ) -> T:
         """Run `work` in a transaction; not where `peek`, which only reads and needs none, has the answer already."""
-        if peek is not None and (known := self._peek(peek)) is not None:
-            return known
+        if peek is not None and self._may_peek():
+            try:
+                if (known := self._guarded(peek)) is not None:
+                    return known
+            finally:
+                self._in_use.release()
+            peek = None
 
         def in_transaction(db: apsw.Connection | None) -> T:
             if db is None:
@@ -108,14 +113,14 @@ class Connection:
             thread.join()
         self._disconnect()
 
-    def _peek(self, peek: Callable[[apsw.Connection], T | None]) -> T | None:
-        """Return what a short read finds; None if it finds nothing, or the thread is at work."""
+    def _may_peek(self) -> bool:
+        """Take the connection for a short read in place, if it is open and its thread idle; the caller releases it."""
         if not self._jobs.empty() or not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            return None if self._db is None else self._guarded(peek)
-        finally:
+            return False
+        if self._db is None:
             self._in_use.release()
+            return False
+        return True
 
     # --- inside the thread ----------------------------------------------------------------------------------------
 
