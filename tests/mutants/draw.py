@@ -39,6 +39,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "store/*/turns.py": ".*",
         "store/memory/runs.py": r".*\.(claim|_quarantine|hand_back|trigger)",
         "timeline/claiming.py": ".*",
+        "engine/lane_decisions.py": ".*",
         "engine/lane_jobs.py": ".*",
         "engine/engine.py": r".*\.(_look|_run_now|_on_failed_poll)",
         "engine/unstarted.py": ".*",
