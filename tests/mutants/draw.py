@@ -35,7 +35,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     "decision": {"core/decide.py": ".*", "core/turns.py": ".*", "core/consuming.py": ".*"},
     "claim": {
         "store/*/claiming.py": ".*",
-        "store/*/by_policy.py": ".*",
+        "store/*/claim_schedules.py": ".*",
         "store/*/turns.py": ".*",
         "store/memory/runs.py": r".*\.(claim|_quarantine|hand_back|trigger)",
         "timeline/claiming.py": ".*",
