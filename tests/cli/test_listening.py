@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from noonbell.cli.serving import _bound
+from noonbell.server.serving import _bound
 from tests.api.conftest import settings_for
 
 

@@ -99,7 +99,7 @@ def test_completion_scripts(shell: str, said: str) -> None:
 COMPLETE = f"""
 import json, os, sys
 from noonbell.cli import completion_sources, main
-completing._SECONDS = {PATIENCE_SECONDS}
+completion_sources._SECONDS = {PATIENCE_SECONDS}
 for number, words in enumerate(json.loads(sys.argv.pop())):
     print(number, flush=True)
     os.environ.update(COMP_WORDS=" ".join(["noonbell", *words]), COMP_CWORD=str(len(words)))

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from noonbell.cli import connections
-from noonbell.cli.connections import MOST_PIPELINED, bounded, most_connections
+from noonbell.server import connections
+from noonbell.server.connections import MOST_PIPELINED, bounded, most_connections
 from tests.patience import PATIENCE_SECONDS, until
 from tests.service.conftest import served
 from tests.service.test_serve import eventually, runs_of

@@ -11,8 +11,8 @@ import pytest
 
 from noonbell.actions.secrets.logs import guard
 from noonbell.actions.secrets.masking import Masker
-from noonbell.cli import service_logs
 from noonbell.config import Settings
+from noonbell.server import service_logs
 
 VALUE = "s3cr3t-value-of-a-test"
 FACTS = {"event": "TaskRunFailed", "task": "a", "attempt": 3, "scheduled_for": "2026-03-04T12:00:00+00:00"}

@@ -13,13 +13,6 @@ from click.testing import CliRunner
 from noonbell.bootstrap import _allowed, build
 from noonbell.cli.program import program
 from noonbell.cli.serve_command import command as serve_command
-from noonbell.cli.serving import (
-    Announcement,
-    _announcement,
-    _bound,
-    _require_admin_beyond_loopback,
-    _with_demo_keys,
-)
 from noonbell.config import Settings, is_loopback, load
 from noonbell.errors import (
     EgressPolicyInvalidError,
@@ -27,6 +20,13 @@ from noonbell.errors import (
     RegistrationError,
     SettingsInvalidError,
     StoreUrlError,
+)
+from noonbell.server.serving import (
+    Announcement,
+    _announcement,
+    _bound,
+    _require_admin_beyond_loopback,
+    _with_demo_keys,
 )
 
 

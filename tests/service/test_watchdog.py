@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from noonbell.bootstrap import build
-from noonbell.cli.watchdog import Watchdog, notify_systemd, watchdog, watchdog_seconds
 from noonbell.config import Settings, load, shown
 from noonbell.errors import SettingsInvalidError
+from noonbell.server.watchdog import Watchdog, notify_systemd, watchdog, watchdog_seconds
 from noonbell.testing import ManualClock
 from tests.api.conftest import serving, settings_for
 from tests.notify.servers import hook_server

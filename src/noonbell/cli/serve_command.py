@@ -20,7 +20,7 @@ from noonbell.config import LOG_FORMATS, LOG_LEVELS, load
 from noonbell.errors import NoonbellError
 
 if TYPE_CHECKING:
-    from noonbell.cli.serving import Announcement
+    from noonbell.server.serving import Announcement
 
 _EXAMPLES: Final = """\b
 noonbell serve --demo
@@ -87,7 +87,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
 
 def _program() -> Any:
     try:
-        from noonbell.cli import serving  # noqa: PLC0415 - heavy, and an extra
+        from noonbell.server import serving  # noqa: PLC0415 - heavy, and an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("noonbell"):
             raise

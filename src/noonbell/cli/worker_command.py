@@ -20,11 +20,11 @@ import click
 
 from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import shown_address
-from noonbell.cli.forced_exit import leave
 from noonbell.cli.serve_command import slot_options
-from noonbell.cli.watchdog import watchdog
 from noonbell.config import LOG_FORMATS, LOG_LEVELS, Settings, load
 from noonbell.errors import NoonbellError
+from noonbell.server.forced_exit import leave
+from noonbell.server.watchdog import watchdog
 
 if TYPE_CHECKING:
     from noonbell.bootstrap import Service
@@ -74,7 +74,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
 
 def _configure_logs(settings: Settings) -> None:
     try:
-        from noonbell.cli import service_logs  # noqa: PLC0415 - its library comes with an extra
+        from noonbell.server import service_logs  # noqa: PLC0415 - its library comes with an extra
     except ModuleNotFoundError:
         logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper())
     else:

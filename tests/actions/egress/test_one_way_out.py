@@ -44,8 +44,8 @@ ALLOWED = {
     ("periodic/scheduler.py", "socket"): "the name of this host",
     ("periodic/store_lease.py", "socket"): "the name of this host",
     ("engine/membership.py", "socket"): "the name of this host",
-    ("cli/watchdog.py", "socket"): "the socket of systemd on this host, whose path the environment names",
-    ("cli/serving.py", "socket"): "whether this host has the address to listen on",
+    ("server/watchdog.py", "socket"): "the socket of systemd on this host, whose path the environment names",
+    ("server/serving.py", "socket"): "whether this host has the address to listen on",
 }
 HOST_NAME_ONLY = {path for (path, _), reason in ALLOWED.items() if reason == "the name of this host"}
 

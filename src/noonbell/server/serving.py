@@ -20,12 +20,12 @@ from noonbell.actions.secrets.keys import VARIABLE, create_key_file
 from noonbell.api.app import PREFIX, create_app
 from noonbell.api.demo import demo_key, ensure_demo
 from noonbell.bootstrap import Service, build
-from noonbell.cli import service_logs
-from noonbell.cli.connections import bounded, most_connections
-from noonbell.cli.forced_exit import leave
-from noonbell.cli.watchdog import watchdog
 from noonbell.config import Settings, is_loopback, shown
 from noonbell.errors import SettingsInvalidError
+from noonbell.server import service_logs
+from noonbell.server.connections import bounded, most_connections
+from noonbell.server.forced_exit import leave
+from noonbell.server.watchdog import watchdog
 from noonbell.store.opening import sqlite_path
 
 logger = logging.getLogger("noonbell.service")
