@@ -85,7 +85,7 @@ endef
 
 .PHONY: help setup run test test-full test-pythons test-lowest test-busy test-mutants draw-mutants lint format types \
   imports check bench bench-cron bench-engine bench-schedules bench-http bench-delivery bench-serve bench-web \
-  bench-cluster bench-scale faults faults-computed faults-processes faults-cluster lock clean
+  bench-cluster bench-scale call-paths faults faults-computed faults-processes faults-cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -156,6 +156,9 @@ bench-serve: $(STAMP) ## How long the service takes to be ready, with a thousand
 
 bench-web: $(STAMP) ## How long the pages of the dashboard take, with a thousand schedules and with a million
 	$(BIN)/python -m benchmarks.bench_web
+
+call-paths: $(STAMP) ## The functions, modules and store calls of four requests
+	$(BIN)/python -m benchmarks.call_paths
 
 bench-cluster: $(STAMP) ## One, two and three instances on PostgreSQL, with and without Redis, beside Celery beat
 	$(BIN)/python -m benchmarks.bench_cluster
