@@ -15,7 +15,7 @@ from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import as_target
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import BOUNDS, PARTS, AwayTarget, Ledger, StreamBounds
+from noonbell.ports import BOUNDS, PARTS, AwayTarget, Ledger, ScheduleChange, StreamBounds
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.wrapping import verbs_of, with_verbs
@@ -29,7 +29,7 @@ NAMES = "abcd"
 
 async def filled(store: Ledger) -> Ledger:
     await store.open()
-    await store.schedules.create([schedule(name) for name in NAMES], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in NAMES], T0, "test"))
     return store
 
 

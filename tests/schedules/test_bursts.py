@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import DurableSchedule, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
-from noonbell.ports import LaneClaim, Ledger, ScheduleFilter
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -68,7 +68,7 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
     stores: list[Ledger] = [MemoryStore(), SqliteStore(tmp_path / "burst.db", threaded=False)]
     for store in stores:
         await store.open()
-        await store.schedules.create(made(messages), T0, "somebody")
+        await store.schedules.apply(ScheduleChange(made(messages), T0, "somebody"))
     fired = 0
     for minute in (1, 2, 5, 30):
         now = T0 + minute * MINUTE + SECOND
@@ -92,7 +92,7 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "burst.db", threaded=False)
     await store.open()
-    await store.schedules.create(made(messages=True)[:20], T0, "somebody")
+    await store.schedules.apply(ScheduleChange(made(messages=True)[:20], T0, "somebody"))
     due = T0 + MINUTE - T0 % MINUTE
     other = apsw.Connection(str(store.path))
     # sid 2 sends messages; its run of that minute is on record already, which no right course of things brings about

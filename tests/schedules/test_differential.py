@@ -26,7 +26,17 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import finish, look, timing_of
 from noonbell.errors import NoonbellError
-from noonbell.ports import AuditFilter, LaneClaim, Ledger, QuietChanges, ScheduleFilter, StreamClaim
+from noonbell.ports import (
+    AuditFilter,
+    LaneClaim,
+    Ledger,
+    QuietChanges,
+    QuietHoursDrop,
+    QuietHoursPut,
+    ScheduleChange,
+    ScheduleFilter,
+    StreamClaim,
+)
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -168,7 +178,7 @@ class History:
 
     async def create(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store)
-        return lambda store: store.schedules.create(made, now, "somebody")
+        return lambda store: store.schedules.apply(ScheduleChange(made, now, "somebody"))
 
     async def apply(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
@@ -184,12 +194,14 @@ class History:
             return change(stored) if stored.columns.type == "cron" else change.reopen(stored)
 
         policy = QuietHoursPolicy(self.random.choice(("q1", "q2")), "new", QUIET % (3, 4), now, now)
-        put = [(policy, AuditEvent(now, "quiet_hours.updated", policy.policy_id, "somebody", "{}"))]
-        dropped = [(key, AuditEvent(now, "quiet_hours.deleted", key, "somebody", "{}")) for key in ("q2", "q3")]
+        put = QuietHoursPut(policy, AuditEvent(now, "quiet_hours.updated", policy.policy_id, "somebody", "{}"))
+        key = self.random.choice(("q2", "q2", "q3"))
+        dropped = QuietHoursDrop(key, AuditEvent(now, "quiet_hours.deleted", key, "somebody", "{}"))
         quiet = QuietChanges(
-            put if self.random.random() < 0.4 else (), dropped if self.random.random() < 0.2 else dropped[1:]
+            [put] if self.random.random() < 0.4 else (), [dropped] if self.random.random() < 0.2 else ()
         )
-        return lambda store: store.schedules.apply(made, ids, edit, now, "somebody", quiet=quiet)
+        change_all = ScheduleChange(made, now, "somebody", ids, edit, quiet)
+        return lambda store: store.schedules.apply(change_all)
 
     async def _new(self, store: Ledger) -> list[DurableSchedule]:
         policies = [policy.policy_id for policy in await store.schedules.quiet_hours()]
@@ -243,13 +255,17 @@ class History:
             )
         )  # fmt: skip
         now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, Polls(self.up_since))))
-        return lambda store: store.schedules.edit(ids, changes.EditBuilder(fields, now, up, "somebody"))
+        return lambda store: store.schedules.apply(
+            ScheduleChange(edited=ids, edit=changes.EditBuilder(fields, now, up, "somebody"))
+        )
 
     async def delete(self, store: Ledger) -> Verb:
         rows = await _all(store)
         ids = [row.schedule_id for row in self.random.sample(rows, min(len(rows), 1)) if self.random.random() < 0.3]
         now = self.now
-        return lambda store: store.schedules.edit(ids, lambda stored: changes.deleted(stored, now, "somebody"))
+        return lambda store: store.schedules.apply(
+            ScheduleChange(edited=ids, edit=lambda stored: changes.deleted(stored, now, "somebody"))
+        )
 
     async def take_over(self, store: Ledger) -> Verb:
         lane, now = self.random.choice(LANES), self.now
@@ -260,13 +276,17 @@ class History:
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")
-        return lambda store: store.schedules.put_quiet_hours(
-            policy, audit, changes.EditBuilder({}, now, up, "x").reopen
+        return lambda store: store.schedules.apply(
+            ScheduleChange(
+                edit=changes.EditBuilder({}, now, up, "x").reopen, quiet=QuietChanges([QuietHoursPut(policy, audit)])
+            )
         )
 
     async def drop_quiet(self, store: Ledger) -> Verb:
         audit = AuditEvent(self.now, "quiet_hours.deleted", "q2", "somebody", "{}")
-        return lambda store: store.schedules.drop_quiet_hours("q2", audit)
+        return lambda store: store.schedules.apply(
+            ScheduleChange(quiet=QuietChanges(dropped=[QuietHoursDrop("q2", audit)]))
+        )
 
     async def ask(self, store: Ledger) -> Verb:
         ids, now = [row.schedule_id for row in await _all(store)], self.now
@@ -318,7 +338,7 @@ class History:
 
     async def zones(self, store: Ledger) -> Verb:
         rules = {zone: f"rules {self.now}" for zone in ("UTC", "Mars/Base") if self.random.random() < 0.5}
-        return lambda store: store.schedules.put_zone_rules(rules)
+        return lambda store: store.schedules.apply(ScheduleChange(zone_rules=rules))
 
     async def reopen(self, store: Ledger) -> Verb:
         async def call(store: Ledger) -> None:

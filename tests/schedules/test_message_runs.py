@@ -13,7 +13,7 @@ from noonbell.core.presence import Gap
 from noonbell.core.records import OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
 from noonbell.ledger import verify_store
-from noonbell.ports import LaneClaim
+from noonbell.ports import LaneClaim, ScheduleChange
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.timing.protocol import SECOND
@@ -35,7 +35,7 @@ async def create(world: World, name: str, **fields: Any) -> None:
     definition = msgspec.json.decode(columns.definition) | {"action": {"kind": "message", "target": "inbox"}}
     columns = replace(columns, definition=msgspec.json.encode(definition).decode())
     new = changes.created(name, columns, NOW, enabled=True, managed_by="api", lane="default")
-    await world.store.schedules.create([new], NOW, "me")
+    await world.store.schedules.apply(ScheduleChange([new], NOW, "me"))
 
 
 async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: bool = False) -> LaneClaim:

@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from noonbell.core.records import AuditEvent, QuietHoursPolicy
 from noonbell.ledger import verify_store
-from noonbell.ports import AuditFilter, MakeEdit
+from noonbell.ports import AuditFilter, ScheduleChange
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED
 from noonbell.schedules.zone_watch import ZoneWatch
@@ -107,7 +106,9 @@ async def test_an_attempt_that_was_cut_off_is_not_told_twice(world: World, folde
     folder.put(EAST_3, "2026b")
     known = await world.store.schedules.zone_rules()
     await restart(world)
-    await world.store.schedules.put_zone_rules({TOWN: known[TOWN]})  # as a crash before the end has left it
+    await world.store.schedules.apply(
+        ScheduleChange(zone_rules={TOWN: known[TOWN]})
+    )  # as a crash before the end has left it
     await restart(world)
     assert len(await policy_events(world, calm)) == 1
     assert len(await world.audits(key, CHANGED)) == 1
@@ -119,14 +120,15 @@ async def test_quiet_hours_that_change_meanwhile_are_read_again(world: World, fo
     await world.schedules.start()
     await world.schedules.stop()
     folder.put(EAST_3, "2026b")
-    put, later = world.store.schedules.put_quiet_hours, {**WINDOW, "to": "14:50"}
+    apply, later = world.store.schedules.apply, {**WINDOW, "to": "14:50"}
 
-    async def overtaken(policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, **seen: int) -> None:
-        world.store.schedules.put_quiet_hours = put  # type: ignore[method-assign]  # the first call alone is overtaken
-        await world.schedules.update_quiet_hours(calm, windows=[later])
-        await put(policy, audit, edit, **seen)
+    async def overtaken(change: ScheduleChange) -> list[int]:
+        if change.quiet.put:
+            world.store.schedules.apply = apply  # type: ignore[method-assign]  # the first put alone is overtaken
+            await world.schedules.update_quiet_hours(calm, windows=[later])
+        return await apply(change)
 
-    world.store.schedules.put_quiet_hours = overtaken  # type: ignore[method-assign,assignment]  # somebody is quicker
+    world.store.schedules.apply = overtaken  # type: ignore[method-assign]  # somebody is quicker
     await ZoneWatch(world.store, world.clock).run_once()
     assert (await world.schedules.get_quiet_hours(calm)).windows[0]["to"] == "14:50"
     assert len(await world.audits(key, CHANGED)) == 1

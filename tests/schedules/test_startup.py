@@ -23,7 +23,7 @@ from tests.store.overriding import find_verb
 # (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
 # 7), and looks (8).
 STEPS = (
-    "engines.join", "engines.rescue", "schedules.edit", "schedules.edit", "schedules.put_zone_rules", "engines.record",
+    "engines.join", "engines.rescue", "schedules.apply", "schedules.apply", "schedules.apply", "engines.record",
     "engines.beat", "runs.claim",
 )  # fmt: skip
 

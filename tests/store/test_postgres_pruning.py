@@ -21,7 +21,7 @@ from noonbell.core.records import (
 )
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ports import Pruned
+from noonbell.ports import Pruned, ScheduleChange
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
@@ -74,7 +74,7 @@ async def beside_the_runs(store: PostgresStore) -> None:
     One attempt is of a run that waits, and one of a schedule that has not fired since.
     """
     rare = schedule("rare", spec="0 1 1 1 *")
-    await store.schedules.create([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me")
+    await store.schedules.apply(ScheduleChange([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me"))
     for hour in (1, 9, 17):
         at = T0 + hour * HOUR
         starts = (await claim(store, at)).claimed.starts
@@ -167,7 +167,9 @@ async def across_midnight(store: PostgresStore, count: int = 1, *, late: int = 1
 
     Those after midnight have ended. Returns what runs on, by schedule.
     """
-    await store.schedules.create([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
+    await store.schedules.apply(
+        ScheduleChange([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
+    )
     running: list[Start] = []
     for minute in (-2, -1, 0, 1):
         now = MIDNIGHT + minute * MINUTE
@@ -241,7 +243,7 @@ async def test_the_last_run_that_ended_may_be_one_that_goes(store: PostgresStore
 
 
 async def test_the_run_before_may_have_stayed_of_an_earlier_day(store: PostgresStore) -> None:
-    await store.schedules.create([schedule("rare", spec="1 0 1 1 *")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("rare", spec="1 0 1 1 *")], T0, "me"))
     for at in (T0 + MINUTE, MIDNIGHT + HOUR, MIDNIGHT + DAY + HOUR):
         if at > MIDNIGHT:
             assert await store.runs.ask("rare", at, "me") is not None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import AT_ONCE, Edit, Epoch, OutboxMessage, Settlement, Start, StoredSchedule
 from noonbell.core.turns import close, drop
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, ScheduleChange
 from noonbell.store.sqlite import SqliteStore, paging, slots
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, declaration, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
@@ -30,7 +30,9 @@ def inside(store: SqliteStore) -> apsw.Connection:
 async def opened(store: SqliteStore, count: int = 1, **definition: Any) -> SqliteStore:
     """The store, open, with schedules of every minute; their sids count from 1."""
     await store.open()
-    await store.schedules.create([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
+    await store.schedules.apply(
+        ScheduleChange([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
+    )
     return store
 
 
@@ -105,7 +107,7 @@ async def _edit_then_end(store: SqliteStore, start: Start) -> Any:
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.schedules.edit(["s1"], edit)
+    await store.schedules.apply(ScheduleChange(edited=["s1"], edit=edit))
     return await store.runs.live(1), await _end()(store, start)
 
 
@@ -114,7 +116,7 @@ async def _delete(store: SqliteStore, start: Start) -> Any:
         turn = drop(stored, NOW + 5)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.schedules.edit(["s1"], edit)
+    await store.schedules.apply(ScheduleChange(edited=["s1"], edit=edit))
     return await _end()(store, start)
 
 

@@ -522,6 +522,14 @@ class Document(msgspec.Struct, gc=False):
     wake_at: int | None = None
 
 
+class DocumentRemoval(msgspec.Struct, gc=False):
+    """A document to be removed; refused if it is there and its version is not `expected`."""
+
+    kind: str
+    id: str
+    expected: int | None = None
+
+
 class DocumentWrite(msgspec.Struct, gc=False):
     """A document to be put; refused unless its version is `expected`: 0 for one that must be new, None for any."""
 

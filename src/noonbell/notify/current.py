@@ -12,7 +12,7 @@ import msgspec
 
 from noonbell.notify.limits import Held
 from noonbell.notify.records import Subject
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
 
 States = dict[tuple[Subject, str], str]
 
@@ -41,7 +41,7 @@ async def current_states(store: Ledger, held: Iterable[Held], team: str) -> Stat
             if one.sid in outcomes:
                 states["schedule", one.schedule_id] = "working" if outcomes[one.sid] == "succeeded" else "failing"
     if ids["monitor"]:
-        for document in await store.documents.get("monitor", ids["monitor"]):
+        for document in await store.documents.find(DocumentFilter("monitor", ids["monitor"])):
             if document.team == team:
                 states["monitor", document.id] = _monitor(document.body).state.status
     return states

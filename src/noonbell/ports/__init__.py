@@ -7,7 +7,7 @@ happened.
 
 from noonbell.ports.audit import AuditFilter, LedgerAudit
 from noonbell.ports.clock import Clock
-from noonbell.ports.documents import LedgerDocuments
+from noonbell.ports.documents import DocumentFilter, LedgerDocuments
 from noonbell.ports.engines import LedgerEngines, Rescue, TellCut
 from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun
 from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
@@ -26,7 +26,10 @@ from noonbell.ports.schedules import (
     LedgerSchedules,
     MakeEdit,
     QuietChanges,
+    QuietHoursDrop,
+    QuietHoursPut,
     Sample,
+    ScheduleChange,
     ScheduleFilter,
 )
 from noonbell.ports.tables import LEDGER_TABLES, LedgerTable, TableShape
@@ -43,6 +46,7 @@ __all__ = [
     "Clock",
     "Decide",
     "Declared",
+    "DocumentFilter",
     "Hold",
     "LaneClaim",
     "Ledger",
@@ -59,8 +63,11 @@ __all__ = [
     "PastRun",
     "Pruned",
     "QuietChanges",
+    "QuietHoursDrop",
+    "QuietHoursPut",
     "Rescue",
     "Sample",
+    "ScheduleChange",
     "ScheduleFilter",
     "Settled",
     "StreamBounds",

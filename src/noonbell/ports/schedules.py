@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from noonbell.core.records import (
@@ -40,16 +41,56 @@ class ScheduleFilter(NamedTuple):
     timezone: str | None = None
 
 
-class QuietChanges(NamedTuple):
-    """Quiet hours that are put or dropped together with schedules, each with its audit event."""
+class QuietHoursPut(NamedTuple):
+    """Quiet hours that are created or replaced, with the audit event of it.
 
-    put: Sequence[tuple[QuietHoursPolicy, AuditEvent]] = ()
-    dropped: Sequence[tuple[str, AuditEvent]] = ()
+    `seen_at` is the `updated_at` that the writer has seen.
+    """
+
+    policy: QuietHoursPolicy
+    audit: AuditEvent
+    seen_at: int | None = None
+
+
+class QuietHoursDrop(NamedTuple):
+    """Quiet hours that are deleted, with the audit event of it; `seen_at` is as in QuietHoursPut."""
+
+    policy_id: str
+    audit: AuditEvent
+    seen_at: int | None = None
+
+
+class QuietChanges(NamedTuple):
+    """The quiet hours that a change puts and drops."""
+
+    put: Sequence[QuietHoursPut] = ()
+    dropped: Sequence[QuietHoursDrop] = ()
 
 
 NO_QUIET_CHANGES: Final = QuietChanges()
 
 MakeEdit = Callable[[StoredSchedule], Edit | None]
+
+
+def leave_unchanged(stored: StoredSchedule) -> None:
+    """Edit nothing: the default of a change without edits."""
+    del stored
+
+
+class ScheduleChange(NamedTuple):
+    """What one transaction changes; a part that is left out changes nothing.
+
+    `at` and `actor` are for the `schedule.created` of each created schedule. `edited` are the ids of the schedules that
+    `edit` is called for. `zone_rules` are the rules to remember, by zone.
+    """
+
+    created: Sequence[DurableSchedule] = ()
+    at: int = 0
+    actor: str = ""
+    edited: Sequence[str] = ()
+    edit: MakeEdit = leave_unchanged
+    quiet: QuietChanges = NO_QUIET_CHANGES
+    zone_rules: Mapping[str, str] = MappingProxyType({})
 
 
 class Sample(NamedTuple):
@@ -89,36 +130,19 @@ class LedgerSchedules(Protocol):
 
     # --- durable schedules ----------------------------------------------------------------------------------------
 
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        """Create them with their first epochs and a `schedule.created` each; returns their sids, in order.
+    async def apply(self, change: ScheduleChange) -> list[int]:
+        """Make a change, all of it or nothing; returns the sids of the created schedules, in order.
 
-        Raises ScheduleExistsError where an id was ever used, or a name is in its team by the same owner.
-        """
-        ...
+        1. `edit` is called inside the transaction for each schedule in `edited`, and for each other one that refers to
+           quiet hours in `quiet.put`; None leaves a schedule unchanged. Edits see the quiet hours as they were.
+        2. The quiet hours in `quiet.put` are put.
+        3. Schedules are created with their first epochs and a `schedule.created` each.
+        4. The quiet hours in `quiet.dropped` are deleted, and the zone rules remembered.
 
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        """Call `edit` for each, inside the transaction, and write what it returns; None leaves a schedule unchanged.
-
-        What `edit` raises undoes everything, and so does an id that is not found (ScheduleNotFoundError) or a name that
-        is taken (ScheduleExistsError).
-        """
-        ...
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        """Edit as `edit` does and then create as `create` does, all of it or nothing.
-
-        Other schedules that refer to quiet hours in `quiet.put` are edited too. Edits see the quiet hours as they were;
-        then they are put, and after the creations those in `quiet.dropped` go (QuietHoursInUseError where a schedule
-        still refers to them; one that does not exist is passed over).
+        What `edit` raises undoes everything. So does an id of a schedule or of quiet hours that is not found
+        (ScheduleNotFoundError), an id that was ever used or a name that is in its team by the same owner
+        (ScheduleExistsError), quiet hours that are dropped while a schedule refers to them (QuietHoursInUseError), and
+        quiet hours that were changed after `seen_at` (ScheduleChangedError).
         """
         ...
 
@@ -171,23 +195,6 @@ class LedgerSchedules(Protocol):
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        """Create or replace a policy; each schedule that refers to it is edited in the same transaction.
-
-        With `seen_at`, the `updated_at` that the writer has seen, ScheduleChangedError is raised where the policy has
-        another one by now, or is gone.
-        """
-        ...
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        """Delete a policy; False where there is none. Raises QuietHoursInUseError where a schedule refers to it.
-
-        `seen_at` is as in put_quiet_hours.
-        """
-        ...
-
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         """Return one policy or all, by id."""
         ...
@@ -197,5 +204,3 @@ class LedgerSchedules(Protocol):
     async def zone_rules(self) -> dict[str, str]:
         """Return for each zone of durable schedules and quiet hours the rules they were computed with, hash first."""
         ...
-
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None: ...

@@ -28,7 +28,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import quiet_zones
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, Ledger, ScheduleFilter
+from noonbell.ports import AuditFilter, Clock, Ledger, QuietChanges, QuietHoursPut, ScheduleChange, ScheduleFilter
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.schedules.zone_rules import Move, Rules, hash_of, is_older, refresh, zone_data
 
@@ -85,7 +85,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             if after.zone_hash == before.zone_hash:
                 refresh(timezone, found[0])
                 if not is_older(after.version, before.version):
-                    await self._store.schedules.put_zone_rules({timezone: after.written()})
+                    await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: after.written()}))
             elif is_older(after.version, before.version):
                 outdated.add(timezone)
             else:
@@ -109,7 +109,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         for timezone in used - (await self._store.schedules.zone_rules()).keys():
             if (found := zone_data(timezone)) is not None:
                 rules = Rules(hash_of(timezone, found[0]), found[1], found[0])
-                await self._store.schedules.put_zone_rules({timezone: rules.written()})
+                await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: rules.written()}))
 
     async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
         refresh(timezone, after.data)
@@ -127,7 +127,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
                     moving.append(stored.schedule_id)
                 await asyncio.sleep(0)
             try:
-                await self._store.schedules.edit(moving, move)
+                await self._store.schedules.apply(ScheduleChange(edited=moving, edit=move))
             except (ScheduleNotFoundError, ScheduleChangedError):
                 continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
             after_sid = page[-1].sid
@@ -135,7 +135,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         for policy in await self._store.schedules.quiet_hours():
             if timezone in quiet_zones(policy.document):
                 silenced += await self._change_quiet(policy.policy_id, move.rules)
-        await self._store.schedules.put_zone_rules({timezone: after.written()})
+        await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: after.written()}))
         logger.warning(
             "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
             "in the coming year; so do the quiet hours of %d others",
@@ -157,7 +157,9 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             move = QuietMove(policy, rules, now)
             anew = replace(policy, updated_at=now)
             try:
-                await self._store.schedules.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
+                await self._store.schedules.apply(
+                    ScheduleChange(edit=move, quiet=QuietChanges([QuietHoursPut(anew, move.told(), policy.updated_at)]))
+                )
             except (QuietHoursHaveChangedError, ScheduleChangedError):
                 continue
             return move.concerned

@@ -35,13 +35,11 @@ Fault = Literal["read", "write", "rollback", "lost-answer"]
 
 # The verbs that write, by part; all others read.
 _WRITES: Final[Mapping[str, frozenset[str]]] = {
-    "schedules": frozenset(
-        ("declare", "create", "edit", "apply", "put_quiet_hours", "drop_quiet_hours", "put_zone_rules")
-    ),
+    "schedules": frozenset(("declare", "apply")),
     "runs": frozenset(("claim", "settle", "hand_back", "trigger", "ask")),
     "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue", "record")),
     "outbox": frozenset(("post", "claim", "settle", "revive", "drop")),
-    "documents": frozenset(("put", "drop")),
+    "documents": frozenset(("write",)),
     "audit": frozenset(("append",)),
 }
 

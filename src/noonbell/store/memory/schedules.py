@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import NO_QUIET_CHANGES, MakeEdit, QuietChanges, Sample, ScheduleFilter
+from noonbell.ports import MakeEdit, Sample, ScheduleChange, ScheduleFilter
 from noonbell.store.memory.declaring import DeclaredInMemory
 from noonbell.store.memory.stored import DURABLE, WRITTEN, raw_rows, stored
 from noonbell.store.memory.tables import Row, Transaction, in_order
@@ -25,28 +25,21 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
 
     # --- creating and editing -------------------------------------------------------------------------------------
 
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+    async def apply(self, change: ScheduleChange) -> list[int]:
+        put, dropped = change.quiet
         with self._transaction() as tx:
-            return self._create_all(tx, created, at, actor)
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        with self._transaction() as tx:
-            users = {sid for policy, _ in quiet.put for sid in self._users_of(policy.policy_id)}
-            self._edit_known(tx, schedule_ids, edit, users)
-            for policy, audit in quiet.put:
-                self._put_policy(tx, policy, audit)
-            sids = self._create_all(tx, created, at, actor)
-            for policy_id, audit in quiet.dropped:
-                self._drop_policy(tx, policy_id, audit)
+            for one in put:
+                self._require_as_seen(one.policy.policy_id, one.seen_at)
+            users = {sid for one in put for sid in self._users_of(one.policy.policy_id)}
+            self._edit_known(tx, change.edited, change.edit, users)
+            for one in put:
+                self._put_policy(tx, one.policy, one.audit)
+            sids = self._create_all(tx, change.created, change.at, change.actor)
+            for gone in dropped:
+                self._require_as_seen(gone.policy_id, gone.seen_at)
+                self._drop_policy(tx, gone.policy_id, gone.audit)
+            for timezone, zone_hash in change.zone_rules.items():
+                tx.put(self.data.zone_rules, timezone, zone_hash)
         return sids
 
     def _create_all(self, tx: Transaction, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
@@ -85,13 +78,7 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         tx.insert(self.data.epochs[sid], 1, epoch)
         self._know_rules(tx, {epoch.timezone: epoch.zone_hash})
 
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        with self._transaction() as tx:
-            self._edit_known(tx, schedule_ids, edit)
-
-    def _edit_known(
-        self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int] = ()
-    ) -> None:
+    def _edit_known(self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int]) -> None:
         known = self._known(schedule_ids)
         for one in schedule_ids:
             if one not in known:
@@ -142,30 +129,12 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
     async def zone_rules(self) -> dict[str, str]:
         return dict(self._tables().zone_rules)
 
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
-        with self._transaction() as tx:
-            for timezone, zone_hash in rules.items():
-                tx.put(self.data.zone_rules, timezone, zone_hash)
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
-
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        with self._transaction() as tx:
-            self._require_as_seen(policy.policy_id, seen_at)
-            self._edit(tx, self._users_of(policy.policy_id), edit)
-            self._put_policy(tx, policy, audit)
 
     def _require_as_seen(self, policy_id: str, seen_at: int | None) -> None:
         policy = self.data.quiet_hours.get(policy_id)
         if seen_at is not None and (policy is None or policy.updated_at != seen_at):
             raise ScheduleChangedError(policy_id, "quiet-hours policy")
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        with self._transaction() as tx:
-            self._require_as_seen(policy_id, seen_at)
-            return self._drop_policy(tx, policy_id, audit)
 
     def _users_of(self, policy_id: str) -> list[int]:
         users = ScheduleFilter(quiet_hours_policy_id=policy_id)
@@ -180,15 +149,14 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         self._know_rules(tx, quiet_rules(policy.document))
         tx.tell([audit])
 
-    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> bool:
+    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> None:
         users = self._users_of(policy_id)
         if users:
             raise QuietHoursInUseError(policy_id, len(users))
         if policy_id not in self.data.quiet_hours:
-            return False
+            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
         tx.delete(self.data.quiet_hours, policy_id)
         tx.tell([audit])
-        return True
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return [policy for policy in in_order(self._tables().quiet_hours) if policy_id in (None, policy.policy_id)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from noonbell.core.records import AuditEvent, Declaration, DurableSchedule, QuietHoursPolicy, StoredSchedule
-from noonbell.ports import NO_QUIET_CHANGES, Declared, MakeEdit, QuietChanges, ScheduleFilter
+from noonbell.core.records import Declaration, QuietHoursPolicy, StoredSchedule
+from noonbell.ports import Declared, ScheduleChange, ScheduleFilter
 from noonbell.store.sampling import SamplingOnSqlite
 from noonbell.store.sqlite import declaring, editing, stored
 from noonbell.store.sqlite.part import Part
@@ -31,25 +31,8 @@ class SqliteSchedules(Part, SamplingOnSqlite, WakingOnSqlite):
 
     # --- durable schedules ----------------------------------------------------------------------------------------
 
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        return await self._connection.run(lambda db: editing.create(db, created, at, actor))
-
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        await self._connection.run(lambda db: editing.edit(db, schedule_ids, edit))
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        return await self._connection.run(
-            lambda db: editing.apply(db, created, schedule_ids, edit, at=at, actor=actor, quiet=quiet)
-        )
+    async def apply(self, change: ScheduleChange) -> list[int]:
+        return await self._connection.run(lambda db: editing.apply(db, change))
 
     async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
         return await self._connection.run(lambda db: stored.by_ids(db, schedule_ids), write=False)
@@ -66,14 +49,6 @@ class SqliteSchedules(Part, SamplingOnSqlite, WakingOnSqlite):
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit, seen_at))
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        return await self._connection.run(lambda db: editing.drop_quiet_hours(db, policy_id, audit, seen_at))
-
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return await self._connection.run(lambda db: editing.quiet_hours(db, policy_id), write=False)
 
@@ -81,9 +56,6 @@ class SqliteSchedules(Part, SamplingOnSqlite, WakingOnSqlite):
 
     async def zone_rules(self) -> dict[str, str]:
         return await self._connection.run(stored.zone_rules, write=False)
-
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
-        await self._connection.run(lambda db: editing.put_zone_rules(db, rules))
 
     async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
         return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)

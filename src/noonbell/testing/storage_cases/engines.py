@@ -36,7 +36,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ports import AuditFilter, Hold, Ledger
+from noonbell.ports import AuditFilter, Hold, Ledger, ScheduleChange
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
 
 LANE = "shared"
@@ -90,7 +90,7 @@ class EngineCases(StorageCases):
         two = await self.reopen(one)
         await two.open()
         try:
-            await one.schedules.create([schedule(name, **definition) for name in names], T0, "suite")
+            await one.schedules.apply(ScheduleChange([schedule(name, **definition) for name in names], T0, "suite"))
             yield one, two
         finally:
             await two.close()

@@ -20,7 +20,7 @@ from noonbell.core.records import (
     StoredSchedule,
     Turn,
 )
-from noonbell.ports import AuditFilter, AwayTarget, Ledger, StreamBounds, StreamClaim
+from noonbell.ports import AuditFilter, AwayTarget, Ledger, ScheduleChange, StreamBounds, StreamClaim
 from noonbell.testing.storage_cases.base import ME, SECOND, T0, StorageCases
 
 LANE = "post"
@@ -74,7 +74,7 @@ class MessageCases(StorageCases):
         store = await self.make_store()
         await store.open()
         try:
-            await store.schedules.create([schedule(name) for name in names], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule(name) for name in names], T0, "suite"))
             yield store
         finally:
             await store.close()
@@ -118,7 +118,7 @@ class MessageCases(StorageCases):
 
     async def test_lanes_are_apart(self) -> None:
         async with self.post("a") as store:
-            await store.schedules.create([schedule("z", "elsewhere")], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule("z", "elsewhere")], T0, "suite"))
             await send(store, T0, a="1")
             await send(store, T0, "elsewhere", z="2")
             assert told(await store.outbox.claim("elsewhere", ME, T0, 10)) == {2: "2"}
@@ -259,7 +259,7 @@ class MessageCases(StorageCases):
 
     async def test_take_over_frees_the_streams_and_counts_the_try(self) -> None:
         async with self.post("a") as store:
-            await store.schedules.create([schedule("z", "elsewhere")], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule("z", "elsewhere")], T0, "suite"))
             await send(store, T0, a="1")
             await send(store, T0, "elsewhere", z="2")
             await store.outbox.claim(LANE, ME, T0, 10)

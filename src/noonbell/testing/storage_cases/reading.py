@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
-from noonbell.ports import LEDGER_TABLES, Ledger
+from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleChange
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -114,7 +114,7 @@ class ReadingCases(StorageCases):
                 "d", columns, enabled=True, managed_by="api", lane="default", cursor_at=T0, next_run_at=T0 + HOUR,
                 anchor_at=None, zone_hash="z1", policies="{}",
             )  # fmt: skip
-            await durable.schedules.create([made], T0, "suite")
+            await durable.schedules.apply(ScheduleChange([made], T0, "suite"))
             await store.schedules.declare(declaration("suite", created=[new("e", key="e")]))  # an owner of another sort
             await store.schedules.declare(declaration("periodic:p", created=[new("p", key="p")]))
             await store.schedules.declare(

@@ -21,7 +21,7 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import close, drop, look
-from noonbell.ports import LaneClaim, Ledger, Settled
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange, Settled
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
 LANE = "waking"
@@ -60,7 +60,7 @@ async def _delete(store: Ledger, schedule_id: str, at: int) -> None:
         turn = drop(stored, at)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.schedules.edit([schedule_id], edit)
+    await store.schedules.apply(ScheduleChange(edited=[schedule_id], edit=edit))
 
 
 class WakingCases(StorageCases):
@@ -70,7 +70,7 @@ class WakingCases(StorageCases):
         store = await self.make_store()
         await store.open()
         try:
-            await store.schedules.create(created, T0, "suite")
+            await store.schedules.apply(ScheduleChange(created, T0, "suite"))
             yield store
         finally:
             await store.close()
@@ -304,7 +304,7 @@ async def _edit(store: Ledger, schedule_id: str, at: int, *, enabled: bool, next
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.schedules.edit([schedule_id], edit)
+    await store.schedules.apply(ScheduleChange(edited=[schedule_id], edit=edit))
 
 
 async def _end(store: Ledger, starts: Sequence[Start], at: int) -> dict[int, int]:
