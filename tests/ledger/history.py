@@ -23,7 +23,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
-from noonbell.ledger.reading import instant
+from noonbell.ledger.reading import instant, schedule_rows
 from noonbell.ports import Hold, Ledger
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
@@ -64,7 +64,7 @@ class History:
         if crashed:
             events.insert(0, LifecycleEvent(self.owner, now, self.instance, "crash"))
         self.instance = instance
-        rows = await self.store.schedules.rows(self.owner)
+        rows = await schedule_rows(self.store, self.owner)
         stored = {row["name"]: row for row in rows if row["removed_at"] is None}
         zone_hash = rules_hash(ZoneInfo(self.zone_name))
         declaration = Declaration(self.owner, now, [], [], [], [], [], events)
@@ -117,7 +117,7 @@ class History:
         """Leave a task dormant: it is stored, and not scheduled."""
         (row,) = [
             row
-            for row in await self.store.schedules.rows(self.owner)
+            for row in await schedule_rows(self.store, self.owner)
             if row["name"] == name and row["removed_at"] is None
         ]
         await self.store.schedules.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))

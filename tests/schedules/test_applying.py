@@ -9,6 +9,7 @@ import pytest
 
 from noonbell.core.records import DurableSchedule, Edit, StoredSchedule
 from noonbell.errors import ScheduleExistsError, ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ledger.reading import stored_zone_rules
 from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
@@ -54,21 +55,21 @@ async def test_an_edit_that_fails_creates_nothing(world: World) -> None:
     with pytest.raises(ScheduleNotFoundError):
         await world.store.schedules.apply(ScheduleChange([made("fresh")], NOW, "me", ["id-unknown"], delete))
     assert await names(world) == []
-    assert await world.store.schedules.zone_rules() == {}
+    assert await stored_zone_rules(world.store) == {}
 
 
 async def test_the_rules_of_a_zone_are_known_from_its_first_schedule_on(world: World) -> None:
     kyiv = made("kyiv", "Europe/Kyiv")
     await world.store.schedules.apply(ScheduleChange([made("utc"), kyiv], NOW, "me"))
-    assert await world.store.schedules.zone_rules() == {"UTC": made("utc").zone_hash, "Europe/Kyiv": kyiv.zone_hash}
+    assert await stored_zone_rules(world.store) == {"UTC": made("utc").zone_hash, "Europe/Kyiv": kyiv.zone_hash}
 
     await world.store.schedules.apply(ScheduleChange(zone_rules={"Europe/Kyiv": "newer"}))
     again = made("again", "Europe/Kyiv")
     await world.store.schedules.apply(ScheduleChange([again], NOW, "me"))
-    assert (await world.store.schedules.zone_rules())["Europe/Kyiv"] == "newer"
+    assert (await stored_zone_rules(world.store))["Europe/Kyiv"] == "newer"
 
     await world.schedules.update("id-utc", timezone="Asia/Tokyo")
-    assert sorted(await world.store.schedules.zone_rules()) == ["Asia/Tokyo", "Europe/Kyiv", "UTC"]
+    assert sorted(await stored_zone_rules(world.store)) == ["Asia/Tokyo", "Europe/Kyiv", "UTC"]
 
 
 async def test_the_schedules_of_a_zone_come_in_pages_without_the_deleted(world: World) -> None:
@@ -76,11 +77,11 @@ async def test_the_schedules_of_a_zone_come_in_pages_without_the_deleted(world: 
         ScheduleChange([made(f"k{i}", "Europe/Kyiv") for i in range(5)] + [made("utc")], NOW, "me")
     )
     await world.schedules.delete("id-k1")
-    first = await world.store.schedules.page(ScheduleFilter(timezone="Europe/Kyiv"), 0, 2)
+    first = await world.store.schedules.find(ScheduleFilter(timezone="Europe/Kyiv"), 0, 2)
     assert [one.schedule_id for one in first] == ["id-k0", "id-k2"]
-    rest = await world.store.schedules.page(ScheduleFilter(timezone="Europe/Kyiv"), first[-1].sid, 10)
+    rest = await world.store.schedules.find(ScheduleFilter(timezone="Europe/Kyiv"), first[-1].sid, 10)
     assert [one.schedule_id for one in rest] == ["id-k3", "id-k4"]
-    assert await world.store.schedules.page(ScheduleFilter(timezone="Asia/Tokyo"), 0, 10) == []
+    assert await world.store.schedules.find(ScheduleFilter(timezone="Asia/Tokyo"), 0, 10) == []
 
 
 ALIKE: list[dict[str, Any]] = [

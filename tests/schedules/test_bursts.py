@@ -59,7 +59,7 @@ async def claim(store: Ledger, now: int) -> LaneClaim:
 
 async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
-    found["stored"] = await store.schedules.page(ScheduleFilter(), 0, 10_000)
+    found["stored"] = await store.schedules.find(ScheduleFilter(), 0, 10_000)
     return found
 
 
@@ -101,7 +101,7 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Pat
     other.close()
     claimed = (await claim(store, due)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]
-    stored = {one.sid: one for one in await store.schedules.page(ScheduleFilter(), 0, 100)}
+    stored = {one.sid: one for one in await store.schedules.find(ScheduleFilter(), 0, 100)}
     assert (stored[2].cursor_at, stored[2].next_run_at) == (T0, due + MINUTE)
     assert stored[12].cursor_at == due
     assert {start.sid for start in claimed.starts} >= {1, 7, 11, 17}

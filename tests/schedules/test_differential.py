@@ -26,6 +26,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import finish, look, timing_of
 from noonbell.errors import NoonbellError
+from noonbell.ledger.reading import stored_zone_rules
 from noonbell.ports import (
     AuditFilter,
     LaneClaim,
@@ -357,14 +358,14 @@ def _message(stored: StoredSchedule, start: Start) -> OutboxMessage:
 
 
 async def _all(store: Ledger) -> list[StoredSchedule]:
-    return await store.schedules.page(ScheduleFilter(), 0, 1000)
+    return await store.schedules.find(ScheduleFilter(), 0, 1000)
 
 
 async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
     found["stored"] = await _all(store)
     found["some"] = [
-        await store.schedules.page(wanted, 1, 2)
+        await store.schedules.find(wanted, 1, 2)
         for wanted in (
             ScheduleFilter(enabled=True), ScheduleFilter(type="cron", lane="one"), ScheduleFilter(tag="red"),
             ScheduleFilter(name_contains="1"), ScheduleFilter(quiet_hours_policy_id="q1"),
@@ -373,8 +374,8 @@ async def everything(store: Ledger) -> dict[str, Any]:
     ]  # fmt: skip
     found["quiet"] = await store.schedules.quiet_hours()
     found["owned streams"] = [await store.outbox.owned(owner) for owner in INSTANCES]
-    found["zone rules"] = await store.schedules.zone_rules()
-    found["in zone"] = await store.schedules.page(ScheduleFilter(timezone="Asia/Kathmandu"), 1, 2)
+    found["zone rules"] = await stored_zone_rules(store)
+    found["in zone"] = await store.schedules.find(ScheduleFilter(timezone="Asia/Kathmandu"), 1, 2)
     found["dead letters"] = await store.outbox.dead_letters(None, 0, 1000)
     found["some letters"] = await store.outbox.dead_letters(2, 1, 2)
     found["audit"] = await store.audit.page(AuditFilter(), 0, 100_000)

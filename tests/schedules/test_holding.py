@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.schedules import Schedules
 from noonbell.schedules.engine_life import EngineLife
 from noonbell.store.memory import MemoryStore
@@ -47,7 +48,7 @@ async def test_a_stop_that_nobody_waits_for_keeps_the_name_until_all_has_ended(w
     await world.minutes(1)
     await again
     assert (await world.told(key))[0] == ("12:01", "fired")
-    kinds = [event.event for event in await world.store.engines.lifecycle(LANE)]
+    kinds = [event.event for event in await lifecycle_of(world.store, LANE)]
     assert kinds == ["init-ok", "stop-start", "init-ok", "stop-end"], "both have waited for one stop"
     assert [one.state for one in await world.store.engines.alive(0)] == ["up"]
     await other.stop()

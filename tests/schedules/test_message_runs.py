@@ -13,7 +13,7 @@ from noonbell.core.presence import Gap
 from noonbell.core.records import OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
 from noonbell.ledger import verify_store
-from noonbell.ports import LaneClaim, ScheduleChange
+from noonbell.ports import LaneClaim, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.timing.protocol import SECOND
@@ -65,7 +65,7 @@ async def test_the_run_is_over_and_its_message_is_in_the_outbox(world: World) ->
     assert claimed.looked == 1
     assert claimed.next_wake_at == DUE + MINUTE
 
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert (stored.cursor_at, stored.next_run_at, stored.last_run_for) == (DUE, DUE + MINUTE, DUE)
     assert (stored.last_run_at, stored.last_attempt_at, stored.last_success_at) == (DUE, DUE, DUE)
     assert stored.last_failure_at is None
@@ -97,7 +97,7 @@ async def test_a_capped_backlog_goes_on_at_the_next_look(world: World, overlap: 
     for left in (2, 1):
         claimed = (await claim(world, late, [Gap(NOW, late)])).claimed
         assert claimed.next_wake_at == late
-        (stored,) = await world.store.schedules.find(["a"])
+        (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
         assert stored.backlog_left == left
     for _ in range(3):
         await claim(world, late, [Gap(NOW, late)])
@@ -112,14 +112,14 @@ async def test_an_interval_counts_on_from_the_claim(world: World) -> None:
     now = NOW + 95 * SECOND
     claimed = (await claim(world, now)).claimed
     assert claimed.next_wake_at == now + 90 * SECOND
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert stored.anchor_at == now
 
 
 async def test_a_one_shot_is_over_with_its_message(world: World) -> None:
     await create(world, "a", type="one_shot", spec="2026-03-04T12:01Z")
     await claim(world, DUE)
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert (stored.enabled, stored.next_run_at) == (False, None)
     assert len(await sent(world, DUE)) == 1
 
@@ -141,7 +141,7 @@ async def test_a_retry_settles_with_its_message_unless_it_is_stale(world: World)
     await world.store.runs.settle([Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "no") for start in first])
     again = (await claim(world, DUE + SECOND)).claimed.starts
     assert [start.fence for start in again] == [2, 2]
-    stored = await world.store.schedules.find(["a", "b"])
+    stored = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a", "b"]))
     ended = [
         Settlement(start, owner, "succeeded", DUE + 2 * SECOND, messages=[message_of(seen, start)])
         for seen, start, owner in zip(stored, again, ("me", "somebody else"), strict=True)

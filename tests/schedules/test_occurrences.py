@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.errors import ScheduleNotFoundError
+from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
 from noonbell.timing.cron_timing import CronTiming
@@ -99,7 +100,7 @@ async def test_pages_of_any_size_tell_the_same(world: World, limits: tuple[int, 
 async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
     now = round(world.clock.now())
     for key in await eventful(world):
-        (stored,) = await world.store.schedules.find([key])
+        (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
         told = await paged(world, key, 10)
         runs = {run.run_for: run for run in await world.store.history.runs(stored.sid, 0, 1 << 60, "scheduled")}
         fired = {round(one.scheduled_for.timestamp() * 1_000_000): one for one in told if one.verdict == "fired"}

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import stored_zone_rules
 from noonbell.ports import AuditFilter, ScheduleChange
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED
@@ -52,9 +53,9 @@ def micros(at: datetime) -> int:
 
 
 async def test_the_zone_of_quiet_hours_is_known_from_their_creation_on(world: World, folder: ZoneFolder) -> None:
-    assert TOWN not in await world.store.schedules.zone_rules()
+    assert TOWN not in await stored_zone_rules(world.store)
     await world.schedules.create_quiet_hours("calm", [WINDOW])
-    assert zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN]).zone_hash != ""
+    assert zone_rules.Rules.read((await stored_zone_rules(world.store))[TOWN]).zone_hash != ""
 
 
 async def test_schedules_follow_and_it_is_told_what_moves(world: World, folder: ZoneFolder) -> None:
@@ -104,7 +105,7 @@ async def test_an_attempt_that_was_cut_off_is_not_told_twice(world: World, folde
     key = await world.create(quiet_hours_policy_id=calm)
     await world.schedules.start()
     folder.put(EAST_3, "2026b")
-    known = await world.store.schedules.zone_rules()
+    known = await stored_zone_rules(world.store)
     await restart(world)
     await world.store.schedules.apply(
         ScheduleChange(zone_rules={TOWN: known[TOWN]})
@@ -165,4 +166,4 @@ async def test_quiet_hours_from_before_they_were_watched_are_learnt(folder: Zone
     await world.schedules.create_quiet_hours("calm", [WINDOW])
     del store.data.zone_rules[TOWN]
     await ZoneWatch(store, world.clock).run_once()
-    assert zone_rules.Rules.read((await store.schedules.zone_rules())[TOWN]).version == "2026a"
+    assert zone_rules.Rules.read((await stored_zone_rules(store))[TOWN]).version == "2026a"

@@ -17,6 +17,7 @@ import pytest
 from noonbell.core.presence import lanes_up
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
@@ -118,7 +119,7 @@ async def test_what_a_dead_engine_had_in_hand_goes_on_at_another_within_seconds(
     assert crew.calls == [("a", run), ("b", run)], "under the same id"
     (live,) = await crew.store.runs.live(1)
     assert (live.crashes, live.fence) == (1, 3)
-    events = [(event.event, event.detail[:5]) for event in await crew.store.engines.lifecycle(LANE)]
+    events = [(event.event, event.detail[:5]) for event in await lifecycle_of(crew.store, LANE)]
     assert events == [("init-ok", ""), ("init-ok", ""), ("crash", "found")]
     await crew.clock.advance(timedelta(minutes=3))
     (ended,) = await crew.store.history.runs(1, 0, 2**62)
@@ -345,7 +346,7 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
     await until(both_are_up)
     looks = [Looks(store) for store in pair.stores]
     await until(lambda: all(one.sure >= 2 for one in looks))
-    assert [event.event for event in await pair.stores[0].engines.lifecycle(LANE)] == ["init-ok", "init-ok"]
+    assert [event.event for event in await lifecycle_of(pair.stores[0], LANE)] == ["init-ok", "init-ok"]
     assert sum(counter.total() for counter in pair.called) == 1, "the run goes on where it was"
     assert [face.lanes_lost for face in pair.faces] == [0, 0]
     await pair.stop()
@@ -433,6 +434,6 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
         await face.pause("a")
         await face.stop()
     assert pair.called[0][run_id] == 1
-    assert [event.event for event in await store.engines.lifecycle(LANE)].count("crash") == 1
+    assert [event.event for event in await lifecycle_of(store, LANE)].count("crash") == 1
     assert (await verify_store(store)).problems == []
     await store.close()

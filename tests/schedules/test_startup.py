@@ -13,6 +13,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of, stored_zone_rules
 from noonbell.ports import Ledger
 from noonbell.schedules import zone_rules, zone_watch
 from tests.schedules.conftest import World
@@ -115,9 +116,9 @@ async def test_a_crash_after_any_step_is_as_one_before_it(world: World, folder: 
     verdicts = await world.told(minutely)
     assert [at for at, _ in verdicts] == [f"12:{minute:02}" for minute in range(1, len(verdicts) + 1)]
     assert {verdict for _, verdict in verdicts} <= {"fired", "coalesced"}
-    known = zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN])
+    known = zone_rules.Rules.read((await stored_zone_rules(world.store))[TOWN])
     assert known.version == "2026b"
-    events = [event.event for event in await world.store.engines.lifecycle("lane:default")]
+    events = [event.event for event in await lifecycle_of(world.store, "lane:default")]
     assert events[-1] == "init-ok"
     assert events.count("init-ok") == events.count("crash") + 1
     assert (await verify_store(world.store)).problems == []

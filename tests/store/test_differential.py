@@ -27,6 +27,7 @@ from noonbell.core.records import (
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -92,7 +93,7 @@ class History:
     async def claim(self, store: Ledger) -> Callable[[Ledger], Any]:
         managed_by, owner = self.random.choice(OWNERS), self.random.choice(INSTANCES)
         limit, now = self.random.choice(self.limits), self.now
-        specs = {row["sid"]: row["spec"] for row in await store.schedules.rows()}
+        specs = {row["sid"]: row["spec"] for row in await schedule_rows(store)}
         bad = {sid for sid in specs if self.random.random() < 0.05}
         error = ValueError("bad")
 
@@ -164,7 +165,7 @@ class History:
         changed, removed = [], []
         revived: list[LiveRun] = []
         interrupted: list[LiveRun] = []
-        for row in await store.schedules.rows(managed_by):
+        for row in await schedule_rows(store, managed_by):
             sid, cursor_at = row["sid"], row["cursor_at"]
             if row["removed_at"] is not None:
                 continue

@@ -212,7 +212,7 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
     await store.schedules.apply(
         ScheduleChange(edited=["a"], edit=lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
     )
-    assert len(await store.schedules.page(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
+    assert len(await store.schedules.find(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
     await db.close()
     hold.release()
 
@@ -242,7 +242,7 @@ async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, st
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
     assert (await store.runs.settle(ends)).stale == [ends[1]]
     assert await store.runs.owned(ME) == []
-    stored = await store.schedules.find(["a", "b", "c"])
+    stored = await store.schedules.find(ScheduleFilter(schedule_ids=["a", "b", "c"]))
     assert [one.next_run_at for one in stored] == [T0 + 2 * MINUTE, T0 + MINUTE, T0 + 2 * MINUTE]
 
 

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
@@ -53,7 +54,7 @@ async def test_a_settle_that_waits_for_a_rescue_is_stale(
     assert await store.read("runs", None, 10) == []
     lives = [(await store.runs.live(start.sid))[0] for start in starts]
     assert [(live.state, live.fence, live.owner) for live in lives] == [("queued", 2, None)] * 3
-    rows = await store.schedules.rows()
+    rows = await schedule_rows(store)
     assert [(row["ended_runs"], row["last_success_at"]) for row in rows] == [(0, None)] * 3
 
 

@@ -241,7 +241,7 @@ async def test_a_page_of_runs_reads_only_the_days_it_needs(dsn: str) -> None:
         await store._session.days.prepare(T0 + day * DAY_US)
     from noonbell.store.postgres.paging import statement
 
-    sql, bindings = statement("runs", (T0 + 8 * DAY_US, 1, "scheduled"), 10, None, None)
+    sql, bindings = statement("runs", (T0 + 8 * DAY_US, 1, "scheduled"), 10)
     db = await asyncpg.connect(dsn)
     plan = "\n".join(row[0] for row in await db.fetch(f"EXPLAIN {sql}", *bindings))
     await db.close()

@@ -11,6 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
@@ -106,9 +107,9 @@ async def test_a_database_without_an_encoding_keeps_every_text(postgres: Postgre
         (start,) = (await claim(store, T0 + MINUTE)).starts
         await fail(store, start, T0 + MINUTE, None, EVERY)
         assert [attempt.error for attempt in await store.history.attempts(1, T0, T0 + MINUTE)] == [EVERY]
-        assert [row["name"] for row in await store.schedules.rows()] == [EVERY]
+        assert [row["name"] for row in await schedule_rows(store)] == [EVERY]
         await store.schedules.apply(ScheduleChange([schedule(EVERY), schedule("another")], T0, "me"))
-        listed = await store.schedules.page(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
+        listed = await store.schedules.find(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
         assert [found.schedule_id for found in listed] == [EVERY]
 
 
@@ -158,4 +159,4 @@ async def test_a_ledger_behind_the_first_schema_is_looked_at_and_not_written_to(
         await PostgresStore(both).open()
     assert await PostgresStore(empty).tables() == set()
     async with opened(both, read_only=True) as reader:
-        assert [row["name"] for row in await reader.schedules.rows()] == ["a"]
+        assert [row["name"] for row in await schedule_rows(reader)] == ["a"]

@@ -15,7 +15,7 @@ import pytest
 
 from noonbell.core.presence import Polls
 from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
-from noonbell.ports import Decide, LaneClaim, ScheduleChange, Settled
+from noonbell.ports import Decide, LaneClaim, ScheduleChange, ScheduleFilter, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling, slots
@@ -239,7 +239,11 @@ async def test_a_verb_does_the_same_whether_the_run_is_in_its_slot_or_not(postgr
         if before:
             await spilled(store, [1, 2, 3])
         found = [await verb(store, starts)]
-        found += [await ledger(store), await store.schedules.find(["s0", "s1", "s2"]), await store.backlog(AT)]
+        found += [
+            await ledger(store),
+            await store.schedules.find(ScheduleFilter(schedule_ids=["s0", "s1", "s2"])),
+            await store.backlog(AT),
+        ]
         found += [await store.runs.owned(A), await store.runs.owned(B)]
         told.append(found)
         await store.close()

@@ -20,6 +20,7 @@ from noonbell.declarative.events import SchedulerEvent, TaskEvent
 from noonbell.engine.clock import SystemClock
 from noonbell.errors import SchedulerInUseError, StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING
@@ -177,8 +178,8 @@ async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pyt
     await patiently(store.open, StoreUnavailableError)
     async with store._connections.reading():
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
-            await store.schedules.rows()
-    assert await patiently(store.schedules.rows, StoreUnavailableError) == []
+            await schedule_rows(store)
+    assert await patiently(lambda: schedule_rows(store), StoreUnavailableError) == []
     await store.close()
 
 
@@ -351,6 +352,6 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
     last = stores[-1]
     report = await verify_store(last)
     assert (report.problems, report.schedules) == ([], 2)
-    assert [event.event for event in await last.engines.lifecycle("scheduler:default")].count("crash") == 1
+    assert [event.event for event in await lifecycle_of(last, "scheduler:default")].count("crash") == 1
     for store in stores:
         await store.close()

@@ -14,6 +14,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.ledger.reading import schedule_rows
 from noonbell.store.sqlite import SqliteStore, connection
 from noonbell.store.sqlite.schema import MIGRATIONS
 from noonbell.store.words import SCHEDULED
@@ -52,7 +53,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
     assert path.read_bytes() == text
     path.unlink()
     await store.open()
-    assert await store.schedules.rows() == []
+    assert await schedule_rows(store) == []
     await store.close()
 
 
@@ -82,14 +83,14 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
 
     async def use() -> None:
         await store.open()
-        await store.schedules.rows()
+        await schedule_rows(store)
 
     with pytest.raises(StoreCorruptError, match=r"app\.db is damaged"):
         await use()
     await store.close()
     path.write_bytes(whole)
     await store.open()
-    assert len(await store.schedules.rows()) == 500
+    assert len(await schedule_rows(store)) == 500
     await store.close()
 
 
@@ -152,7 +153,7 @@ async def test_a_file_that_is_locked_at_the_start_can_be_opened_later(path: Path
     with locked(path), pytest.raises(StoreUnavailableError, match="locked"):
         await store.open()
     await store.open()
-    assert len(await store.schedules.rows()) == 1
+    assert len(await schedule_rows(store)) == 1
     await store.close()
 
 
@@ -227,7 +228,7 @@ async def test_a_migration_that_fails_leaves_the_old_version(path: Path, monkeyp
     assert schema_of(path) == before
     monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, *coming[:1]))
     store = await opened(path)
-    assert [row["name"] for row in await store.schedules.rows()] == ["a"]
+    assert [row["name"] for row in await schedule_rows(store)] == ["a"]
     assert inside(store).execute("PRAGMA user_version").get == len(MIGRATIONS) + 1
     await store.close()
 
@@ -362,7 +363,7 @@ async def test_a_row_that_the_ledger_contradicts_is_put_off_alone(path: Path) ->
     assert [start.sid for start in claimed.starts] == [2]
     assert [sid for sid, _ in claimed.quarantined] == [1]
     assert await store.runs.live(1) == []
-    rows = {row["sid"]: row["next_run_at"] for row in await store.schedules.rows()}
+    rows = {row["sid"]: row["next_run_at"] for row in await schedule_rows(store)}
     assert rows == {1: later + MINUTE, 2: T0 + 4 * MINUTE}
     await store.close()
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import AT_ONCE, Edit, Epoch, OutboxMessage, Settlement, Start, StoredSchedule
 from noonbell.core.turns import close, drop
-from noonbell.ports import AuditFilter, ScheduleChange
+from noonbell.ports import AuditFilter, ScheduleChange, ScheduleFilter
 from noonbell.store.sqlite import SqliteStore, paging, slots
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, declaration, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
@@ -235,7 +235,15 @@ async def test_no_verb_depends_on_where_the_run_is(tmp_path: Path, verb: str, ov
         counted = await store.backlog(NOW), await store.runs.owned(A), await store.runs.owned(B)
         told = await store.audit.page(AuditFilter(), 0, 99), await store.outbox.claim(LANE, A, NOW + MINUTE, 9)
         await store.runs.settle([Settlement(neighbour, A, "succeeded", NOW + 20)])
-        found.append((result, counted, told, await ledger(store), await store.schedules.find(["s1", "s2"])))
+        found.append(
+            (
+                result,
+                counted,
+                told,
+                await ledger(store),
+                await store.schedules.find(ScheduleFilter(schedule_ids=["s1", "s2"])),
+            )
+        )
         await store.close()
     assert found[0] == found[1]
 
@@ -256,7 +264,7 @@ BY_KEY = {"SEARCH runs_live USING PRIMARY KEY", "SEARCH schedule_state USING INT
         ("SELECT * FROM live_runs WHERE sid = ? ORDER BY kind, run_for", (1,)),
         ("SELECT l.* FROM json_each(?) b CROSS JOIN live_runs l ON l.sid = b.value", ("[1]",)),
         ("SELECT 1 FROM runs r WHERE EXISTS (SELECT 1 FROM live_runs l WHERE l.sid = r.sid)", ()),
-        paging.statement("live", (1, "scheduled", 1), 9, None, None),
+        paging.statement("live", (1, "scheduled", 1), 9),
     ],
     ids=["one", "batch", "correlated", "page"],
 )

@@ -9,6 +9,7 @@ import pytest
 from noonbell.core.records import Declaration, LifecycleEvent, NewSchedule, Start, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
 from noonbell.errors import StoreUnavailableError
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import Crash, Faults, FaultyStore, ManualClock
@@ -25,7 +26,7 @@ class Setup:
         self.store = FaultyStore(self.inner, self.faults, self.clock)
 
     async def events(self) -> int:
-        return len(await self.inner.engines.lifecycle("scheduler:x"))
+        return len(await lifecycle_of(self.inner, "scheduler:x"))
 
     async def claim(self) -> Claimed:
         return (await self.store.runs.claim("scheduler:x", "me", NOON, 10, start_it)).claimed
@@ -59,8 +60,8 @@ async def test_reads_fail_as_often_as_asked(setup: Setup) -> None:
     setup.faults.reads = 2
     for _ in range(2):
         with pytest.raises(StoreUnavailableError, match="on demand"):
-            await setup.store.schedules.rows()
-    assert len(await setup.store.schedules.rows()) == 1
+            await schedule_rows(setup.store)
+    assert len(await schedule_rows(setup.store)) == 1
 
 
 async def test_a_failed_write_has_written_nothing(setup: Setup) -> None:
@@ -109,7 +110,7 @@ async def test_a_crash_is_on_its_side_of_the_commit(setup: Setup, point: Any, cl
     assert crash.value.point == point
     assert told == [point]
     with pytest.raises(StoreUnavailableError):
-        await setup.store.schedules.rows()
+        await schedule_rows(setup.store)
     again = MemoryStore(setup.inner.data)
     await again.open()
     assert len(await again.runs.owned("me")) == claimed

@@ -23,7 +23,7 @@ from tests.web.conftest import PASSWORD, Browser
 
 READS = {
     "documents.find", "snapshot", "schedules.find", "history.latest_runs", "engines.alive",
-    "schedules.quiet_hours", "schedules.rows", "schedules.page", "read",
+    "schedules.quiet_hours", "read",
 }  # fmt: skip
 
 

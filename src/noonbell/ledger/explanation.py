@@ -20,7 +20,7 @@ from noonbell.ledger.policies import is_declared, quiet_for_good, stored_quiet_h
 from noonbell.ledger.reading import EARLIEST, SECOND, instant, is_instant, moment, rows
 from noonbell.ledger.subject import Context, Stored, Subject, times_of
 from noonbell.ledger.wording import Answer, counted, length, vocabulary_of
-from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger, ScheduleFilter
 
 _MINUTE: Final = 60 * SECOND
 _MOST_LISTED: Final = 5
@@ -55,7 +55,7 @@ class Explanation:
         row = found[-1]
         lane = str(row["managed_by"])
         if not is_declared(lane):
-            existing = await store.schedules.find([str(row["schedule_id"])])
+            existing = await store.schedules.find(ScheduleFilter(schedule_ids=[str(row["schedule_id"])]))
             lane = existing[0].lane if existing else "default"
         silenced = any(one.policies(epoch).quiet_hours_policy_id for one in stored for epoch in one.epochs)
         quiet = await stored_quiet_hours(store) if silenced else {}

@@ -9,7 +9,7 @@ from noonbell.core.presence import Polls, lane_name
 from noonbell.core.records import LifecycleEvent, Run
 from noonbell.ledger.lifecycle import Absence, absence_now, absences
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import SECOND
+from noonbell.ledger.reading import SECOND, lifecycle_of
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject
 
@@ -37,9 +37,9 @@ class Reasons:
     async def read(cls, context: Context, subject: Subject) -> Reasons:
         store, lane = context.store, context.lane
         if is_declared(lane):
-            return cls(context, subject, await store.engines.lifecycle(lane), held=await store.holder(lane) is not None)
+            return cls(context, subject, await lifecycle_of(store, lane), held=await store.holder(lane) is not None)
         held = any(engine.lane == lane for engine in await store.engines.alive(context.now))
-        return cls(context, subject, await store.engines.lifecycle(lane_name(lane)), held=held)
+        return cls(context, subject, await lifecycle_of(store, lane_name(lane)), held=held)
 
     @property
     def started(self) -> LifecycleEvent | None:

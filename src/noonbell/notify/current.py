@@ -12,7 +12,7 @@ import msgspec
 
 from noonbell.notify.limits import Held
 from noonbell.notify.records import Subject
-from noonbell.ports import DocumentFilter, Ledger
+from noonbell.ports import DocumentFilter, Ledger, ScheduleFilter
 
 States = dict[tuple[Subject, str], str]
 
@@ -35,7 +35,9 @@ async def current_states(store: Ledger, held: Iterable[Held], team: str) -> Stat
         ids[subject].append(subject_id)
     states: States = {}
     if ids["schedule"]:
-        found = [one for one in await store.schedules.find(ids["schedule"]) if one.team == team]
+        found = [
+            one for one in await store.schedules.find(ScheduleFilter(schedule_ids=ids["schedule"])) if one.team == team
+        ]
         outcomes = await store.history.last_outcomes([one.sid for one in found])
         for one in found:
             if one.sid in outcomes:

@@ -38,7 +38,7 @@ from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, instant, state_id
 from noonbell.notify.wording import RenderedNotice, letter_of, summary_of
-from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import due_documents, removals
 
 if TYPE_CHECKING:
@@ -296,7 +296,9 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
             if isinstance(notice, Notice):
                 messages = self.notifier.of_dead_notice(notice, *facts)
         else:
-            for stored in await self.store.schedules.find([schedule_of(message.message_id)]):
+            for stored in await self.store.schedules.find(
+                ScheduleFilter(schedule_ids=[schedule_of(message.message_id)])
+            ):
                 messages += self.notifier.of_dead_message(stored, *facts)
         if messages:
             await self.store.outbox.post(messages, at)

@@ -23,7 +23,7 @@ from noonbell.errors import DocumentConflictError, RuleInvalidError, RuleNotFoun
 from noonbell.notify.channels import ID, NEW
 from noonbell.notify.records import CHANNEL, EVENTS, RULE, Event, Rule, RuleBody, RulePage, rule_body, rule_record
 from noonbell.notify.wording import FIELDS, unknown_field
-from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import removals
 
 _LARGEST_PAGE: Final = 1_000
@@ -130,7 +130,7 @@ class Rules:
             if channel_id not in known:
                 raise RuleInvalidError("channels", channel_id, f'is no channel of the team "{team}"; create it first')
         if body.schedule_id is not None:
-            schedules = await self._store.schedules.find([body.schedule_id])
+            schedules = await self._store.schedules.find(ScheduleFilter(schedule_ids=[body.schedule_id]))
             if team not in [one.team for one in schedules]:
                 reason = f'is no schedule of the team "{team}"; create it first'
                 raise RuleInvalidError("schedule_id", body.schedule_id, reason)

@@ -31,10 +31,12 @@ from noonbell.ports.schedules import (
     Sample,
     ScheduleChange,
     ScheduleFilter,
+    WakeFilter,
 )
-from noonbell.ports.tables import LEDGER_TABLES, LedgerTable, TableShape
+from noonbell.ports.tables import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds, TableShape
 
 __all__ = [
+    "ALL_ROWS",
     "BOUNDS",
     "LEDGER_TABLES",
     "NO_QUIET_CHANGES",
@@ -66,6 +68,7 @@ __all__ = [
     "QuietHoursDrop",
     "QuietHoursPut",
     "Rescue",
+    "RowBounds",
     "Sample",
     "ScheduleChange",
     "ScheduleFilter",
@@ -75,4 +78,5 @@ __all__ = [
     "TableShape",
     "TellCut",
     "TellNumbers",
+    "WakeFilter",
 ]

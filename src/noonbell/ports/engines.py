@@ -82,7 +82,3 @@ class LedgerEngines(Protocol):
     async def record(self, event: LifecycleEvent) -> None:
         """Append to the lifecycle."""
         ...
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        """Return the lifecycle of an owner, oldest first."""
-        ...

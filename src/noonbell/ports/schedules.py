@@ -18,16 +18,16 @@ from noonbell.core.records import (
 
 
 class Declared(NamedTuple):
-    """The stored tasks of one owner, as raw rows, so that damage can be reported field by field."""
+    """Stored tasks as raw rows, so that damage can be reported field by field, and the last step of their owner."""
 
     rows: list[Mapping[str, Any]]
     last_lifecycle: LifecycleEvent | None
 
 
 class ScheduleFilter(NamedTuple):
-    """Which durable schedules are meant; None leaves a part open.
+    """Which schedules are meant: durable ones that are not deleted, unless `declared` and `deleted` say otherwise.
 
-    `name_contains` ignores case for ASCII letters alone.
+    None leaves a part open. `name_contains` ignores case for ASCII letters alone. `declared` are declared tasks.
     """
 
     managed_by: str | None = None
@@ -39,6 +39,22 @@ class ScheduleFilter(NamedTuple):
     quiet_hours_policy_id: str | None = None
     team: str | None = None
     timezone: str | None = None
+    schedule_ids: Sequence[str] | None = None
+    sids: Sequence[int] | None = None
+    declared: bool | None = False
+    deleted: bool | None = False
+
+
+class WakeFilter(NamedTuple):
+    """Which wake-ups of durable schedules are meant: up to an instant, and of a lane or a team if one is given.
+
+    Those of schedules, or with `live` those of live runs: all of them, whether it is their turn or not.
+    """
+
+    upto: int
+    lane: str | None = None
+    team: str | None = None
+    live: bool = False
 
 
 class QuietHoursPut(NamedTuple):
@@ -109,23 +125,18 @@ class LedgerSchedules(Protocol):
 
     # --- declared tasks -------------------------------------------------------------------------------------------
 
-    async def read_declared(self, managed_by: str) -> Declared:
-        """Return all schedules of an owner that are not removed, each joined with its live runs.
+    async def read_declared(self, managed_by: str | None = None) -> Declared:
+        """Return all tasks of an owner, or of all declared owners (DECLARED_OWNERS), that are not removed.
 
-        A row holds every column of `schedules`, the `zone_hash` of its epoch, and the columns of a live run (its kind
-        and epoch as `live_kind`, `live_epoch`) or None for them; a schedule with two live runs has two rows.
+        Each is joined with its live runs. A row holds every column of `schedules`, the `zone_hash` of its epoch, and
+        the columns of a live run (its kind and epoch as `live_kind`, `live_epoch`) or None for them; a schedule with
+        two live runs has two rows. Without an owner there is no last step. The cost depends on how many tasks are
+        declared, and not on how many durable schedules there are.
         """
         ...
 
     async def declare(self, declaration: Declaration) -> list[int]:
         """Apply an override whole; returns the sids of the created schedules, in order."""
-        ...
-
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        """Return rows of the tasks of all declared owners (DECLARED_OWNERS), oldest first, without removed ones.
-
-        Its cost depends on how many tasks are declared, and not on how many durable schedules there are.
-        """
         ...
 
     # --- durable schedules ----------------------------------------------------------------------------------------
@@ -146,34 +157,21 @@ class LedgerSchedules(Protocol):
         """
         ...
 
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        """Return those that exist, by sid."""
-        ...
-
-    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
-        """Return the durable schedules of these sids, also deleted ones."""
-        ...
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
-        """Return a page in the order of sids, past `after_sid`."""
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
+        """Return up to `limit` schedules in the order of sids, past `after_sid`."""
         ...
 
     async def sample(self, size: int) -> Sample:
         """Return all that are enabled if they are no more than `size`; else about so many of them."""
         ...
 
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        """Return raw rows of the schedules table, oldest first, with removed ones."""
-        ...
-
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        """Return those of these schedules that were deleted."""
-        ...
-
     # --- wake-ups -------------------------------------------------------------------------------------------------
 
-    async def upcoming(self, after: int, upto: int, limit: int, team: str | None = None) -> list[StoredSchedule]:
-        """Return durable schedules whose next wake-up lies in (after, upto], the earliest first."""
+    async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+        """Return up to `limit` wake-ups as (instant, sid), in their order and past `after`.
+
+        Where no lane is given, a store may look at the first MOST_SOUGHT (`noonbell.store.waking`) of each lane alone.
+        """
         ...
 
     async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
@@ -184,23 +182,8 @@ class LedgerSchedules(Protocol):
         """
         ...
 
-    async def upcoming_wakes(
-        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
-    ) -> list[tuple[int, int]]:
-        """Return wake-ups of a lane as (instant, sid), in their order, past `after` and up to `upto`.
-
-        Those of schedules, or with `live` those of live runs: all of them, whether it is their turn or not.
-        """
-        ...
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         """Return one policy or all, by id."""
-        ...
-
-    # --- zone rules -----------------------------------------------------------------------------------------------
-
-    async def zone_rules(self) -> dict[str, str]:
-        """Return for each zone of durable schedules and quiet hours the rules they were computed with, hash first."""
         ...

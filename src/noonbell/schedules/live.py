@@ -298,9 +298,9 @@ class _Look:
 
     async def _of(self, sid: int) -> _Known | None:
         if sid not in self._known:
-            found = await self._store.schedules.page(ScheduleFilter(), sid - 1, 1)
+            found = await self._store.schedules.find(ScheduleFilter(sids=[sid]))
             known = None
-            if found and found[0].sid == sid:
+            if found:
                 known = _Known(found[0].schedule_id, found[0].columns.name, found[0].team)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

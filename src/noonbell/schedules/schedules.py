@@ -51,7 +51,7 @@ from noonbell.errors import (
     ScheduleViewError,
 )
 from noonbell.notify import Channels, NotificationDispatcher, Rules
-from noonbell.ports import Clock, Ledger, MakeEdit, ScheduleChange
+from noonbell.ports import Clock, Ledger, MakeEdit, ScheduleChange, ScheduleFilter
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.dead_letters import DeadLetters
 from noonbell.schedules.fields import Changes, Fields, check_team
@@ -318,7 +318,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await warnings.log_missing_secrets(self._secrets, [new])
         await self._store.schedules.apply(ScheduleChange([new], now, self._actor))
         self._wake(new.next_run_at)
-        (stored,) = await self._store.schedules.find([new.schedule_id])
+        (stored,) = await self._store.schedules.find(ScheduleFilter(schedule_ids=[new.schedule_id]))
         return self._with_callback_logged(schedule_record(stored, understood, await self._warnings([stored])))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
@@ -350,7 +350,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 await self._store.schedules.apply(ScheduleChange(batch, now, self._actor))
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
-                found = await self._store.schedules.find([new.schedule_id for new in batch])
+                found = await self._store.schedules.find(
+                    ScheduleFilter(schedule_ids=[new.schedule_id for new in batch])
+                )
                 warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))

@@ -28,6 +28,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import quiet_zones
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
+from noonbell.ledger.reading import stored_zone_rules
 from noonbell.ports import AuditFilter, Clock, Ledger, QuietChanges, QuietHoursPut, ScheduleChange, ScheduleFilter
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.schedules.zone_rules import Move, Rules, hash_of, is_older, refresh, zone_data
@@ -69,7 +70,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Bring schedules up to the rules of now."""
         changed, outdated = [], set()
         await self._learn()
-        for timezone, text in sorted((await self._store.schedules.zone_rules()).items()):
+        for timezone, text in sorted((await stored_zone_rules(self._store)).items()):
             before = Rules.read(text)
             found = zone_data(timezone)
             if found is None:
@@ -106,7 +107,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
     async def _learn(self) -> None:
         """Remember the rules of zones that quiet hours were written in before their zones were watched."""
         used = {zone for policy in await self._store.schedules.quiet_hours() for zone in quiet_zones(policy.document)}
-        for timezone in used - (await self._store.schedules.zone_rules()).keys():
+        for timezone in used - (await stored_zone_rules(self._store)).keys():
             if (found := zone_data(timezone)) is not None:
                 rules = Rules(hash_of(timezone, found[0]), found[1], found[0])
                 await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: rules.written()}))
@@ -115,7 +116,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         refresh(timezone, after.data)
         move = Move(timezone, before, after, self._clock.now())
         after_sid, in_zone = 0, ScheduleFilter(timezone=timezone)
-        while page := await self._store.schedules.page(in_zone, after_sid, _PAGE):
+        while page := await self._store.schedules.find(in_zone, after_sid, _PAGE):
             waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
             moving: list[str] = []
             for stored in waiting:
@@ -146,7 +147,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Take quiet hours and their schedules over to new rules; returns how many schedules that were."""
         while policies := await self._store.schedules.quiet_hours(policy_id):
             (policy,) = policies
-            if not await self._store.schedules.page(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
+            if not await self._store.schedules.find(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
                 return 0
             events = await self._store.audit.page(
                 AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE

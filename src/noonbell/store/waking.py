@@ -1,35 +1,69 @@
-"""When schedules wake: the verbs behind a timeline in front of a store, one small class per store.
+"""When schedules wake: the verbs behind a timeline in front of a store and an overview, one small class per store.
 
-`wake_times` tells the truth about some schedules, each by its key. `upcoming_wakes` goes through the wake-ups of a lane
-in their order, page by page. Neither locks or changes anything.
+`wake_times` tells the truth about some schedules, each by its key. `wakes` goes through wake-ups in their order, page
+by page: those of one lane by its index. Without a lane each lane has a bound, since a page must not cost more where
+there are a million schedules. Neither locks or changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noonbell.core.presence import lane_name
+from noonbell.core.presence import LANE, lane_name
+from noonbell.ports import WakeFilter
 
 _encode = msgspec.json.Encoder().encode
 
+MOST_SOUGHT: Final = 20_000
 # The upper bound: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
-_COMING: Final = """
-    SELECT next_run_at, sid FROM schedule_state
-    WHERE enabled = 1 AND lane_no = (SELECT no FROM lane_numbers WHERE name = {lane})
-        AND next_run_at >= {at} AND next_run_at <= {upto}
-        AND (next_run_at > {at} OR sid > {sid})
-    ORDER BY next_run_at, sid LIMIT {limit}
-"""
-_COMING_LIVE: Final = """
-    SELECT DISTINCT l.wake_at, l.sid FROM runs_live l JOIN schedule_state s ON s.sid = l.sid
-    WHERE l.state <> 'running' AND s.lane_no = (SELECT no FROM lane_numbers WHERE name = {lane})
-        AND l.wake_at >= {at} AND l.wake_at <= {upto}
-        AND (l.wake_at > {at} OR l.sid > {sid})
-    ORDER BY l.wake_at, l.sid LIMIT {limit}
-"""
+_PAST: Final = "{wake} >= {at} AND {wake} <= {upto} AND ({wake} > {at} OR {of}.sid > {sid}) ORDER BY {wake}, {of}.sid"
+_OF_TEAM: Final = "EXISTS (SELECT 1 FROM schedule_definitions d WHERE d.sid = {of}.sid AND d.team = {team}) AND "
+_OF_LANE: Final = "s.lane_no = (SELECT no FROM lane_numbers WHERE name = {lane})"
+_OF_LANES: Final = f"s.lane_no IN (SELECT no FROM lane_numbers WHERE name LIKE '{LANE}%')"
+_OWN: Final = f"SELECT s.next_run_at, s.sid FROM schedule_state s WHERE s.enabled = 1 AND {_OF_LANE} AND "
+_LIVE: Final = (
+    "SELECT DISTINCT l.wake_at, l.sid FROM runs_live l JOIN schedule_state s ON s.sid = l.sid "
+    "WHERE l.state <> 'running' AND {of_lane} AND "
+)
+# Lane by lane, because the index is: so many of each, and of those the first.
+_SOON: Final = (
+    "FROM schedule_state o WHERE o.lane_no = n.no AND o.enabled = 1 AND "
+    + _PAST.replace("{wake}", "o.next_run_at").replace("{of}", "o")
+    + f" LIMIT {MOST_SOUGHT}"
+)
+_OF_EACH_LANE: Final = (
+    "SELECT soon.next_run_at, soon.sid FROM (SELECT s.sid, s.next_run_at FROM lane_numbers n CROSS JOIN {source} "
+    f"WHERE n.name LIKE '{LANE}%' ORDER BY s.next_run_at, s.sid LIMIT {MOST_SOUGHT}) AS soon WHERE "
+)
+_SOON_ON_SQLITE: Final = f"schedule_state s ON s.sid IN (SELECT o.sid {_SOON})"
+_SOON_ON_POSTGRES: Final = f"LATERAL (SELECT o.sid, o.next_run_at {_SOON}) s"
+
+
+def _wakes_sql(
+    wanted: WakeFilter, after: tuple[int, int], limit: int, parameter: Callable[[int], str], soon: str
+) -> tuple[str, list[Any]]:
+    """Return the statement for a page of wake-ups and its bindings; `soon` is the source for all lanes."""
+    bindings: list[Any] = []
+
+    def bound(value: Any) -> str:
+        bindings.append(value)
+        return parameter(len(bindings))
+
+    past = {"at": bound(after[0]), "sid": bound(after[1]), "upto": bound(wanted.upto)}
+    lane = None if wanted.lane is None else bound(lane_name(wanted.lane))
+    team = None if wanted.team is None else bound(wanted.team)
+    if wanted.live:
+        head, of, wake = _LIVE.format(of_lane=_OF_LANES if lane is None else _OF_LANE.format(lane=lane)), "l", "wake_at"
+    elif lane is not None:
+        head, of, wake = _OWN.format(lane=lane), "s", "next_run_at"
+    else:
+        head, of, wake = _OF_EACH_LANE.format(source=soon.format(**past)), "soon", "next_run_at"
+    chosen = "" if team is None else _OF_TEAM.format(of=of, team=team)
+    sql = f"{head}{chosen}{_PAST.format(wake=f'{of}.{wake}', of=of, **past)} LIMIT {bound(limit)}"
+    return sql, bindings
 
 
 class Wanted(NamedTuple):
@@ -68,12 +102,10 @@ class WakingOnSqlite:
         told = (_encode(list(sids)).decode(),)
         return _told(await self._connection.run(lambda db: db.execute(sql, told).fetchall(), write=False))
 
-    async def upcoming_wakes(
-        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
-    ) -> list[tuple[int, int]]:
-        sql = (_COMING_LIVE if live else _COMING).format(lane="?1", at="?2", sid="?3", upto="?4", limit="?5")
+    async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+        sql, bindings = _wakes_sql(wanted, after, limit, "?{}".format, _SOON_ON_SQLITE)
         rows: list[tuple[int, int]] = await self._connection.run(
-            lambda db: db.execute(sql, (lane_name(lane), *after, upto, limit)).fetchall(), write=False
+            lambda db: db.execute(sql, bindings).fetchall(), write=False
         )
         return rows
 
@@ -94,9 +126,7 @@ class WakingOnPostgres:
         async with self._connections.reading() as db:
             return _told(await db.fetch(sql, list(sids)))
 
-    async def upcoming_wakes(
-        self, lane: str, after: tuple[int, int], upto: int, limit: int, *, live: bool = False
-    ) -> list[tuple[int, int]]:
-        sql = (_COMING_LIVE if live else _COMING).format(lane="$1", at="$2", sid="$3", upto="$4", limit="$5")
+    async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+        sql, bindings = _wakes_sql(wanted, after, limit, "${}".format, _SOON_ON_POSTGRES)
         async with self._connections.reading() as db:
-            return [(row[0], row[1]) for row in await db.fetch(sql, lane_name(lane), *after, upto, limit)]
+            return [(row[0], row[1]) for row in await db.fetch(sql, *bindings)]

@@ -48,7 +48,9 @@ from noonbell.ports import (
     MakeEdit,
     Rescue,
     ScheduleChange,
+    ScheduleFilter,
     Settled,
+    WakeFilter,
 )
 from noonbell.store.outage import Outage
 from noonbell.store.wrapping import LedgerWrapper, with_verbs
@@ -223,7 +225,7 @@ class TimelineStore(LedgerWrapper):
         run_for = await self._store.runs.ask(schedule_id, at, *more, **named)
         if run_for is not None and self.usable:
             try:
-                for stored in await self._store.schedules.find([schedule_id]):
+                for stored in await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id])):
                     await self._tell(stored.lane, {stored.sid: at})
             except StoreError as error:  # it is committed: the repair finds it
                 logger.debug("What was asked for is not in the timeline: %s", error)
@@ -251,7 +253,7 @@ class TimelineStore(LedgerWrapper):
         self.lane(lane).owed = True  # runs that have ended may have left something due, and which it is nobody says
         if found.queued and self.usable:
             try:
-                freed = await self._store.schedules.upcoming_wakes(lane, (-1, -1), AT_ONCE, _MOST_FREED, live=True)
+                freed = await self._store.schedules.wakes(WakeFilter(AT_ONCE, lane, live=True), (-1, -1), _MOST_FREED)
             except StoreError as error:  # it is committed: the repair finds them
                 logger.debug("Freed runs are not in the timeline: %s", error)
             else:

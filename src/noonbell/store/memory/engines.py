@@ -83,9 +83,6 @@ class MemoryEngines(MemoryPart):
         with self._transaction() as tx:
             tx.record(event)
 
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        return lifecycle_of(self._tables(), managed_by)
-
     # --- rescue ---------------------------------------------------------------------------------------------------
 
     async def rescue(

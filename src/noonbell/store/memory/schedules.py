@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,7 +13,7 @@ from noonbell.core.turns import definition_of, quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
 from noonbell.ports import MakeEdit, Sample, ScheduleChange, ScheduleFilter
 from noonbell.store.memory.declaring import DeclaredInMemory
-from noonbell.store.memory.stored import DURABLE, WRITTEN, raw_rows, stored
+from noonbell.store.memory.stored import DURABLE, WRITTEN, stored
 from noonbell.store.memory.tables import Row, Transaction, in_order
 from noonbell.store.memory.turns import write_turn
 from noonbell.store.memory.waking import WakingInMemory
@@ -126,9 +125,6 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         for timezone in rules.keys() - self.data.zone_rules.keys():
             tx.put(self.data.zone_rules, timezone, rules[timezone])
 
-    async def zone_rules(self) -> dict[str, str]:
-        return dict(self._tables().zone_rules)
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     def _require_as_seen(self, policy_id: str, seen_at: int | None) -> None:
@@ -163,34 +159,26 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        self._tables()
-        return [stored(self.data, sid) for sid in sorted(self._known(schedule_ids).values())]
-
-    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
-        durable = self._tables().durable
-        return [stored(self.data, sid) for sid in sids if sid in durable]
-
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        return raw_rows(self._tables(), managed_by, removed=True)
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
-        data = self._tables()
-        found = (stored(self.data, sid) for sid in sorted(data.durable) if sid > after_sid and self._is(sid, wanted))
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
+        rows = self._tables().schedules
+        found = (stored(self.data, sid) for sid in sorted(rows) if sid > after_sid and self._is(sid, wanted))
         return list(islice(found, limit))
 
     def _is(self, sid: int, wanted: ScheduleFilter) -> bool:
-        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        row, durable = self.data.schedules[sid], self.data.durable.get(sid, {})
         return (
-            row["removed_at"] is None
+            wanted.deleted in (None, row["removed_at"] is not None)
+            and wanted.declared in (None, not durable)
+            and (wanted.sids is None or sid in wanted.sids)
+            and (wanted.schedule_ids is None or row["schedule_id"] in wanted.schedule_ids)
             and wanted.managed_by in (None, row["managed_by"])
             and wanted.team in (None, row["team"])
-            and wanted.lane in (None, durable["lane"])
+            and wanted.lane in (None, durable.get("lane", row["managed_by"]))
             and wanted.enabled in (None, bool(row["enabled"]))
             and wanted.type in (None, row["type"])
             and wanted.timezone in (None, row["timezone"])
             and wanted.quiet_hours_policy_id in (None, row["quiet_hours_policy_id"])
-            and (wanted.tag is None or wanted.tag in definition_of(durable["definition"]).tags)
+            and (wanted.tag is None or wanted.tag in _listed_tags(row, durable))
             and (wanted.name_contains is None or _lower(wanted.name_contains) in _lower(row["name"]))
         )
 
@@ -216,9 +204,10 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         taken = sids if len(sids) <= size else sorted(Random(size).sample(sids, size))  # noqa: S311 - no secret
         return Sample([stored(data, sid) for sid in taken], len(sids))
 
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        rows = self._tables().schedules
-        return {sid for sid in sids if sid in rows and rows[sid]["removed_at"] is not None}
+
+def _listed_tags(row: Row, durable: Row) -> tuple[str, ...]:
+    """The tags that a schedule is listed by; they go with a schedule."""
+    return definition_of(durable["definition"]).tags if durable and row["removed_at"] is None else ()
 
 
 def _lower(name: str) -> bytes:

@@ -33,7 +33,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import definition_of
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.ports import LEDGER_TABLES, LedgerTable, RowBounds
 from noonbell.store.memory.wake_index import WakeIndex
 
 K = TypeVar("K")
@@ -126,19 +126,26 @@ class MemoryData:
         return self.ended.get(sid, NO_HISTORY) | {name: durable.get(name) for name in ("anchor_at", "backlog_left")}
 
     def page(
-        self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+        self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, bounds: RowBounds
     ) -> list[tuple[Any, ...]]:
         """Rows as tuples, in the order of the table's key."""
+        above_sid, upto_sid, managed_by = bounds
         shape = LEDGER_TABLES[table]
         places = [shape.columns.index(name) for name in shape.key]
         rows: Iterable[tuple[Any, ...]]
         if table == "lifecycle":
-            rows = ((number, *_values(event, shape.columns[1:])) for number, event in self.lifecycle.items())
+            rows = (
+                (number, *_values(event, shape.columns[1:]))
+                for number, event in self.lifecycle.items()
+                if managed_by in (None, event.managed_by)
+            )
+        elif table == "zone_rules":
+            rows = iter(self.zone_rules.items())
         elif table == "schedules":
             rows = (
                 _with_history(row, self.beside(sid), shape.columns)
                 for sid, row in self.schedules.items()
-                if _within(above_sid, sid, upto_sid)
+                if _within(above_sid, sid, upto_sid) and managed_by in (None, row["managed_by"])
             )
         else:
             tables: Mapping[int, Mapping[Any, Any]] = getattr(self, table)

@@ -303,11 +303,6 @@ async def _know_zones(db: Connection, rules: Mapping[str, str]) -> None:
     )  # fmt: skip
 
 
-async def zone_rules(db: Connection) -> dict[str, str]:
-    rows = await db.fetch("SELECT timezone, zone_hash FROM zone_rules ORDER BY timezone")
-    return {row[0]: row[1] for row in rows}
-
-
 async def _put_zone_rules(db: Connection, rules: Mapping[str, str]) -> None:
     await db.execute(
         "INSERT INTO zone_rules (timezone, zone_hash) SELECT b.* FROM unnest($1::text[], $2::text[]) b "

@@ -286,7 +286,3 @@ class PostgresEngines(Part):
             name = engine_name(event.instance) if event.managed_by.startswith(LANE) else event.managed_by
             await self._session.still_held(db, name)
             await declaring.record(db, [event])
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id"
-        return [LifecycleEvent(*row) for row in await self._session.read(sql, managed_by)]

@@ -5,9 +5,6 @@ Editing durable schedules needs no engine: it takes the locks of the schedules t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from noonbell.core.records import Declaration, QuietHoursPolicy, StoredSchedule
 from noonbell.ports import Declared, ScheduleChange, ScheduleFilter
 from noonbell.store.postgres import declaring, editing, hints, settling, slots, stored
@@ -21,7 +18,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
 
     # --- declared tasks -------------------------------------------------------------------------------------------
 
-    async def read_declared(self, managed_by: str) -> Declared:
+    async def read_declared(self, managed_by: str | None = None) -> Declared:
         async with self._connections.reading() as db:
             return await declaring.read(db, managed_by)
 
@@ -38,10 +35,6 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
                 await slots.spill(db, touched)
             return await declaring.apply(db, declaration)
 
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        async with self._connections.reading() as db:
-            return await declaring.declared_tasks(db)
-
     # --- changing -------------------------------------------------------------------------------------
 
     async def apply(self, change: ScheduleChange) -> list[int]:
@@ -54,31 +47,12 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        async with self._connections.reading() as db:
-            return await stored.by_ids(db, schedule_ids)
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
         async with self._connections.reading() as db:
             return await stored.page(db, wanted, after_sid, limit)
-
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        async with self._connections.reading() as db:
-            return await declaring.schedules(db, managed_by)
-
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        sql = "SELECT sid FROM schedule_definitions WHERE sid = ANY($1::int8[]) AND removed_at IS NOT NULL"
-        async with self._connections.reading() as db:
-            return {row[0] for row in await db.fetch(sql, list(sids))}
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         async with self._connections.reading() as db:
             return await editing.quiet_hours(db, policy_id)
-
-    # --- zone rules -----------------------------------------------------------------------------------------------
-
-    async def zone_rules(self) -> dict[str, str]:
-        async with self._connections.reading() as db:
-            return await editing.zone_rules(db)

@@ -121,10 +121,6 @@ class SqliteEngines(Part):
     async def record(self, event: LifecycleEvent) -> None:
         await self._connection.run(lambda db: declaring.record(db, event))
 
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id"
-        return [LifecycleEvent(*row) for row in await self._read(sql, (managed_by,))]
-
     def _lives(self, instance: str) -> bool:
         return holder_of(self._path, engine_name(instance)) is not None
 

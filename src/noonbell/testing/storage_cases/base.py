@@ -24,6 +24,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Ledger
 from noonbell.timing import cron_timing
 
@@ -142,7 +143,7 @@ async def only_live(store: Ledger, sid: int) -> LiveRun:
 
 
 async def row_of(store: Ledger, sid: int) -> dict[str, Any]:
-    (row,) = [row for row in await store.schedules.rows() if row["sid"] == sid]
+    (row,) = [row for row in await schedule_rows(store) if row["sid"] == sid]
     return dict(row)
 
 

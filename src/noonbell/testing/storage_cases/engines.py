@@ -36,7 +36,8 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ports import AuditFilter, Hold, Ledger, ScheduleChange
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ports import AuditFilter, Hold, Ledger, ScheduleChange, ScheduleFilter
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
 
 LANE = "shared"
@@ -78,7 +79,7 @@ async def claim(store: Ledger, owner: str, now: int, limit: int = 1) -> list[Sta
 
 
 async def crashes(store: Ledger) -> list[str]:
-    return [event.instance for event in await store.engines.lifecycle(lane_name(LANE)) if event.event == "crash"]
+    return [event.instance for event in await lifecycle_of(store, lane_name(LANE)) if event.event == "crash"]
 
 
 class EngineCases(StorageCases):
@@ -263,7 +264,7 @@ class EngineCases(StorageCases):
             await one.runs.hand_back([start], A, AT_ONCE)
             (again,) = await claim(two, B, T0 + MINUTE + SECOND, 10)
             assert (again.sid, again.run_for) == (start.sid, start.run_for)
-            (row,) = await two.schedules.rows("suite")
+            (row,) = await schedule_rows(two, "suite")
             assert row["last_run_at"] == (await only_live(two, start.sid)).started_at == later
             for hold, _ in held:
                 hold.release()
@@ -348,7 +349,7 @@ class EngineCases(StorageCases):
             assert told == [(MOST_CRASHES - 1, "abandoned")]
             (run,) = await two.history.runs(1, T0, T0 + MINUTE)
             assert run.outcome == "abandoned"
-            (stored,) = await two.schedules.find(["a"])
+            (stored,) = await two.schedules.find(ScheduleFilter(schedule_ids=["a"]))
             assert stored.last_failure_at == T0 + MINUTE
             assert [e.event for _, e in await two.audit.page(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
             assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
@@ -380,7 +381,7 @@ class EngineCases(StorageCases):
             assert await two.engines.rescue(LANE, B, T0 + MINUTE) == (0, [A], 0)
             (run,) = await two.history.runs(1, T0, T0 + MINUTE)
             assert (run.outcome, await two.runs.live(1)) == ("unknown", [])
-            (stored,) = await two.schedules.find(["a"])
+            (stored,) = await two.schedules.find(ScheduleFilter(schedule_ids=["a"]))
             assert stored.last_failure_at == T0 + MINUTE, "the next success is a recovery"
             hold.release()
 

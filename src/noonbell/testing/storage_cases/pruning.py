@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noonbell.core.records import AuditEvent, LifecycleEvent, PrunedDay, Settlement
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.ports import AuditFilter, Ledger, Pruned
 from noonbell.testing.storage_cases.base import (
     HOUR,
@@ -160,13 +161,13 @@ class PruningCases(StorageCases):
             for event in (*first, *second, *third, *beside, *only):
                 await store.engines.record(event)
             assert await store.prune_day(T0 + DAY) == Pruned(T0, 0, 0, 0, 0, 0, lifecycle_events=3)
-            assert await store.engines.lifecycle(lane) == [beside[0], *beside[4:]]
+            assert await lifecycle_of(store, lane) == [beside[0], *beside[4:]]
             assert await store.prune_day(T0 + 3 * DAY) is None
-            assert await store.engines.lifecycle(OWNER) == [*first, *second, *third]
+            assert await lifecycle_of(store, OWNER) == [*first, *second, *third]
             assert await store.prune_day(FAR) == Pruned(T0 + 3 * DAY, 0, 0, 0, 0, 0, lifecycle_events=3)
             assert await store.prune_day(FAR) == Pruned(T0 + 4 * DAY, 0, 0, 0, 0, 0, lifecycle_events=2)
             assert await store.prune_day(FAR) is None
-            found = [await store.engines.lifecycle(owner) for owner in (OWNER, lane, OTHER)]
+            found = [await lifecycle_of(store, owner) for owner in (OWNER, lane, OTHER)]
             assert found == [third, [beside[0], *beside[4:]], only]
             assert (await store.schedules.read_declared(OWNER)).last_lifecycle == third[-1]
             await store.engines.record(third[0])

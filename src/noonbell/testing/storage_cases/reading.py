@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
+from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
 from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleChange
 from noonbell.testing.storage_cases.base import (
     HOUR,
@@ -94,16 +95,16 @@ class ReadingCases(StorageCases):
                 await store.history.spans(9, T0, T0 + HOUR),
             ]
             found += [await store.history.runs(9, T0, T0 + HOUR), await store.history.attempts(9, T0, T0 + HOUR)]
-            found += [await store.engines.lifecycle("nobody"), await store.schedules.rows("nobody")]
+            found += [await lifecycle_of(store, "nobody"), await schedule_rows(store, "nobody")]
             assert found == [[]] * 7
             assert await store.schedules.read_declared("nobody") == ([], None)
 
     async def test_schedules_are_listed_by_owner_oldest_first(self) -> None:
         async with self.opened() as store:
             await _history(store)
-            assert [row["sid"] for row in await store.schedules.rows()] == [1, 2, 3]
-            assert [row["sid"] for row in await store.schedules.rows(OTHER)] == [3]
-            assert [row["sid"] for row in await store.schedules.rows(OWNER)] == [1, 2]
+            assert [row["sid"] for row in await schedule_rows(store)] == [1, 2, 3]
+            assert [row["sid"] for row in await schedule_rows(store, OTHER)] == [3]
+            assert [row["sid"] for row in await schedule_rows(store, OWNER)] == [1, 2]
 
     async def test_declared_tasks_are_those_of_all_declared_owners_that_are_not_removed(self) -> None:
         async with self.opened() as store:
@@ -120,8 +121,8 @@ class ReadingCases(StorageCases):
             await store.schedules.declare(
                 declaration(at=T0 + HOUR, removed=[RemovedSchedule(1, T0 + HOUR)], parked=[2])
             )
-            every = {row["sid"]: row for row in await store.schedules.rows()}
-            assert await store.schedules.declared_tasks() == [every[2], every[3], every[6]]
+            every = {row["sid"]: row for row in await schedule_rows(store)}
+            assert await declared_tasks(store) == [every[2], every[3], every[6]]
 
     async def test_what_was_read_can_be_changed_without_harm(self) -> None:
         async with self.opened() as store:
@@ -134,7 +135,7 @@ class ReadingCases(StorageCases):
             ):
                 for record in read:
                     record.sid = 77
-            for row in await store.schedules.rows():
+            for row in await schedule_rows(store):
                 dict(row)["name"] = "changed"
             assert await ledger(store) == before
 
@@ -144,7 +145,7 @@ class ReadingCases(StorageCases):
             whole = await ledger(store)
             assert {table: len(rows) for table, rows in whole.items()} == {
                 "schedules": 3, "epochs": 4, "live": 2, "runs": 5, "spans": 4, "attempts": 6, "pruned": 0,
-                "lifecycle": 2,
+                "lifecycle": 2, "zone_rules": 0,
             }  # fmt: skip
             for table, shape in LEDGER_TABLES.items():
                 places = [shape.columns.index(name) for name in shape.key]
@@ -169,3 +170,9 @@ class ReadingCases(StorageCases):
                     assert found == [row for row in whole[table] if row[place] == 2]
                 else:
                     assert found == whole[table]
+                mine = await store.read(table, None, 100, managed_by=OWNER)
+                if "managed_by" in shape.columns:
+                    place = shape.columns.index("managed_by")
+                    assert mine == [row for row in whole[table] if row[place] == OWNER]
+                else:
+                    assert mine == whole[table]

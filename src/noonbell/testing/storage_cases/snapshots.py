@@ -11,6 +11,7 @@ from typing import Any
 
 from noonbell.core.records import LifecycleEvent, Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
 from noonbell.ports import Ledger
 from noonbell.testing.storage_cases.base import (
     HOUR,
@@ -104,8 +105,8 @@ class SnapshotCases(StorageCases):
                     await snapshot.history.epochs(1), await snapshot.history.spans(1, T0, M[14]),
                     await snapshot.history.runs(1, T0, M[14]), await snapshot.runs.live(1),
                     await snapshot.history.runs(1, T0 + 1, M[9], "scheduled", 2),
-                    await snapshot.engines.lifecycle(OWNER),
-                    await ledger(snapshot), await snapshot.schedules.rows(),
+                    await lifecycle_of(snapshot, OWNER),
+                    await ledger(snapshot), await schedule_rows(snapshot),
                 ]  # fmt: skip
 
             assert await store.snapshot(read) == await read(store)
@@ -119,7 +120,7 @@ class SnapshotCases(StorageCases):
                 await store.snapshot(lambda snapshot: snapshot.engines.record(_stopped()))
             assert await ledger(store) == before
             await store.engines.record(_stopped())
-            assert len(await store.engines.lifecycle(OWNER)) == 1
+            assert len(await lifecycle_of(store, OWNER)) == 1
 
     async def test_what_a_reader_raises_is_raised_and_harms_nothing(self) -> None:
         async with self.eventful() as store:

@@ -21,7 +21,7 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import close, drop, look
-from noonbell.ports import LaneClaim, Ledger, ScheduleChange, Settled
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange, ScheduleFilter, Settled, WakeFilter
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
 LANE = "waking"
@@ -128,7 +128,7 @@ class WakingCases(StorageCases):
 
             claim = await store.runs.claim(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
             assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
-            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + MINUTE
+            assert (await store.schedules.find(ScheduleFilter(schedule_ids=["a"])))[0].next_run_at == T0 + MINUTE
 
     # --- when some wake ---------------------------------------------------------------------------------------------
 
@@ -252,7 +252,9 @@ class WakingCases(StorageCases):
             first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
             now = T0 + 2 * MINUTE + 1
             await _fail(store, [first], now, wake_at=now + SECOND)
-            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + 3 * MINUTE, "as it was"
+            assert (await store.schedules.find(ScheduleFilter(schedule_ids=["a"])))[0].next_run_at == T0 + 3 * MINUTE, (
+                "as it was"
+            )
             assert await _end(store, [second], now) == {1: now + SECOND}
 
     async def test_two_ends_of_one_schedule_wake_it_as_the_later_one_leaves_it(self) -> None:
@@ -275,24 +277,26 @@ class WakingCases(StorageCases):
             expected = [(T0 + 1, 2), (T0 + 2, 5), (T0 + 3, 1), (T0 + 3, 3), (T0 + 3, 4)]
             for size in (1, 2, 100):
                 found: list[tuple[int, int]] = []
-                while page := await store.schedules.upcoming_wakes(LANE, found[-1] if found else _NEVER, T0 + 8, size):
+                while page := await store.schedules.wakes(
+                    WakeFilter(T0 + 8, LANE), found[-1] if found else _NEVER, size
+                ):
                     assert len(page) <= size
                     found += page
                 assert found == expected
-            assert await store.schedules.upcoming_wakes(LANE, (T0 + 3, 1 << 62), T0 + 9, 100) == [(T0 + 9, 6)]
+            assert await store.schedules.wakes(WakeFilter(T0 + 9, LANE), (T0 + 3, 1 << 62), 100) == [(T0 + 9, 6)]
 
     async def test_coming_wakes_of_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b"), _schedule("c")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True) == [], (
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), _NEVER, 100) == [], (
                 "they execute"
             )
             for start, wait in zip(starts, (7, 5, 900), strict=True):
                 await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + wait * SECOND)
-            found = await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True)
+            found = await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), _NEVER, 100)
             assert found == [(T0 + MINUTE + 5 * SECOND, starts[1].sid), (T0 + MINUTE + 7 * SECOND, starts[0].sid)]
-            assert await store.schedules.upcoming_wakes(LANE, found[0], T0 + 9 * MINUTE, 100, live=True) == found[1:]
-            assert await store.schedules.upcoming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), found[0], 100) == found[1:]
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, "other", live=True), _NEVER, 100) == []
 
 
 async def _edit(store: Ledger, schedule_id: str, at: int, *, enabled: bool, next_run_at: int | None = None) -> None:
