@@ -61,9 +61,9 @@ class Random:
         numbers = [letter.number for letter in await store.outbox.dead_letters(None, 0, 100)]
         chosen = pick.sample(numbers, min(len(numbers), 2))
         if verb == "revive":
-            return await store.outbox.revive(chosen, self.now)
+            return await store.outbox.resolve(chosen, redeliver_at=self.now)
         if verb == "drop":
-            return await store.outbox.drop(chosen)
+            return await store.outbox.resolve(chosen)
         letters = await store.outbox.dead_letters(
             pick.choice([None, 1, 2]), pick.choice([0, *numbers]), pick.choice([1, 100])
         )

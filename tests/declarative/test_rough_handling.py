@@ -232,7 +232,7 @@ async def test_a_store_that_breaks_in_its_own_way_is_let_go_all_the_same(
     async def broken(_event: object) -> None:
         raise RuntimeError("not a store error")
 
-    monkeypatch.setattr(store.engines, "record", broken)
+    monkeypatch.setattr(store.schedules, "declare", broken)
     await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     assert "not a store error" in caplog.text

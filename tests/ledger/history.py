@@ -25,6 +25,7 @@ from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.ledger.reading import instant, schedule_rows
 from noonbell.ports import Hold, Ledger
+from noonbell.testing.storage_cases.base import record_step
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
 OWNER = "scheduler:default"
@@ -110,8 +111,8 @@ class History:
 
     async def stop(self, at: str, ended: str | None = None) -> None:
         self.let_go()
-        await self.store.engines.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
-        await self.store.engines.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
+        await record_step(self.store, LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
+        await record_step(self.store, LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
 
     async def park(self, at: str, name: str) -> None:
         """Leave a task dormant: it is stored, and not scheduled."""

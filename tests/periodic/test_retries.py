@@ -14,6 +14,7 @@ from noonbell.errors import TaskNotFoundError
 from noonbell.ledger import verify_store, why
 from noonbell.ledger.reading import schedule_rows
 from noonbell.periodic import PeriodicScheduler, TaskSnapshot
+from noonbell.ports import RunFilter
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
 
@@ -80,7 +81,7 @@ async def test_a_retry_and_an_occurrence_due_at_one_look_are_one_attempt(bench: 
     assert bench.times("a") == ["10:00:00", "11:00:00"]
     assert bench.told_of("a")[1:] == ["TaskRunFailed", "TaskRetryStarted", "TaskRunCompleted"]
     (row,) = await schedule_rows(bench.store)
-    (run,) = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    (run,) = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert (run.outcome, run.attempts) == ("succeeded", 2)
     assert (await verify_store(bench.store)).problems == []
 
@@ -101,7 +102,7 @@ async def test_a_success_by_hand_clears_a_pending_retry(bench: Bench) -> None:
     assert (cleared.scheduled_for, cleared.attempt, cleared.cause) == (at(10, 0), 1, "manual")
     assert bench.told().count("TaskRetryCleared") == 1
     (row,) = await schedule_rows(bench.store)
-    ended = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    ended = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert [(run.kind, run.outcome) for run in ended[:3]] == [
         ("scheduled", "failed"), ("manual", "failed"), ("manual", "succeeded"),
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from noonbell.errors import (
 from noonbell.ledger import verify_store
 from noonbell.ledger.reading import declared_tasks, schedule_rows
 from noonbell.periodic import Capabilities
+from noonbell.ports import RunFilter
 from tests.patience import PATIENCE_SECONDS
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
@@ -117,7 +118,7 @@ async def test_a_cancelled_task_that_runs_finishes_and_does_not_run_again(bench:
     ]  # fmt: skip
     (row,) = await schedule_rows(bench.store)
     assert row["removed_at"] is not None
-    (run,) = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    (run,) = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert run.outcome == "succeeded"
     assert (await verify_store(bench.store)).problems == []
 
@@ -138,7 +139,7 @@ async def test_a_cancelled_task_that_fails_in_its_last_run_is_not_retried(bench:
     (failed,) = [event for event in bench.events if event.name == "TaskRunFailed"]
     assert "retry_at" not in failed.fields()
     (row,) = await schedule_rows(bench.store)
-    assert [run.outcome for run in await bench.store.history.runs(row["sid"], 0, 1 << 60)] == ["failed"]
+    assert [run.outcome for run in await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))] == ["failed"]
     assert await bench.store.runs.live(row["sid"]) == []
     assert (await verify_store(bench.store)).problems == []
 

@@ -141,7 +141,7 @@ class History:
         return call
 
     async def settle(self, store: Ledger) -> Verb:
-        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.owned(i)}
+        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.live(owner=i)}
         alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in held]
         lanes = {stored.sid: stored.lane for stored in await _all(store)}
         batch: dict[int, Settlement] = {}
@@ -321,11 +321,11 @@ class History:
 
     async def revive(self, store: Ledger) -> Verb:
         numbers, now = await self._letters(store), self.now
-        return lambda store: store.outbox.revive(numbers, now)
+        return lambda store: store.outbox.resolve(numbers, redeliver_at=now)
 
     async def drop_letters(self, store: Ledger) -> Verb:
         numbers = (await self._letters(store))[:1]
-        return lambda store: store.outbox.drop(numbers)
+        return lambda store: store.outbox.resolve(numbers)
 
     async def _letters(self, store: Ledger) -> list[int]:
         found = [

@@ -137,22 +137,22 @@ async def test_an_edit_while_nothing_is_up_says_so(world: World) -> None:
 
 async def test_which_lanes_are_up(world: World) -> None:
     store, began = world.store, world.clock.now()
-    assert lanes_up(await store.engines.alive(0)) == {}
+    assert lanes_up((await store.engines.members(0)).alive) == {}
     await world.schedules.start()
     await world.minutes(1)
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     # an engine that has joined a lane is up when it says so, and until it has left
     hold = await store.hold(engine_name("new-2"), "process 2")
     await store.engines.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     await store.engines.beat(EngineSign("new-2", began + 2, began + 1, "up"), lambda: began + 2)
     await store.engines.beat(EngineSign("new-2", began + 3, began + 1, "stopping"), lambda: began + 3)
-    assert lanes_up(await store.engines.alive(0)) == {"default": began, "other": began + 1}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began, "other": began + 1}
     await store.engines.leave("new-2")
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     hold.release()
     await stopped(world)
-    assert lanes_up(await store.engines.alive(0)) == {}
+    assert lanes_up((await store.engines.members(0)).alive) == {}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from noonbell.core.presence import Gap
 from noonbell.core.records import OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
 from noonbell.ledger import verify_store
-from noonbell.ports import LaneClaim, ScheduleChange, ScheduleFilter
+from noonbell.ports import LaneClaim, RunFilter, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.timing.protocol import SECOND
@@ -71,7 +71,7 @@ async def test_the_run_is_over_and_its_message_is_in_the_outbox(world: World) ->
     assert stored.last_failure_at is None
     assert stored.ran == (DUE, DUE)
     assert stored.lives == []
-    (run,) = await world.store.history.runs(stored.sid, 0, DUE)
+    (run,) = await world.store.history.runs(RunFilter(stored.sid, 0, DUE))
     assert (run.run_for, run.kind, run.outcome, run.attempts, run.owner) == (DUE, "scheduled", "succeeded", 1, "me")
 
     start = Start(stored.sid, "scheduled", DUE, 1, 1, "cron", 1, DUE, DUE, None)
@@ -101,7 +101,7 @@ async def test_a_capped_backlog_goes_on_at_the_next_look(world: World, overlap: 
         assert stored.backlog_left == left
     for _ in range(3):
         await claim(world, late, [Gap(NOW, late)])
-    runs = await world.store.history.runs(1, 0, late)
+    runs = await world.store.history.runs(RunFilter(1, 0, late))
     assert [run.run_for for run in runs] == [DUE, DUE + MINUTE, DUE + 2 * MINUTE, DUE + 9 * MINUTE]
     assert len(await sent(world, late)) == 4
     assert (await verify_store(world.store)).problems == []

@@ -174,7 +174,7 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
         assert run_id.startswith("a:scheduled:")
         victim.send_signal(signal.SIGSTOP)  # alive as far as its lease goes, and no further
         await service.schedules.start()
-        assert len(await service.store.engines.alive(0)) == 2, "its lease holds for a while"
+        assert len((await service.store.engines.members(0)).alive) == 2, "its lease holds for a while"
         assert service.called[run_id] == 0
         await lease_ends(postgres, dsn, victim.pid)
 

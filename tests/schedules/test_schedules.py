@@ -21,7 +21,7 @@ from noonbell.errors import (
 )
 from noonbell.ledger import verify_store
 from noonbell.ledger.reading import schedule_rows
-from noonbell.ports import ScheduleFilter
+from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.schedules import Call, Fields, Retry
 from noonbell.schedules.arguments import Order
 from tests.patience import PATIENCE_SECONDS
@@ -397,7 +397,7 @@ async def test_a_trigger_without_an_engine_waits_for_one(world: World) -> None:
     await world.schedules.start()
     await world.clock.settle()
     assert [(call.run_id, call.manual) for call in world.calls] == [(run_id, True)]
-    (run,) = await world.store.history.runs(1, 0, world.clock.now(), "manual")
+    (run,) = await world.store.history.runs(RunFilter(1, 0, world.clock.now(), "manual"))
     assert (run.outcome, run.attempts) == ("succeeded", 1)
     assert (await world.schedules.get(key)).next_run_at is not None
     assert (await verify_store(world.store)).problems == []

@@ -21,10 +21,10 @@ from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
 from tests.store.overriding import find_verb
 
 # Every write of a start, in order, and the first look: it joins (1), frees what was left and tells the crash before it
-# (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
-# 7), and looks (8).
+# (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), records that it is up
+# (6), and looks (7).
 STEPS = (
-    "engines.join", "engines.rescue", "schedules.apply", "schedules.apply", "schedules.apply", "engines.record",
+    "engines.join", "engines.rescue", "schedules.apply", "schedules.apply", "schedules.apply",
     "engines.beat", "runs.claim",
 )  # fmt: skip
 

@@ -151,6 +151,6 @@ async def test_the_others_are_claimed_though_the_ledger_contradicts_one(tmp_path
     assert [start.sid for start in claimed.starts] == [1, 3]
     assert [sid for sid, _ in claimed.quarantined] == [2]
     assert asked == [*keys, *keys], "nothing of the first look counts"
-    assert [live.sid for live in await world.store.runs.owned("me")] == [1, 3]
+    assert [live.sid for live in await world.store.runs.live(owner="me")] == [1, 3]
     assert (await stored_in(world, keys[1])).next_run_at == now + MINUTE, "put off"
     await world.schedules.close()

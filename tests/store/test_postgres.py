@@ -124,7 +124,7 @@ async def test_two_stores_never_claim_the_same_schedule(dsn: str) -> None:
     assert sorted(claimed[0] + claimed[1]) == list(range(1, 201)), "each once, and all"
     assert all(claimed), "both took part"
     for number, store in enumerate(stores):
-        assert sorted(live.sid for live in await store.runs.owned(f"instance-{number}")) == sorted(claimed[number])
+        assert sorted(live.sid for live in await store.runs.live(owner=f"instance-{number}")) == sorted(claimed[number])
         await store.close()
 
 
@@ -412,7 +412,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
             "VALUES (1, 'scheduled', 5, 1, $1, 'running', 1, 1, 'cron')",
             ME,
         )
-        asking = asyncio.create_task(store.runs.owned(ME))
+        asking = asyncio.create_task(store.runs.live(owner=ME))
         await somebody_waits(dsn)
         assert not asking.done()
     assert [live.run_for for live in await asking] == [5]

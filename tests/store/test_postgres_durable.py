@@ -13,6 +13,7 @@ from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
+    Document,
     DurableSchedule,
     LifecycleEvent,
     OutboxMessage,
@@ -173,10 +174,10 @@ async def append(store: PostgresStore, one: OutboxMessage) -> None:
 
 async def test_audit_events_are_numbered_in_the_order_of_their_commits(dsn: str, store: PostgresStore) -> None:
     first = AuditEvent(T0, "first", "x", "me", "{}")
-    telling: asyncio.Task[None]
+    telling: asyncio.Task[list[Document]]
     async with store._connections.writing() as db:
         await auditing.append(db, [first])
-        telling = asyncio.create_task(store.audit.append([AuditEvent(T0, "second", "x", "me", "{}")]))
+        telling = asyncio.create_task(store.documents.write(audits=[AuditEvent(T0, "second", "x", "me", "{}")]))
         await somebody_waits(dsn)
         assert await store.audit.page(AuditFilter(), 0, 10) == [], "a reader sees none before the one that comes first"
     await telling
@@ -203,7 +204,7 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
         lambda: store.outbox.settle([Delivery(1, ME, T0 + MINUTE, 1)]),
         lambda: store.engines.join(engine),
         lambda: store.engines.beat(EngineSign(ME, T0 + MINUTE, T0, "up"), lambda: T0 + MINUTE),
-        lambda: store.engines.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
+        lambda: store.engines.leave(ME, LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
     ]
     for verb in verbs:
         with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "engine:{ME}"; nothing was written'):
@@ -241,7 +242,7 @@ async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, st
     await db.close()
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
     assert (await store.runs.settle(ends)).stale == [ends[1]]
-    assert await store.runs.owned(ME) == []
+    assert await store.runs.live(owner=ME) == []
     stored = await store.schedules.find(ScheduleFilter(schedule_ids=["a", "b", "c"]))
     assert [one.next_run_at for one in stored] == [T0 + 2 * MINUTE, T0 + MINUTE, T0 + 2 * MINUTE]
 
@@ -283,7 +284,9 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
         step()
         await store.outbox.settle([Delivery(one.sid, ME, at, None, one.messages[0][0], None, "no") for one in streams])
         step()
-        await store.outbox.revive([letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], at)
+        await store.outbox.resolve(
+            [letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], redeliver_at=at
+        )
         step()
         reopened = changes.EditBuilder({}, at + SECOND, {"default": Polls(T0)}, "me")
         await store.schedules.apply(ScheduleChange(edited=[one.schedule_id for one in many], edit=reopened.reopen))

@@ -43,7 +43,7 @@ async def end(store: PostgresStore, start: Start, at: int) -> None:
 
 async def past(store: PostgresStore, sid: int = 1) -> list[int]:
     """What the runs in the history of a schedule are for, in minutes from midnight, newest first."""
-    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.history.past_runs(sid, None, 100)]
+    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.history.past_runs([sid], None, 100)]
 
 
 # --- large days -------------------------------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ async def beside_the_runs(store: PostgresStore) -> None:
     at = T0 + 20 * HOUR + SECOND
     await store.runs.settle([Settlement(start, ME, "succeeded", at) for start in others])
     await store.runs.settle([Settlement(last, ME, "failed", at, MIDNIGHT + HOUR, "no")])
-    await store.audit.append(
-        [AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)]
+    await store.documents.write(
+        audits=[AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)]
     )
     await store.outbox.post([message(others[0].sid)], at)
     (stream,) = (await store.outbox.claim(LANE, ME, at, 10)).streams
@@ -249,10 +249,10 @@ async def test_the_run_before_may_have_stayed_of_an_earlier_day(store: PostgresS
             assert await store.runs.ask("rare", at, "me") is not None
         for start in (await claim(store, at)).claimed.starts:
             await end(store, start, at + SECOND)
-    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs([1], None, 9)] == ["manual", "manual", "scheduled"]
     while await store.prune_day(MIDNIGHT + DAY) is not None:
         await is_whole(store)
-    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs([1], None, 9)] == ["manual", "scheduled"]
 
 
 async def test_a_run_that_ends_before_the_last_step_leads_back_to_the_one_before(

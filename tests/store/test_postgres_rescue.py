@@ -70,7 +70,7 @@ async def test_who_has_just_come_takes_nobody_for_dead(dsn: str, db: asyncpg.Con
         await until(lambda: is_up_for_a_lease(db))
         assert two._held.keeper is not None
         two._held.keeper._watching_since = time.monotonic() + 3600  # it has just come, however slow this machine is
-        assert await two.engines.dead(LANE) == [], "or each look would rescue, and in vain"
+        assert (await two.engines.members(0, LANE)).dead == [], "or each look would rescue, and in vain"
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(0, [])
         assert [(live.state, live.owner) for live in await two.runs.live(1)] == [("running", A)]
 
@@ -101,7 +101,7 @@ async def test_who_has_watched_for_half_a_lease_rescues_the_dead(
         await join(two, B)
 
         async def found() -> bool:
-            return await two.engines.dead(LANE) == [A]
+            return (await two.engines.members(0, LANE)).dead == [A]
 
         await until(found)
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
@@ -115,7 +115,7 @@ async def test_one_that_left_no_lease_is_dead_without_a_doubt(dsn: str, db: asyn
         one.kill()
         await db.execute("DELETE FROM instances")
         await join(two, B)
-        assert await two.engines.dead(LANE) == [A]
+        assert (await two.engines.members(0, LANE)).dead == [A]
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
 
 
@@ -136,12 +136,12 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
 
         async def found() -> bool:
             await three.engines.beat(EngineSign(C, T0, T0, "up"), lambda: T0)
-            return bool(await two.engines.dead(LANE))
+            return bool((await two.engines.members(0, LANE)).dead)
 
         await until(found)
-        assert await two.engines.dead(LANE) == [A]
+        assert (await two.engines.members(0, LANE)).dead == [A]
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
-        assert [engine.instance for engine in await two.engines.alive(T0)] == [B, C]
+        assert [engine.instance for engine in (await two.engines.members(T0)).alive] == [B, C]
 
 
 def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
@@ -165,7 +165,7 @@ async def test_the_driver_has_to_ask_for_no_type_in_a_rescue(dsn: str) -> None:
     assert store._held.keeper is not None
     store._held.keeper._watching_since = time.monotonic() - 60
     said = listening(store)
-    await store.engines.dead(LANE)
+    await store.engines.members(0, LANE)
     await store.engines.rescue(LANE, A, T0)
     assert any("DELETE FROM instances" in sql for sql in said)
     assert not any("typeinfo" in sql for sql in said)
@@ -197,7 +197,7 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
             states = [(await two.runs.live(sid))[0].state for sid in (1, 2)]
             assert states == ["running", "queued"]
             assert await two.outbox.owned(A) == [2]
-            assert await two.engines.dead(LANE) == [], "so only what was told says that there is more"
+            assert (await two.engines.members(0, LANE)).dead == [], "so only what was told says that there is more"
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [])
         assert (await two.runs.live(1))[0].state == "queued"
         assert await two.outbox.owned(A) == []

@@ -49,7 +49,7 @@ async def test_whoever_waited_for_a_lock_sees_what_was_committed_meanwhile(stric
     async with opened(stricter, pool_size=6) as store:
         await store.schedules.declare(declaration(created=[new("a")]))
         async with store._session.claiming(ME) as db:
-            asking = asyncio.create_task(store.runs.owned(ME))
+            asking = asyncio.create_task(store.runs.live(owner=ME))
             await until(lambda: somebody_waits(watching))
             await db.execute(
                 "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, epoch, cause) "

@@ -19,6 +19,7 @@ from noonbell.ports import Decide, LaneClaim, ScheduleChange, ScheduleFilter, Se
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling, slots
+from noonbell.store.waking import wake_times
 from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
@@ -108,7 +109,7 @@ async def test_an_ordinary_fire_never_writes_to_runs_live(
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 300)
         assert await in_slots(db) == [start.sid for start in sorted(starts, key=lambda start: start.sid)]
-        assert len(starts) == len(await store.runs.owned(A)) == 300
+        assert len(starts) == len(await store.runs.live(owner=A)) == 300
         note = [OutboxMessage(1, LANE, "m", "inbox", "{}", now)]
         ends = [
             Settlement(start, A, "failed" if start.sid % 3 == 0 else "succeeded", now + SECOND, detail=detail)
@@ -133,13 +134,13 @@ async def test_a_second_run_of_a_schedule_is_beside_the_slot(
     assert await in_slots(db) == [1]
     assert [row[0] for row in await db.fetch("SELECT run_for FROM runs_live")] == [second.run_for]
     assert [live.run_for for live in await store.runs.live(1)] == [first.run_for, second.run_for]
-    assert await store.runs.owned(A) == await store.runs.live(1)
+    assert await store.runs.live(owner=A) == await store.runs.live(1)
     ends = [Settlement(start, A, "succeeded", NOW + MINUTE + SECOND) for start in (second, first)]
     assert await store.runs.settle(ends) == Settled([], {})
     assert await store.runs.live(1) == []
     (third,) = await claim(store, A, NOW + 2 * MINUTE)
     assert (await in_slots(db), third.run_for) == ([1], NOW + 2 * MINUTE)
-    history = await store.history.past_runs(1, None, 10)
+    history = await store.history.past_runs([1], None, 10)
     assert [run.run_for for run in history] == [first.run_for, second.run_for], "in the order of their ends"
 
 
@@ -207,7 +208,11 @@ async def _asked(store: PostgresStore, starts: list[Start]) -> Any:
 
 async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
     during = await claim(store, B, NOW + 2 * MINUTE, 10)
-    return during, await store.runs.settle(ends(starts)), await store.schedules.wake_times([1, 2, 3])
+    return (
+        during,
+        await store.runs.settle(ends(starts)),
+        wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2, 3]))),
+    )
 
 
 async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
@@ -244,7 +249,7 @@ async def test_a_verb_does_the_same_whether_the_run_is_in_its_slot_or_not(postgr
             await store.schedules.find(ScheduleFilter(schedule_ids=["s0", "s1", "s2"])),
             await store.backlog(AT),
         ]
-        found += [await store.runs.owned(A), await store.runs.owned(B)]
+        found += [await store.runs.live(owner=A), await store.runs.live(owner=B)]
         told.append(found)
         await store.close()
     for in_slot, outside in zip(*told, strict=True):
@@ -283,7 +288,7 @@ async def test_a_settle_sees_an_edit_that_it_waited_for(
         waiting = asyncio.create_task(store.runs.settle(ends(starts)))
         await until(lambda: somebody_waits(db))
     assert await waiting == Settled([], {2: NOW}), "another epoch: at once, which is its cursor"
-    runs = {run.sid: run for sid in (1, 2) for run in await store.history.past_runs(sid, None, 1)}
+    runs = {run.sid: run for sid in (1, 2) for run in await store.history.past_runs([sid], None, 1)}
     assert (runs[2].epoch, runs[2].prev_for) == (1, 77)
 
 

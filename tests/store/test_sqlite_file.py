@@ -15,6 +15,7 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import RunFilter
 from noonbell.store.sqlite import SqliteStore, connection
 from noonbell.store.sqlite.schema import MIGRATIONS
 from noonbell.store.words import SCHEDULED
@@ -377,7 +378,7 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
     assert [stale.start.sid for stale in (await store.runs.settle(ends)).stale] == [1]
     assert await store.runs.live(1) == []
-    assert [ended.outcome for ended in await store.history.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
+    assert [ended.outcome for ended in await store.history.runs(RunFilter(2, 0, T0 + 9 * MINUTE))] == ["succeeded"]
     await store.close()
 
 

@@ -14,6 +14,7 @@ from noonbell.core.records import AT_ONCE, Edit, Epoch, OutboxMessage, Settlemen
 from noonbell.core.turns import close, drop
 from noonbell.ports import AuditFilter, ScheduleChange, ScheduleFilter
 from noonbell.store.sqlite import SqliteStore, paging, slots
+from noonbell.store.waking import wake_times
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, declaration, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
 from tests.store.spilling import SpillingStore, filled
@@ -56,7 +57,7 @@ async def test_an_ordinary_fire_never_writes_live_runs(path: Path, count: int, o
     for minute in range(1, 4):
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 1000)
-        assert len(starts) == len(filled(inside(store))) == len(await store.runs.owned(A)) == count
+        assert len(starts) == len(filled(inside(store))) == len(await store.runs.live(owner=A)) == count
         ends = [Settlement(start, A, outcome, now + start.sid, None, error) for start in starts]
         assert await store.runs.settle(ends) == ([], {})
         assert filled(inside(store)) == []
@@ -83,7 +84,7 @@ async def test_runs_beside_each_other_are_live_once_each(path: Path) -> None:
         await claim(store, A, T0 + minute * MINUTE)
     lives = await store.runs.live(1)
     assert [(live.run_for - T0) // MINUTE for live in lives] == [1, 2, 3]
-    assert lives == await store.runs.owned(A)
+    assert lives == await store.runs.live(owner=A)
     await store.close()
 
 
@@ -127,12 +128,12 @@ async def _come_again(store: SqliteStore, start: Start) -> Any:
 
 async def _ask_behind(store: SqliteStore, start: Start) -> Any:
     asked = await store.runs.ask("s1", NOW + 1, "suite"), await store.runs.ask("s1", NOW + 2, "suite", queue=True)
-    waiting = await claim(store, A, NOW + 3), await store.schedules.wake_times([1])
+    waiting = await claim(store, A, NOW + 3), wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))
     return (
         asked,
         waiting,
         await _end()(store, start),
-        await store.schedules.wake_times([1]),
+        wake_times(await store.schedules.find(ScheduleFilter(sids=[1]))),
         await claim(store, A, NOW + 8),
     )
 
@@ -168,7 +169,7 @@ async def _clear(store: SqliteStore, start: Start) -> Any:
     run_for = await store.runs.ask("s1", NOW + 1, "suite", queue=True)
     inside(store).execute("UPDATE runs_live SET state = 'waiting' WHERE kind = 'manual' AND run_for = ?", (run_for,))
     (waiting,) = [live for live in await store.runs.live(1) if live.kind == "manual"]
-    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.history.past_runs(1, None, 9)
+    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.history.past_runs([1], None, 9)
 
 
 async def _contradict(store: SqliteStore, start: Start) -> Any:
@@ -232,7 +233,7 @@ async def test_no_verb_depends_on_where_the_run_is(tmp_path: Path, verb: str, ov
         start, neighbour = await claim(store, A, NOW, 2)
         assert filled(inside(store)) == ([] if isinstance(store, SpillingStore) else [1, 2])
         result = await VERBS[verb](store, start)
-        counted = await store.backlog(NOW), await store.runs.owned(A), await store.runs.owned(B)
+        counted = await store.backlog(NOW), await store.runs.live(owner=A), await store.runs.live(owner=B)
         told = await store.audit.page(AuditFilter(), 0, 99), await store.outbox.claim(LANE, A, NOW + MINUTE, 9)
         await store.runs.settle([Settlement(neighbour, A, "succeeded", NOW + 20)])
         found.append(

@@ -22,7 +22,7 @@ from tests.schedules.test_occurrences import eventful
 from tests.web.conftest import PASSWORD, Browser
 
 READS = {
-    "documents.find", "snapshot", "schedules.find", "history.latest_runs", "engines.alive",
+    "documents.find", "snapshot", "schedules.find", "history.latest_runs", "engines.members",
     "schedules.quiet_hours", "read",
 }  # fmt: skip
 

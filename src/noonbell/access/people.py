@@ -113,9 +113,8 @@ class People(Acting):
         # also where there is no such user, so that the time it takes tells nothing
         fits = await self._shared.passwords.fits(None if body is None else body.password or None, password)
         if not fits or body is None:
-            await self._store.documents.write(
-                [], self._now(), [self._told("login.failed", name[:100], {"address": address})]
-            )
+            failed = self._told("login.failed", name[:100], {"address": address})
+            await self._store.documents.write(audits=[failed])
             raise LoginRefusedError("The name or the password is wrong")
         await self._shared.logins.succeeded(attempt)
         return user_of(found[0])

@@ -38,7 +38,8 @@ async def current_states(store: Ledger, held: Iterable[Held], team: str) -> Stat
         found = [
             one for one in await store.schedules.find(ScheduleFilter(schedule_ids=ids["schedule"])) if one.team == team
         ]
-        outcomes = await store.history.last_outcomes([one.sid for one in found])
+        last = await store.history.past_runs([one.sid for one in found], None, 1)
+        outcomes = {run.sid: run.outcome for run in last}
         for one in found:
             if one.sid in outcomes:
                 states["schedule", one.schedule_id] = "working" if outcomes[one.sid] == "succeeded" else "failing"

@@ -8,16 +8,16 @@ happened.
 from noonbell.ports.audit import AuditFilter, LedgerAudit
 from noonbell.ports.clock import Clock
 from noonbell.ports.documents import DocumentFilter, LedgerDocuments
-from noonbell.ports.engines import LedgerEngines, Rescue, TellCut
-from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun
+from noonbell.ports.engines import LedgerEngines, Members, Rescue, TellCut
+from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun, RunFilter
 from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
 from noonbell.ports.outbox import (
     BOUNDS,
     AwayTarget,
     LedgerOutbox,
+    MakeAudit,
     StreamBounds,
     StreamClaim,
-    TellNumbers,
 )
 from noonbell.ports.runs import Claimed, Decide, LaneClaim, LedgerRuns, Settled
 from noonbell.ports.schedules import (
@@ -61,7 +61,9 @@ __all__ = [
     "LedgerRuns",
     "LedgerSchedules",
     "LedgerTable",
+    "MakeAudit",
     "MakeEdit",
+    "Members",
     "PastRun",
     "Pruned",
     "QuietChanges",
@@ -69,6 +71,7 @@ __all__ = [
     "QuietHoursPut",
     "Rescue",
     "RowBounds",
+    "RunFilter",
     "Sample",
     "ScheduleChange",
     "ScheduleFilter",
@@ -77,6 +80,5 @@ __all__ = [
     "StreamClaim",
     "TableShape",
     "TellCut",
-    "TellNumbers",
     "WakeFilter",
 ]

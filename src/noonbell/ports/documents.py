@@ -32,7 +32,7 @@ class LedgerDocuments(Protocol):
 
         Returns the documents that were put, as they are now and in order, and after them those that were removed, as
         they were. A document that does not exist is passed over when it is removed. The audit events are written
-        unless there was something to remove and none of it existed.
+        unless there was something to remove and none of it existed; without documents they are written alone.
 
         Raises DocumentConflictError if a document does not have the expected version, or one to be put belongs to
         another team.

@@ -174,14 +174,6 @@ class LedgerSchedules(Protocol):
         """
         ...
 
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        """Return when these durable schedules wake: by their next occurrence or a live run, whichever is first.
-
-        None where one has nothing to wake for now, as while its run is under way. Left out are those that do not exist,
-        were deleted, or are paused and have no live run that wants to go on.
-        """
-        ...
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:

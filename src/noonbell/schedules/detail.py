@@ -101,7 +101,7 @@ class Details(RunHistory):
                 stored,
                 epochs,
                 [(live, await _attempts_of(store, live)) for live in lives],
-                await store.history.past_runs(history.sid, None, wanted),
+                await store.history.past_runs([history.sid], None, wanted),
                 decided,
                 await self._quiet_hours_of(store, stored),
             )

@@ -33,7 +33,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
 from noonbell.core.records import AuditEvent, Run
 from noonbell.errors import StoreError, describe_error
-from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, ScheduleFilter
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, RunFilter, ScheduleFilter
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -292,7 +292,7 @@ class _Look:
         if key in self._seen_runs:
             return []
         known = await self._of(key.sid)
-        runs = await self._store.history.runs(key.sid, key.run_for, key.run_for, key.kind)
+        runs = await self._store.history.runs(RunFilter(key.sid, key.run_for, key.run_for, key.kind))
         self._see(key)
         return [] if known is None else [("run", known.team, _ended(known, run)) for run in runs]
 

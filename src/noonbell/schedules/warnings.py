@@ -101,7 +101,7 @@ async def of_schedules(
         action = definition_of(stored.columns.definition).action
         if action.get("kind") == "message":
             if stored.lane not in known:
-                engines = await store.engines.alive(now)
+                engines = (await store.engines.members(now)).alive
                 known[stored.lane] = _known_targets(engines, stored.lane, targets, delivers=delivers)
             target = str(action.get("to", "default"))
             if (warning := _undeclared(stored.columns.name, stored.lane, target, known[stored.lane])) is not None:
@@ -118,7 +118,7 @@ async def of_many(store: Ledger, subjects: Sequence[Subject], here: Here, now: i
     """
     if not subjects:
         return ()
-    engines = await store.engines.alive(now)
+    engines = (await store.engines.members(now)).alive
     up = lanes_up(engines)
     known = {
         lane: _known_targets(engines, lane, here.targets, delivers=here.delivers)

@@ -1,21 +1,19 @@
-"""When schedules wake: the verbs behind a timeline in front of a store and an overview, one small class per store.
+"""When schedules wake: what a timeline in front of a store and an overview are made from.
 
-`wake_times` tells the truth about some schedules, each by its key. `wakes` goes through wake-ups in their order, page
-by page: those of one lane by its index. Without a lane each lane has a bound, since a page must not cost more where
-there are a million schedules. Neither locks or changes anything.
+`wake_times` says when schedules wake, as they were read. `wakes`, one small class per store, goes through wake-ups in
+their order, page by page: those of one lane by its index. Without a lane each lane has a bound, since a page must not
+cost more where there are a million schedules. Neither locks or changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from noonbell.core.presence import LANE, lane_name
+from noonbell.core.records import LiveRun, StoredSchedule
+from noonbell.core.turns import definition_of
 from noonbell.ports import WakeFilter
-
-_encode = msgspec.json.Encoder().encode
 
 MOST_SOUGHT: Final = 20_000
 # The upper bound: SQLite sorts texts after all numbers, and damage must not pass for a far instant.
@@ -75,32 +73,35 @@ class Wanted(NamedTuple):
     among: Sequence[int] | None
 
 
-def _told(rows: Sequence[Any]) -> dict[int, int | None]:
-    """Rows of sid, whether it is enabled, its own wake-up and that of its live runs."""
-    found: dict[int, int | None] = {}
-    for sid, enabled, next_run_at, wake_at in rows:
-        times = [at for at in (next_run_at if enabled == 1 else None, wake_at) if isinstance(at, int)]
-        if times or enabled == 1:
-            found[sid] = min(times, default=None)
-    return found
+def wake_times(found: Iterable[StoredSchedule]) -> dict[int, int | None]:
+    """Return when each schedule wakes: by its next occurrence or a live run, whichever is first.
+
+    None where one has nothing to wake for now, as while its run is under way. Left out are those that are paused and
+    have no live run that wants to go on.
+    """
+    times: dict[int, int | None] = {}
+    for stored in found:
+        wakes = (stored.next_run_at if stored.enabled else None, live_wake(stored.lives, stored.columns.definition))
+        instants = [at for at in wakes if isinstance(at, int)]
+        if instants or stored.enabled:
+            times[stored.sid] = min(instants, default=None)
+    return times
+
+
+def live_wake(lives: Iterable[LiveRun], definition: str | None) -> int | None:
+    """Return when the live runs of a schedule want to be looked at; `definition` is None for a declared task.
+
+    Without overlap `allow` they go one after the other: what a person asked for, then the oldest.
+    """
+    in_turn = sorted(lives, key=lambda live: (live.kind == "scheduled", live.run_for))
+    wakes = [live for live in in_turn if live.state != "running"]
+    if wakes and (definition is None or definition_of(definition).overlap != "allow"):
+        wakes = wakes[:1] if len(wakes) == len(in_turn) else []
+    return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
 
 
 class WakingOnSqlite:
     _connection: Any
-
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        from noonbell.store.sqlite.claim_schedules import ITS_TURN  # noqa: PLC0415 - apsw, where this store is used
-
-        sql = f"""
-            SELECT s.sid, s.enabled, s.next_run_at, (
-                SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
-            )
-            FROM json_each(?) b CROSS JOIN schedule_state s ON s.sid = b.value
-            CROSS JOIN schedule_definitions d ON d.sid = s.sid
-            WHERE d.lane IS NOT NULL AND d.removed_at IS NULL
-        """
-        told = (_encode(list(sids)).decode(),)
-        return _told(await self._connection.run(lambda db: db.execute(sql, told).fetchall(), write=False))
 
     async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
         sql, bindings = _wakes_sql(wanted, after, limit, "?{}".format, _SOON_ON_SQLITE)
@@ -112,19 +113,6 @@ class WakingOnSqlite:
 
 class WakingOnPostgres:
     _connections: Any
-
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        from noonbell.store.postgres.claim_schedules import ITS_TURN  # noqa: PLC0415 - asyncpg, where this store is used
-
-        sql = f"""
-            SELECT s.sid, s.enabled, s.next_run_at, (
-                SELECT min(l.wake_at) FROM runs_live l WHERE l.sid = s.sid AND l.state <> 'running' AND {ITS_TURN}
-            )
-            FROM schedule_state s JOIN schedule_definitions d ON d.sid = s.sid
-            WHERE s.sid = ANY($1::int8[]) AND d.lane IS NOT NULL AND d.removed_at IS NULL
-        """
-        async with self._connections.reading() as db:
-            return _told(await db.fetch(sql, list(sids)))
 
     async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
         sql, bindings = _wakes_sql(wanted, after, limit, "${}".format, _SOON_ON_POSTGRES)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 CrashPoint = Literal[
     "before-claim", "after-claim", "before-settle", "after-settle", "before-declare", "after-declare",
-    "before-record", "after-record", "before-hand-back", "after-hand-back", "before-trigger", "after-trigger",
+    "before-hand-back", "after-hand-back", "before-trigger", "after-trigger",
 ]  # fmt: skip
 Fault = Literal["read", "write", "rollback", "lost-answer"]
 
@@ -37,10 +37,9 @@ Fault = Literal["read", "write", "rollback", "lost-answer"]
 _WRITES: Final[Mapping[str, frozenset[str]]] = {
     "schedules": frozenset(("declare", "apply")),
     "runs": frozenset(("claim", "settle", "hand_back", "trigger", "ask")),
-    "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue", "record")),
-    "outbox": frozenset(("post", "claim", "settle", "revive", "drop")),
+    "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue")),
+    "outbox": frozenset(("post", "claim", "settle", "resolve")),
     "documents": frozenset(("write",)),
-    "audit": frozenset(("append",)),
 }
 
 
@@ -233,5 +232,5 @@ class FaultyStore(LedgerWrapper):
 
 def _named(part: str, verb: str) -> str:
     """Return what crash points and `on_commit` call a verb: those of runs and declarations go by their own name."""
-    plain = part == "runs" or (part, verb) in {("schedules", "declare"), ("engines", "record")}
+    plain = part == "runs" or (part, verb) == ("schedules", "declare")
     return (verb if plain else f"{part}-{verb}").replace("_", "-")

@@ -53,6 +53,7 @@ from noonbell.ports import (
     WakeFilter,
 )
 from noonbell.store.outage import Outage
+from noonbell.store.waking import wake_times
 from noonbell.store.wrapping import LedgerWrapper, with_verbs
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
@@ -267,7 +268,7 @@ class TimelineStore(LedgerWrapper):
                 self.lane(lane).lose(self._clock.now())
                 continue
             try:
-                times = await self._store.schedules.wake_times(list(sids))
+                times = wake_times(await self._store.schedules.find(ScheduleFilter(sids=list(sids))))
             except StoreError as error:  # the verb itself has happened, so it must not fail now
                 logger.debug("The timeline was not told of %d schedules: %s", len(list(sids)), error)
                 self.lane(lane).owed = True

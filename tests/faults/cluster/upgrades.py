@@ -238,7 +238,9 @@ class Roll:
         wanted = [next_version.VERSION] * cluster.setting.workers
 
         async def shown() -> bool:
-            return [engine.version for engine in await self._store.engines.alive(cluster.clock.now())] == wanted
+            return [
+                engine.version for engine in (await self._store.engines.members(cluster.clock.now())).alive
+            ] == wanted
 
         if not await happens(shown, PATIENCE_SECONDS):
             cluster.wrong.append("the engines of the lane are not all of the next version")

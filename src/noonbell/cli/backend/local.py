@@ -119,7 +119,7 @@ class LocalBackend:
 
     async def engines(self) -> Sequence[EngineUp]:
         now = self._clock.now()
-        found = await self._store.engines.alive(now)
+        found = (await self._store.engines.members(now)).alive
         return [
             EngineUp(
                 one.lane, one.state, moment(one.up_since), moment(one.joined_at), one.seen_ago_us / 1_000_000,

@@ -31,10 +31,10 @@ from noonbell.core.records import (
     Run,
     Span,
 )
-from noonbell.core.turns import definition_of
 from noonbell.errors import StoreError
 from noonbell.ports import LEDGER_TABLES, LedgerTable, RowBounds
 from noonbell.store.memory.wake_index import WakeIndex
+from noonbell.store.waking import live_wake
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -99,18 +99,8 @@ class MemoryData:
         durable = self.durable.get(sid)
         key = row["managed_by"] if durable is None else lane_key(durable["lane"])
         self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
-        self.woken[key].put(sid, self.live_wake(sid, durable))
-
-    def live_wake(self, sid: int, durable: Row | None) -> int | None:
-        """When the live runs of a schedule want to be looked at.
-
-        Without overlap `allow` they go one after the other: what a person asked for, then the oldest.
-        """
-        lives = sorted(self.live.get(sid, {}).values(), key=lambda live: (live.kind == "scheduled", live.run_for))
-        wakes = [live for live in lives if live.state != "running"]
-        if durable is None or definition_of(durable["definition"]).overlap != "allow":
-            wakes = wakes[:1] if len(wakes) == len(lives) else []
-        return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
+        lives = self.live.get(sid, {}).values()
+        self.woken[key].put(sid, live_wake(lives, None if durable is None else durable["definition"]))
 
     def reindex(self) -> None:
         """Rebuild the indexes from the rows, which may have been edited by hand."""

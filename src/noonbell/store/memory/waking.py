@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Any
 
@@ -12,19 +11,6 @@ from noonbell.store.memory.handle import MemoryPart
 
 class WakingInMemory(MemoryPart):
     """The verbs of schedules that read wake-ups."""
-
-    async def wake_times(self, sids: Sequence[int]) -> dict[int, int | None]:
-        data = self._tables()
-        found: dict[int, int | None] = {}
-        for sid in sids:
-            row, durable = data.schedules.get(sid), data.durable.get(sid)
-            if row is None or durable is None or row["removed_at"] is not None:
-                continue
-            wakes = (row["next_run_at"] if row["enabled"] == 1 else None, data.live_wake(sid, durable))
-            times = [at for at in wakes if isinstance(at, int)]
-            if times or row["enabled"] == 1:
-                found[sid] = min(times, default=None)
-        return found
 
     async def wakes(self, wanted: WakeFilter, after: tuple[int, int], limit: int) -> list[tuple[int, int]]:
         data = self._tables()

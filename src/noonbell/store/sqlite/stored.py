@@ -108,7 +108,8 @@ def page(db: apsw.Connection, wanted: ScheduleFilter, after_sid: int, limit: int
     is not is sought in the index of names then, which is a small part of the table.
     """
     some = wanted.sids, wanted.schedule_ids, wanted.tag, wanted.quiet_hours_policy_id
-    if limit is not None and some.count(None) == len(some) and (wanted.name_contains or wanted.managed_by):
+    sought = wanted.name_contains or wanted.managed_by
+    if sought and limit is not None and some.count(None) == len(some) and wanted.deleted is False:
         near = _sids(db, wanted, after_sid, limit, upto_sid=after_sid + _NEAR)
         return by_sids(db, near if len(near) == limit else _sids(db, wanted, after_sid, limit, by_name=True))
     return by_sids(db, _sids(db, wanted, after_sid, limit))

@@ -112,6 +112,11 @@ def event(name: Any, at: int = T0, managed_by: str = OWNER) -> LifecycleEvent:
     return LifecycleEvent(managed_by, at, ME, name)
 
 
+async def record_step(store: Ledger, step: LifecycleEvent) -> None:
+    """Append to the lifecycle of an owner."""
+    await store.schedules.declare(declaration(step.managed_by, step.at, events=[step]))
+
+
 def deciding(now: int, cron: str = "* * * * *") -> Decide:
     """The engine's own decision, for tasks of one expression."""
     terms = declared_terms(cron_timing(cron, UTC), "preempt")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from noonbell.core.records import Attempt, Epoch, RemovedSchedule, Run, Settlement
 from noonbell.errors import StoreError
 from noonbell.ledger.reading import declared_tasks, lifecycle_of
-from noonbell.ports import LEDGER_TABLES, ScheduleFilter
+from noonbell.ports import LEDGER_TABLES, RunFilter, ScheduleFilter
 from noonbell.testing.storage_cases.base import (
     ME,
     MINUTE,
@@ -28,6 +28,7 @@ from noonbell.testing.storage_cases.base import (
     new,
     only_live,
     raises,
+    record_step,
     row_of,
     start_one,
 )
@@ -68,7 +69,7 @@ class DeclaringCases(StorageCases):
         async with self.opened() as store:
             events = [event("crash", T0 + 5), event("init-ok", T0 + 5)]
             await store.schedules.declare(declaration(events=events))
-            await store.engines.record(event("stop-start", T0 + 4))
+            await record_step(store, event("stop-start", T0 + 4))
             assert await lifecycle_of(store, OWNER) == [*events, event("stop-start", T0 + 4)]
             assert (await store.schedules.read_declared(OWNER)).last_lifecycle == event("stop-start", T0 + 4)
             assert (await store.schedules.read_declared(OTHER)).last_lifecycle is None
@@ -164,7 +165,7 @@ class DeclaringCases(StorageCases):
             await store.schedules.declare(
                 declaration(at=at, removed=[RemovedSchedule(sid, T0 + MINUTE) for sid in (1, 2, 3)])
             )
-            ended = [(await store.history.runs(sid, T0, at))[0] for sid in (1, 2, 3)]
+            ended = [(await store.history.runs(RunFilter(sid, T0, at)))[0] for sid in (1, 2, 3)]
             assert [(run.outcome, run.attempts, run.ended_at) for run in ended] == [
                 ("failed", 1, at), ("abandoned", 1, at), ("abandoned", 0, at)
             ]  # fmt: skip
@@ -225,7 +226,7 @@ class DeclaringCases(StorageCases):
             await store.schedules.declare(declaration(at=T0 + MINUTE, interrupted=[await only_live(store, 1)]))
             assert await store.runs.live(1) == []
             expected = Run(1, T0 + SECOND, "manual", "unknown", 1, T0 + SECOND, T0 + MINUTE, ME, 1)
-            assert await store.history.runs(1, T0, T0 + MINUTE) == [expected]
+            assert await store.history.runs(RunFilter(1, T0, T0 + MINUTE)) == [expected]
 
     async def test_a_declaration_that_fails_changes_nothing(self) -> None:
         async with self.opened("a", "b", "c") as store:

@@ -7,7 +7,7 @@ from typing import Any
 
 from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
 from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
-from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleChange
+from noonbell.ports import LEDGER_TABLES, Ledger, RunFilter, ScheduleChange
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -66,12 +66,15 @@ class ReadingCases(StorageCases):
         async with self.opened() as store:
             await _history(store)
             m = [T0 + minute * MINUTE for minute in range(10)]
-            assert [run.run_for for run in await store.history.runs(1, T0, m[9])] == [m[2], m[4], m[4] + 2]
-            assert [run.run_for for run in await store.history.runs(1, m[4], m[4])] == [m[4]]
-            assert [run.run_for for run in await store.history.runs(1, T0, m[9], "manual")] == [m[4] + 2]
-            assert [run.run_for for run in await store.history.runs(2, T0, m[9], "scheduled")] == [m[2], m[4]]
-            assert await store.history.runs(1, m[2] + 1, m[4] - 1) == []
-            assert await store.history.runs(3, T0, m[9]) == []
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, T0, m[9]))] == [m[2], m[4], m[4] + 2]
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, m[4], m[4]))] == [m[4]]
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, T0, m[9], "manual"))] == [m[4] + 2]
+            assert [run.run_for for run in await store.history.runs(RunFilter(2, T0, m[9], "scheduled"))] == [
+                m[2],
+                m[4],
+            ]
+            assert await store.history.runs(RunFilter(1, m[2] + 1, m[4] - 1)) == []
+            assert await store.history.runs(RunFilter(3, T0, m[9])) == []
 
     async def test_attempts_are_found_by_the_time_of_their_run(self) -> None:
         async with self.opened("a") as store:
@@ -94,7 +97,10 @@ class ReadingCases(StorageCases):
                 await store.runs.live(9),
                 await store.history.spans(9, T0, T0 + HOUR),
             ]
-            found += [await store.history.runs(9, T0, T0 + HOUR), await store.history.attempts(9, T0, T0 + HOUR)]
+            found += [
+                await store.history.runs(RunFilter(9, T0, T0 + HOUR)),
+                await store.history.attempts(9, T0, T0 + HOUR),
+            ]
             found += [await lifecycle_of(store, "nobody"), await schedule_rows(store, "nobody")]
             assert found == [[]] * 7
             assert await store.schedules.read_declared("nobody") == ([], None)
@@ -130,7 +136,7 @@ class ReadingCases(StorageCases):
             before = await ledger(store)
             for read in (
                 await store.runs.live(1),
-                await store.history.runs(1, T0, T0 + HOUR),
+                await store.history.runs(RunFilter(1, T0, T0 + HOUR)),
                 await store.history.epochs(1),
             ):
                 for record in read:

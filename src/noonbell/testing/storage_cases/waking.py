@@ -22,6 +22,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import close, drop, look
 from noonbell.ports import LaneClaim, Ledger, ScheduleChange, ScheduleFilter, Settled, WakeFilter
+from noonbell.store.waking import wake_times
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
 LANE = "waking"
@@ -137,31 +138,51 @@ class WakingCases(StorageCases):
         async with self.waking(*created) as store:
             await store.schedules.declare(declaration(created=[new("declared")]))
             await _delete(store, "gone", T0 + SECOND)
-            assert await store.schedules.wake_times([5, 4, 3, 2, 1, 99]) == {1: T0 + MINUTE, 3: None}
-            assert await store.schedules.wake_times([]) == {}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[5, 4, 3, 2, 1, 99]))) == {
+                1: T0 + MINUTE,
+                3: None,
+            }
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[]))) == {}
 
     async def test_wake_times_know_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: T0 + 2 * MINUTE,
+                2: T0 + 2 * MINUTE,
+            }
             await _claim(store, T0 + 2 * MINUTE)
-            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: None}, "their runs are under way"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: None, 2: None}, (
+                "their runs are under way"
+            )
             await _fail(store, starts[:1], T0 + 2 * MINUTE, wake_at=T0 + 2 * MINUTE + 5)
-            assert (await store.schedules.wake_times([1]))[1] in (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 5)
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1]))))[1] in (
+                T0 + 2 * MINUTE,
+                T0 + 2 * MINUTE + 5,
+            )
             await store.runs.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
-            assert await store.schedules.wake_times([2]) == {2: T0 + 2 * MINUTE}, "what has come meanwhile is due"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[2]))) == {2: T0 + 2 * MINUTE}, (
+                "what has come meanwhile is due"
+            )
 
     async def test_a_run_whose_turn_it_is_not_wakes_nobody(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
             now = T0 + MINUTE
             starts = (await _claim(store, now)).claimed.starts
             await _fail(store, starts, now, wake_at=now + SECOND)
-            assert await store.schedules.wake_times([1, 2]) == {1: now + SECOND, 2: now + SECOND}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: now + SECOND,
+                2: now + SECOND,
+            }
             for name in ("a", "b"):
                 assert await store.runs.ask(name, now, "suite") is not None
-            assert await store.schedules.wake_times([1, 2]) == {1: 0, 2: 0}, "what a person asks for comes first"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: 0, 2: 0}, (
+                "what a person asks for comes first"
+            )
             assert _started(await _claim(store, now, among=[1, 2])) == [1, 2]
-            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: None, 2: now + SECOND}, (
+                "the other waits for its end"
+            )
             assert _started(await _claim(store, now + SECOND, among=[1, 2])) == [2]
 
     # --- what an end wakes ------------------------------------------------------------------------------------------
@@ -170,9 +191,10 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             assert await _end(store, starts, T0 + MINUTE + 1) == {}
-            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}, (
-                "as since the claim"
-            )
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: T0 + 2 * MINUTE,
+                2: T0 + 2 * MINUTE,
+            }, "as since the claim"
 
     async def test_an_end_brings_back_a_wake_up_that_came_during_the_run(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
@@ -219,9 +241,11 @@ class WakingCases(StorageCases):
             assert await store.runs.ask("a", now, "suite", "api", queue=True, retry=False) == now + 1
             (first,) = (await _claim(store, now)).claimed.starts
             assert (first.run_for, first.cause) == (now, "manual")
-            assert (await store.schedules.wake_times([1])) == {}, "it executes"
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))) == {}, "it executes"
             await _fail(store, [first], now, wake_at=now + 9 * SECOND)
-            assert (await store.schedules.wake_times([1])) == {1: now + 9 * SECOND}, "the other one waits behind it"
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))) == {1: now + 9 * SECOND}, (
+                "the other one waits behind it"
+            )
             assert _started(await _claim(store, now + 8 * SECOND)) == []
             (again,) = (await _claim(store, now + 9 * SECOND)).claimed.starts
             assert (again.run_for, again.attempt, again.cause) == (now, 2, "retry")

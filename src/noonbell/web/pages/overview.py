@@ -112,7 +112,7 @@ async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *,
         await _by_sids(store, [row["sid"] for row in live]),
         list((await _by_sids(store, [sid for _, sid in wakes])).values()),
         await schedules.dead_letters(limit=_MOST_LETTERS),
-        await store.engines.alive(0),
+        (await store.engines.members(0)).alive,
         await store.backlog(now) if operates else None,
         bool(await store.schedules.find(ScheduleFilter(team=team), 0, 1)),
     )

@@ -63,7 +63,7 @@ async def show(visitor: Visiting, run_id: RunInPath) -> Response:
 async def _read(store: Ledger, schedules: Schedules, run_id: str, now: int) -> _Found:
     run = await schedules.reading_from(store).run(run_id)
     stored = await store.schedules.find(ScheduleFilter(schedule_ids=[run.schedule_id]))
-    engines = await store.engines.alive(0) if run.state in _ALIVE else []
+    engines = (await store.engines.members(0)).alive if run.state in _ALIVE else []
     return _Found(run, stored[0] if stored else None, engines, await _why(store, run, now))
 
 
