@@ -42,7 +42,7 @@ from noonbell.actions.targets import CeleryTasks, Function, PostgresOutbox, Redi
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.core.records import DurableSchedule, OutboxMessage, ScheduleColumns, Start, StoredSchedule
 from noonbell.engine import SystemClock
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleChange
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer
@@ -211,7 +211,7 @@ async def measure(options: argparse.Namespace, folder: Path, valkey: RedisServer
     memory, inbox = MemoryStore(), Inbox()
     for one in (store, memory):
         await one.open()
-        await one.schedules.create(made, T0, "bench")
+        await one.schedules.apply(ScheduleChange(made, T0, "bench"))
         await one.engines.rescue(LANE, "rescuer", T0)
 
     async def in_redis() -> tuple[int, int]:

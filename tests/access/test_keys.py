@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,8 @@ from noonbell.errors import (
     NaiveDatetimeError,
     StoreUnavailableError,
 )
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, DocumentFilter
+from noonbell.store.documents import removals
 from tests.access.conftest import World
 
 
@@ -34,7 +35,7 @@ async def test_a_key_is_known_again_and_is_not_in_the_store(world: World) -> Non
     assert caller.key_id == record.key_id
     assert sorted(caller.scopes) == ["read", "write"]
     secret = key.split("_", 2)[2]
-    (document,) = await world.store.documents.get(API_KEY, [record.key_id])
+    (document,) = await world.store.documents.find(DocumentFilter(API_KEY, [record.key_id]))
     assert key not in document.body
     assert secret not in document.body
     assert secret not in repr(await world.store.audit.page(AuditFilter(), 0, 100))
@@ -83,14 +84,14 @@ async def test_a_key_that_is_revoked_while_it_makes_another_leaves_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, _ = await world.access.create_key("default", ["admin"], name="maker")
-    put = world.store.documents.put
+    write = world.store.documents.write
 
     async def late(*given: Any) -> Any:
-        monkeypatch.setattr(world.store.documents, "put", put)
+        monkeypatch.setattr(world.store.documents, "write", write)
         assert await world.access.revoke_key(record.key_id) == [record.key_id]
-        return await put(*given)
+        return await write(*given)
 
-    monkeypatch.setattr(world.store.documents, "put", late)
+    monkeypatch.setattr(world.store.documents, "write", late)
     maker = world.access.acting(f"key:{record.key_id}")
     with pytest.raises(AccessNotFoundError):
         await maker.create_key("default", ["admin"], name="made", made_with=record.key_id)
@@ -100,14 +101,14 @@ async def test_a_key_that_is_revoked_while_it_makes_another_leaves_none(
 async def test_a_key_that_another_process_revoked_works_for_seconds_more(world: World) -> None:
     record, key = await world.access.create_key("default", ["read"], name="one")
     assert await world.access.authenticate(key) is not None
-    await world.store.documents.drop(API_KEY, [record.key_id])
+    await world.store.documents.write(removed=removals(API_KEY, [record.key_id]))
     assert await world.access.authenticate(key) is not None
     await world.clock.jump(timedelta(seconds=CACHED_SECONDS))
     assert await world.access.authenticate(key) is None
 
 
 async def version(world: World, key_id: str) -> int:
-    (document,) = await world.store.documents.get(API_KEY, [key_id])
+    (document,) = await world.store.documents.find(DocumentFilter(API_KEY, [key_id]))
     return document.version
 
 
@@ -152,7 +153,7 @@ async def test_uses_that_cannot_be_written_are_kept(world: World, monkeypatch: p
         raise StoreUnavailableError("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.store.documents, "put", fail)
+        patched.setattr(world.store.documents, "write", fail)
         with pytest.raises(StoreUnavailableError):
             await world.access.write_uses()
     await world.access.write_uses()
@@ -165,15 +166,15 @@ async def test_a_key_that_changes_at_that_moment_does_not_hold_up_the_others(
     made = [await world.access.create_key("default", ["read"], name=name) for name in ("one", "two", "three")]
     for _, key in made:
         await world.access.authenticate(key)
-    get = world.store.documents.get
+    find = world.store.documents.find
 
-    async def get_and_lose(kind: str, ids: Sequence[str]) -> Any:
-        found = await get(kind, ids)
-        await world.store.documents.drop(API_KEY, [made[1][0].key_id])
+    async def find_and_lose(wanted: DocumentFilter) -> Any:
+        found = await find(wanted)
+        await world.store.documents.write(removed=removals(API_KEY, [made[1][0].key_id]))
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.store.documents, "get", get_and_lose)
+        patched.setattr(world.store.documents, "find", find_and_lose)
         await world.access.write_uses()
     left = {one.key_id: one.last_used_at for one in await world.access.list_keys("default")}
     assert left == {made[place][0].key_id: moment(world.clock.now()) for place in (0, 2)}
@@ -182,10 +183,12 @@ async def test_a_key_that_changes_at_that_moment_does_not_hold_up_the_others(
 async def test_writing_the_last_use_does_not_bring_a_revoked_key_back(world: World) -> None:
     record, key = await world.access.create_key("default", ["read"], name="one")
     await world.access.authenticate(key)
-    await world.store.documents.drop(API_KEY, [record.key_id])  # by somebody else, while it is remembered here
+    await world.store.documents.write(
+        removed=removals(API_KEY, [record.key_id])
+    )  # by somebody else, while it is remembered here
     assert await world.access.authenticate(key) is not None
     await world.access.write_uses()
-    assert await world.store.documents.get(API_KEY, [record.key_id]) == []
+    assert await world.store.documents.find(DocumentFilter(API_KEY, [record.key_id])) == []
 
 
 async def test_keys_of_a_team_are_not_another_teams(world: World) -> None:

@@ -14,7 +14,7 @@ from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
 from noonbell.access.records import LOGIN_FAILURES, SESSION, USER
 from noonbell.errors import AccessError, AccessInvalidError, AccessNotFoundError, LoginRefusedError
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, DocumentFilter
 from tests.access.conftest import World
 from tests.patience import PATIENCE_SECONDS
 
@@ -34,7 +34,7 @@ async def fail(world: World, name: str = "ann", address: str = "10.0.0.1") -> Lo
 async def test_a_password_is_known_again_and_not_stored(world: World) -> None:
     await ann(world)
     assert (await world.access.verify_password("ann", GOOD, "10.0.0.1")).name == "ann"
-    (document,) = await world.store.documents.get(USER, ["ann"])
+    (document,) = await world.store.documents.find(DocumentFilter(USER, ["ann"]))
     assert GOOD not in document.body
     assert "$argon2id$" in document.body
     assert GOOD not in repr(await world.store.audit.page(AuditFilter(), 0, 100))
@@ -215,7 +215,7 @@ async def test_time_forgets_failures(world: World) -> None:
         assert (await fail(world)).retry_after_seconds is None
     await world.clock.jump(timedelta(hours=2))
     assert await world.access.sweep() == 2
-    assert await world.store.documents.page(LOGIN_FAILURES, None, "", 10) == []
+    assert await world.store.documents.find(DocumentFilter(LOGIN_FAILURES), "", 10) == []
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ async def test_a_session_lasts_half_a_day(world: World) -> None:
     await world.clock.jump(timedelta(hours=12))
     assert await world.access.session(session.token) is None
     assert await world.access.sweep() == 1
-    assert await world.store.documents.page(SESSION, None, "", 10) == []
+    assert await world.store.documents.find(DocumentFilter(SESSION), "", 10) == []
 
 
 async def test_a_session_ends_with_logout_with_the_user_and_with_a_new_password(world: World) -> None:

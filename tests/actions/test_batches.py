@@ -16,7 +16,7 @@ from noonbell.actions import backpressure, batches, delivery
 from noonbell.actions.batches import LONGEST_BATCH, in_parts
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.errors import DeliveryError, TargetAwayError
-from noonbell.ports import Ledger, StreamClaim
+from noonbell.ports import Ledger, ScheduleChange, StreamClaim
 from noonbell.store.memory import MemoryStore
 from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import SECOND, T0
@@ -67,7 +67,7 @@ class Bus:
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     store = make_store(request.param, tmp_path)
     await store.open()
-    await store.schedules.create([schedule(name) for name in "abcdef"], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in "abcdef"], T0, "test"))
     yield World(store)
     await store.close()
 
@@ -434,7 +434,7 @@ async def test_a_target_that_is_away_does_not_hold_up_others(world: World, bus: 
 async def test_a_batch_that_takes_too_long_is_a_target_that_is_away() -> None:
     store = MemoryStore()
     await store.open()
-    await store.schedules.create([schedule("a")], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule("a")], T0, "test"))
     world = World(store)
     bus = Bus()
     world.targets["inbox"] = bus
@@ -487,7 +487,7 @@ async def test_a_call_that_swallows_its_cancellation_is_abandoned(
     monkeypatch.setattr(batches, "_CANCEL_SECONDS", 0.01)
     store = MemoryStore()
     await store.open()
-    await store.schedules.create([schedule("a"), schedule("b")], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule("a"), schedule("b")], T0, "test"))
     world, bus, release = World(store), Bus(), asyncio.Event()
     world.targets["inbox"] = bus
     real = bus.deliver_many

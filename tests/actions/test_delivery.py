@@ -21,7 +21,7 @@ from noonbell.actions.targets.protocol import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import DeliveryError, StoreError
-from noonbell.ports import PARTS, AuditFilter, Ledger
+from noonbell.ports import PARTS, AuditFilter, Ledger, ScheduleChange
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.wrapping import verbs_of, with_verbs
@@ -96,7 +96,7 @@ def make_store(kind: str, folder: Path) -> Ledger:
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     store = make_store(request.param, tmp_path)
     await store.open()
-    await store.schedules.create([schedule(name) for name in "abcdef"], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in "abcdef"], T0, "test"))
     yield World(store)
     await store.close()
 

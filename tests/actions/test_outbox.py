@@ -15,7 +15,7 @@ from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import as_target
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import BOUNDS, PARTS, AwayTarget, Ledger, StreamBounds
+from noonbell.ports import BOUNDS, PARTS, AwayTarget, Ledger, ScheduleChange, StreamBounds
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.wrapping import verbs_of, with_verbs
@@ -29,7 +29,7 @@ NAMES = "abcd"
 
 async def filled(store: Ledger) -> Ledger:
     await store.open()
-    await store.schedules.create([schedule(name) for name in NAMES], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in NAMES], T0, "test"))
     return store
 
 
@@ -61,9 +61,9 @@ class Random:
         numbers = [letter.number for letter in await store.outbox.dead_letters(None, 0, 100)]
         chosen = pick.sample(numbers, min(len(numbers), 2))
         if verb == "revive":
-            return await store.outbox.revive(chosen, self.now)
+            return await store.outbox.resolve(chosen, redeliver_at=self.now)
         if verb == "drop":
-            return await store.outbox.drop(chosen)
+            return await store.outbox.resolve(chosen)
         letters = await store.outbox.dead_letters(
             pick.choice([None, 1, 2]), pick.choice([0, *numbers]), pick.choice([1, 100])
         )

@@ -20,7 +20,7 @@ from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import BatchTarget, CeleryTasks, PostgresOutbox, RedisStream, Target, as_target
 from noonbell.actions.targets.postgres_outbox import outbox_table
 from noonbell.engine import SystemClock
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleChange
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import T0
@@ -60,7 +60,7 @@ async def test_engines_that_die_lose_and_reorder_nothing(new_store: Callable[[],
     names = [f"s{number}" for number in range(5)]
     store = new_store()
     await store.open()
-    await store.schedules.create([schedule(name) for name in names], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in names], T0, "test"))
     for name in names:
         await send(store, T0, **{name: LETTERS[:10]})
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -128,7 +128,7 @@ async def test_what_arrived_before_the_engine_died_does_not_come_twice(
     store: Ledger = SqliteStore(tmp_path / "s.db")
     await store.open()
     names = [f"s{number}" for number in range(5)]
-    await store.schedules.create([schedule(name) for name in names], T0, "test")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in names], T0, "test"))
     for name in names:
         await send(store, T0, **{name: "xyz"})
     for life in range(3):

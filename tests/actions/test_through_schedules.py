@@ -18,7 +18,7 @@ from noonbell.engine import lane_jobs as engine_lane
 from noonbell.engine import membership
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ledger import verify_store
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, RunFilter, ScheduleFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -267,13 +267,13 @@ async def test_what_a_program_wrote_is_kept_with_its_attempt(world: World, code:
     made = await world.schedules.create(action=ending_with(code), **EVERY_MINUTE)
     await world.schedules.start()
     await world.minutes(0.6)
-    (stored,) = await world.store.schedules.find([made.schedule_id])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[made.schedule_id]))
 
     async def has_run() -> bool:
-        return bool(await world.store.history.runs(stored.sid, 0, 1 << 60))
+        return bool(await world.store.history.runs(RunFilter(stored.sid, 0, 1 << 60)))
 
     await until(has_run)
-    (run,) = await world.store.history.runs(stored.sid, 0, 1 << 60)
+    (run,) = await world.store.history.runs(RunFilter(stored.sid, 0, 1 << 60))
     (attempt,) = await world.store.history.attempts(stored.sid, 0, 1 << 60)
     assert (run.outcome, attempt.outcome) == (state, state)
     detail = unpack(attempt.detail or b"")

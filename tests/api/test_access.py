@@ -23,6 +23,7 @@ from noonbell.api.callers import REQUIRES
 from noonbell.bootstrap import build
 from noonbell.config import Settings
 from noonbell.core.records import DocumentWrite
+from noonbell.ports import DocumentFilter
 from noonbell.web.session import REQUIRES as OF_SESSIONS
 from tests.api.conftest import Client
 
@@ -134,10 +135,10 @@ async def expired_key(client: Client) -> str:
     later = datetime.now(UTC) + timedelta(days=1)
     record, key = await client.service.access.create_key("default", ["admin"], name="old", expires_at=later)
     documents = client.service.store
-    (found,) = await documents.documents.get(API_KEY, [record.key_id])
+    (found,) = await documents.documents.find(DocumentFilter(API_KEY, [record.key_id]))
     body = msgspec.structs.replace(msgspec.json.decode(found.body, type=KeyBody), expires_at=1)
     write = DocumentWrite(API_KEY, found.id, found.team, msgspec.json.encode(body).decode())
-    await documents.documents.put([write], found.updated_at)
+    await documents.documents.write([write], found.updated_at)
     return key
 
 

@@ -16,7 +16,7 @@ from noonbell.api.models.schedules import MOST_AT_ONCE
 from noonbell.bootstrap import build
 from noonbell.core.records import Document
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
 from noonbell.testing import ManualClock
 from tests.api.conftest import Client, settings_for
 from tests.store.overriding import find_verb
@@ -38,7 +38,7 @@ class Timed(NamedTuple):
 
 
 async def kept(timed: Timed) -> list[Document]:
-    return await timed.store.documents.page(KIND, None, "", 100)
+    return await timed.store.documents.find(DocumentFilter(KIND), "", 100)
 
 
 async def listed(timed: Timed, path: str = URL) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ CHOSEN: list[tuple[str, dict[str, Any]]] = [
     (RULES, {"rule_id": "mine", "name": "r", "on": ["failed"], "channels": ["told"]}),
 ]
 # which verb of the store makes it; documents are put
-VERBS = {URL: "schedules.create", BULK: "schedules.create", QUIET: "schedules.put_quiet_hours"}
+VERBS = dict.fromkeys((URL, BULK, QUIET), "schedules.apply")
 
 
 async def prepare(timed: Timed, path: str) -> None:
@@ -90,14 +90,14 @@ async def prepare(timed: Timed, path: str) -> None:
 
 def dying(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies when it is about to keep the answer."""
-    put = timed.store.documents.put
+    write = timed.store.documents.write
 
-    async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
+    async def die(writes: Any = (), *more: Any, **named: Any) -> list[Document]:
         if any(write.kind == KIND and '"answer":{' in write.body for write in writes):
             raise SystemError("the power is gone")
-        return await put(writes, at, audits)
+        return await write(writes, *more, **named)
 
-    monkeypatch.setattr(timed.store.documents, "put", die)
+    monkeypatch.setattr(timed.store.documents, "write", die)
 
 
 def failing(timed: Timed, monkeypatch: pytest.MonkeyPatch, verb: str, *, committed: bool) -> None:
@@ -106,7 +106,7 @@ def failing(timed: Timed, monkeypatch: pytest.MonkeyPatch, verb: str, *, committ
     work = getattr(part, name)
 
     async def fail(*given: Any, **named: Any) -> Any:
-        other = verb == "documents.put" and given[0][0].kind not in ("monitor", "channel", "rule")
+        other = verb == "documents.write" and not (given and given[0][0].kind in ("monitor", "channel", "rule"))
         done = await work(*given, **named) if other or committed else None
         if other:
             return done
@@ -145,7 +145,7 @@ async def test_a_database_that_has_not_said_whether_it_committed(
 ) -> None:
     """What was made is found by the repeat, and what was not is made by it."""
     await prepare(timed, path)
-    failing(timed, monkeypatch, VERBS.get(path, "documents.put"), committed=committed)
+    failing(timed, monkeypatch, VERBS.get(path, "documents.write"), committed=committed)
     assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 503
     monkeypatch.undo()
     listing, many = (URL, 2) if path == BULK else (path, 1)
@@ -191,15 +191,15 @@ async def test_what_was_there_before_is_not_taken_for_the_request_s_own(
     await prepare(timed, path)
     assert (await timed.client.write.post(path, json=body)).status_code == 201
     await timed.clock.advance(timedelta(seconds=1))
-    put = timed.store.documents.put
+    write = timed.store.documents.write
 
-    async def die(writes: Any, at: int, audits: Any = ()) -> list[Document]:
-        done = await put(writes, at, audits)
+    async def die(writes: Any = (), *more: Any, **named: Any) -> list[Document]:
+        done = await write(writes, *more, **named)
         if any(write.kind == KIND for write in writes):
             raise SystemError("the power is gone")  # it was begun, and no more
         return done
 
-    monkeypatch.setattr(timed.store.documents, "put", die)
+    monkeypatch.setattr(timed.store.documents, "write", die)
     assert (await timed.client.write.post(path, json=body, headers=KEY)).status_code == 500
     monkeypatch.undo()
     await timed.clock.advance(timedelta(seconds=61))

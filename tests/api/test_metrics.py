@@ -73,5 +73,5 @@ async def test_a_store_that_fails_is_counted(inside: Client) -> None:
     inside.service.store.kill()
     answer = await inside.anonymous.get("/readyz")
     assert answer.status_code == 503
-    times = inside.service.times.verbs["documents.page"]
+    times = inside.service.times.verbs["documents.find"]
     assert times.errors >= 1

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from noonbell.declarative import Scheduler
+from noonbell.ports import ScheduleChange
 from tests.api.conftest import Client
 
 URL = "/api/v1/schedules"
@@ -184,14 +185,14 @@ async def test_an_edit_between_the_look_and_the_change_is_seen(inside: Client, m
     await made(inside, schedule_id="one")
     seen = (await inside.read.get(f"{URL}/one")).headers["etag"]
     store = inside.service.store
-    edit = store.schedules.edit
+    apply = store.schedules.apply
 
-    async def slipped_in(schedule_ids: Any, make: Any) -> None:
+    async def slipped_in(change: ScheduleChange) -> list[int]:
         monkeypatch.undo()
         await inside.service.schedules.update("one", name="slipped in")
-        await edit(schedule_ids, make)
+        return await apply(change)
 
-    monkeypatch.setattr(store.schedules, "edit", slipped_in)
+    monkeypatch.setattr(store.schedules, "apply", slipped_in)
     answer = await inside.write.patch(f"{URL}/one", json={"name": "mine"}, headers={"If-Match": seen})
     assert answer.status_code == 412
     assert (await inside.read.get(f"{URL}/one")).json()["name"] == "slipped in"

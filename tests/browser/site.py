@@ -19,6 +19,7 @@ from aiohttp import web
 from noonbell.access import Session
 from noonbell.bootstrap import Service
 from noonbell.core.records import Delivery, OutboxMessage
+from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedules
 from tests.api.conftest import serving, settings_for
 from tests.patience import PATIENCE_SECONDS
@@ -177,7 +178,7 @@ class Site:
     async def bury(self, schedule_id: str, event: dict[str, Any], error: str) -> None:
         """Have a message of a schedule given up: a dead letter. To be run on the loop of the service."""
         store, now = self.service.store, self.service.clock.now()
-        (stored,) = await store.schedules.find([schedule_id])
+        (stored,) = await store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
         message = OutboxMessage(stored.sid, "elsewhere", f"{schedule_id}:manual:{now}", "queue", json.dumps(event), now)
         await store.outbox.post([message], now)
         claim = await store.outbox.claim("elsewhere", "somebody", now, 10)

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from noonbell import Schedules
 from noonbell.cli import program
+from noonbell.ledger.reading import schedule_rows
 from noonbell.schedules import Call
 from noonbell.store.opening import open_store
 from noonbell.timing.protocol import SECOND
@@ -336,7 +337,7 @@ def test_the_ledger_of_an_applied_file_is_whole(made: str) -> None:
         store = open_store(made)
         await store.open()
         try:
-            rows = await store.schedules.rows("file:billing")
+            rows = await schedule_rows(store, "file:billing")
             return [(await store.history.epochs(row["sid"]))[0].from_at for row in rows]
         finally:
             await store.close()

@@ -64,7 +64,7 @@ SLOW_SECONDS: Final = 80 / SPEED
 _VERBS: Final = {
     "runs.claim": "claim",
     "runs.settle": "settle",
-    "schedules.edit": "edit",
+    "schedules.apply": "edit",
     "prune_day": "prune",
     "outbox.settle": "delivery",
 }

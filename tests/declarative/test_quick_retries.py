@@ -13,6 +13,7 @@ import pytest
 from noonbell import Scheduler
 from noonbell.declarative.events import SchedulerEvent, TaskRunFailed, TaskRunStarted
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import schedule_rows
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from tests.declarative.conftest import START, Stage
@@ -130,7 +131,7 @@ async def life(path: Path, *, failing: bool, minutes: int) -> list[tuple[str, ti
     await clock.advance(timedelta(seconds=30))
     await scheduler.stop()
     if failing:
-        (row,) = [row for row in await store.schedules.rows() if row["name"] == "fails"]
+        (row,) = [row for row in await schedule_rows(store) if row["name"] == "fails"]
         (live,) = await store.runs.live(row["sid"])
         assert live.attempt == 10 * (minutes * 60 + 30) + 1
         assert len(await store.history.attempts(row["sid"], 0, 1 << 62)) == 25

@@ -28,6 +28,7 @@ from noonbell.errors import (
     StopFromTaskError,
     StoreUnavailableError,
 )
+from noonbell.ledger.reading import schedule_rows
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore, hold
 from noonbell.testing.faults import Faults, FaultyStore
@@ -92,7 +93,7 @@ async def test_a_row_that_was_switched_off_by_hand_runs_again(stage: Stage) -> N
     await store.close()
     again = stage.scheduler()
     await again.initialize([task("0 0 1 1 *")])
-    assert [row["enabled"] for row in await again._store.schedules.rows()] == [1]
+    assert [row["enabled"] for row in await schedule_rows(again._store)] == [1]
 
 
 # --- stop -------------------------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ async def test_a_store_that_breaks_in_its_own_way_is_let_go_all_the_same(
     async def broken(_event: object) -> None:
         raise RuntimeError("not a store error")
 
-    monkeypatch.setattr(store.engines, "record", broken)
+    monkeypatch.setattr(store.schedules, "declare", broken)
     await asyncio.wait_for(scheduler.stop(), PATIENCE_SECONDS)
     assert scheduler.state == "stopped"
     assert "not a store error" in caplog.text
@@ -255,7 +256,7 @@ async def test_a_change_of_the_hosts_zone_is_tried_again_until_it_is_written(
     zone[0] = "Asia/Tokyo"
     faults.reads = 1
     await stage.clock.advance(3 * MINUTE)
-    assert [row["timezone"] for row in await scheduler._store.schedules.rows()] == ["Asia/Tokyo"]
+    assert [row["timezone"] for row in await schedule_rows(scheduler._store)] == ["Asia/Tokyo"]
 
 
 async def test_a_changed_host_zone_tells_which_tasks_move(
@@ -298,7 +299,7 @@ async def test_a_run_that_ends_while_the_zone_changes_keeps_its_wake_up(
     zone[0] = "Asia/Tokyo"
     await stage.clock.advance(2 * MINUTE)
     monkeypatch.undo()
-    row = (await store.schedules.rows())[0]
+    row = (await schedule_rows(store))[0]
     assert row["timezone"] == "Asia/Tokyo"
     assert row["next_run_at"] is not None
 

@@ -23,6 +23,7 @@ from noonbell.errors import (
     SchedulerInUseError,
     StoreUrlError,
 )
+from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
 from tests.declarative.conftest import Stage
 from tests.patience import PATIENCE_SECONDS
 
@@ -242,7 +243,7 @@ async def test_other_names_share_the_store_and_see_only_their_own(stage: Stage) 
     again = stage.scheduler(name="one")
     await again.initialize([])
     await again.stop()
-    assert [row["name"] for row in await two._store.schedules.declared_tasks()] == ["t"]
+    assert [row["name"] for row in await declared_tasks(two._store)] == ["t"]
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------
@@ -424,7 +425,7 @@ async def test_lateness_is_measured_and_told(stage: Stage, caplog: pytest.LogCap
 async def _lifecycle(stage: Stage) -> Any:
     store = stage.new_store()
     await store.open()
-    return await store.engines.lifecycle("scheduler:default")
+    return await lifecycle_of(store, "scheduler:default")
 
 
 # --- zones ------------------------------------------------------------------------------------------------------------
@@ -446,7 +447,7 @@ async def test_the_hosts_zone_is_followed_when_it_changes(stage: Stage, monkeypa
     await stage.clock.advance(timedelta(hours=3))
     # 14:00 in Kyiv, UTC+2 in March
     assert starts == [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
-    row = (await scheduler._store.schedules.rows())[0]
+    row = (await schedule_rows(scheduler._store))[0]
     assert row["timezone"] == "Europe/Kyiv"
     assert [epoch.timezone for epoch in await scheduler._store.history.epochs(row["sid"])] == ["UTC", "Europe/Kyiv"]
 
@@ -467,7 +468,7 @@ async def test_an_address_is_opened_used_and_let_go(tmp_path: Path) -> None:
     assert scheduler.state == "stopped"
     async with Scheduler(f"sqlite:///{path}") as again:
         await again.initialize([task(callback=work)])
-        assert [row["name"] for row in await again._store.schedules.rows()] == ["t"]
+        assert [row["name"] for row in await schedule_rows(again._store)] == ["t"]
 
 
 async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 from noonbell.core.records import Start
 from noonbell.engine.deleted import DeletedCheck, DeletedRuns
 from noonbell.engine.in_flight import InFlight
 from noonbell.engine.jobs import Job
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.testing import ManualClock
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
@@ -25,9 +25,11 @@ class Deletions:
         self.asked: list[list[int]] = []
         self.schedules = self
 
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        self.asked.append(list(sids))
-        return self.gone & set(sids)
+    async def find(self, wanted: ScheduleFilter) -> list[Any]:
+        assert (wanted.declared, wanted.deleted) == (None, True)
+        sids = list(wanted.sids or ())
+        self.asked.append(sids)
+        return [SimpleNamespace(sid=sid) for sid in sids if sid in self.gone]
 
 
 def job(sid: int, clock: ManualClock) -> Job[Any]:

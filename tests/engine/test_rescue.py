@@ -95,7 +95,7 @@ async def test_a_heartbeat_reports_others_that_are_up_and_zone_data_that_is_new(
     await second.beat("up")
     assert await heartbeat.run_once() == Beat(others_up=True, new_zone_data=False)
     assert news == ["new"]
-    record = next(one for one in await store.engines.alive(clock.now()) if one.instance == first.instance)
+    record = next(one for one in (await store.engines.members(clock.now())).alive if one.instance == first.instance)
     assert (record.up_since, record.load) == (7, {"running": 3})
     first.release()
     second.release()

@@ -14,6 +14,7 @@ from noonbell.core.detail import pack, unpack
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.engine.engine import Engine
 from noonbell.engine.lane_jobs import LaneJobs
+from noonbell.ports import RunFilter
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -79,7 +80,7 @@ async def test_anything_else_that_is_returned_is_ignored() -> None:
 
     await lane.run(work)
     assert await lane.store.history.attempts(1, 0, lane.clock.now()) == []
-    assert [run.outcome for run in await lane.store.history.runs(1, 0, lane.clock.now())] == ["succeeded"]
+    assert [run.outcome for run in await lane.store.history.runs(RunFilter(1, 0, lane.clock.now()))] == ["succeeded"]
     assert lane.woken == 0
 
 

@@ -14,7 +14,7 @@ import pytest
 from noonbell.core.records import Settlement
 from noonbell.declarative import Scheduler
 from noonbell.errors import StoreUnavailableError
-from noonbell.ports import Settled
+from noonbell.ports import RunFilter, Settled
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.clock import ManualClock
@@ -61,7 +61,7 @@ async def test_a_locked_file_is_told_and_waited_for(host: Host, caplog: pytest.L
     other.execute("ROLLBACK")
     await host.clock.advance(MINUTE)
     assert len(host.starts) >= 2
-    runs = await host.store.history.runs(1, 0, host.clock.now())
+    runs = await host.store.history.runs(RunFilter(1, 0, host.clock.now()))
     spans = await host.store.history.spans(1, 0, host.clock.now())
     minutes = len(runs) + sum(span.n for span in spans)
     assert minutes == 5  # 10:05 to 10:09: each has its verdict
@@ -133,7 +133,7 @@ async def test_the_end_of_a_run_waits_until_it_can_be_written() -> None:
     finish.set()
     await clock.advance(timedelta(seconds=10))
     assert faults.writes == 0
-    assert [run.outcome for run in await store.history.runs(1, 0, clock.now())] == ["succeeded"]
+    assert [run.outcome for run in await store.history.runs(RunFilter(1, 0, clock.now()))] == ["succeeded"]
     await scheduler.stop()
 
 
@@ -182,7 +182,7 @@ async def test_a_claim_whose_answer_was_lost_is_started_all_the_same(caplog: pyt
     await scheduler.stop()
     assert len(starts) == 1
     assert "claimed by a look that failed" in caplog.text
-    run = (await store.history.runs(1, 0, clock.now()))[0]
+    run = (await store.history.runs(RunFilter(1, 0, clock.now())))[0]
     assert (run.outcome, run.attempts) == ("succeeded", 1)
 
 

@@ -123,7 +123,7 @@ async def fill_page_cache(schedules: Schedules) -> None:
     store = schedules._store
     for number in range(20):
         body = "x" * 4_000_000
-        await store.documents.put([DocumentWrite("filler", str(number), DEFAULT_TEAM, body)], 0)
+        await store.documents.write([DocumentWrite("filler", str(number), DEFAULT_TEAM, body)], 0)
 
 
 class Campaign:

@@ -23,8 +23,9 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
-from noonbell.ledger.reading import instant
+from noonbell.ledger.reading import instant, schedule_rows
 from noonbell.ports import Hold, Ledger
+from noonbell.testing.storage_cases.base import record_step
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
 OWNER = "scheduler:default"
@@ -64,7 +65,7 @@ class History:
         if crashed:
             events.insert(0, LifecycleEvent(self.owner, now, self.instance, "crash"))
         self.instance = instance
-        rows = await self.store.schedules.rows(self.owner)
+        rows = await schedule_rows(self.store, self.owner)
         stored = {row["name"]: row for row in rows if row["removed_at"] is None}
         zone_hash = rules_hash(ZoneInfo(self.zone_name))
         declaration = Declaration(self.owner, now, [], [], [], [], [], events)
@@ -110,14 +111,14 @@ class History:
 
     async def stop(self, at: str, ended: str | None = None) -> None:
         self.let_go()
-        await self.store.engines.record(LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
-        await self.store.engines.record(LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
+        await record_step(self.store, LifecycleEvent(self.owner, us(at), self.instance, "stop-start"))
+        await record_step(self.store, LifecycleEvent(self.owner, us(ended or at), self.instance, "stop-end"))
 
     async def park(self, at: str, name: str) -> None:
         """Leave a task dormant: it is stored, and not scheduled."""
         (row,) = [
             row
-            for row in await self.store.schedules.rows(self.owner)
+            for row in await schedule_rows(self.store, self.owner)
             if row["name"] == name and row["removed_at"] is None
         ]
         await self.store.schedules.declare(Declaration(self.owner, us(at), [], [], [], [], [], [], [row["sid"]]))

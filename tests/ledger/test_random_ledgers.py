@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import iso
+from noonbell.ledger.reading import declared_tasks, iso, lifecycle_of
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -64,7 +64,7 @@ class Life:
             self.running.clear()
             self.up = False  # a crash
         else:
-            rows = await self.history.store.schedules.declared_tasks()
+            rows = await declared_tasks(self.history.store)
             start = await self.history.store.runs.trigger(self.random.choice(rows)["sid"], self._name, self.now)
             if start is not None:
                 self.running.append(start)
@@ -84,7 +84,7 @@ class Life:
         return f"i{self.instances}"
 
     async def _begin(self) -> None:
-        events = await self.history.store.engines.lifecycle(OWNER)
+        events = await lifecycle_of(self.history.store, OWNER)
         crashed = bool(events) and events[-1].event == "init-ok"
         self.instances += 1
         names = self.random.sample("abcd", self.random.randrange(1, 5))

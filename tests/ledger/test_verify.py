@@ -18,6 +18,7 @@ from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
+from noonbell.testing.storage_cases.base import record_step
 from tests.ledger.history import OWNER, SECOND, History, eventful, us
 from tests.ledger.tampering import NAMES, TAMPERINGS, Tampering
 
@@ -181,7 +182,7 @@ async def test_an_epoch_of_other_zone_rules_is_not_judged_by_todays(night: Sqlit
 async def test_a_stop_whose_beginning_was_not_recorded_is_a_remark(store: Ledger) -> None:
     history = History(store)
     await history.start("2026-11-15T00:00:00", {})
-    await store.engines.record(LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
+    await record_step(store, LifecycleEvent(OWNER, us("2026-11-15T00:01:00"), "one", "stop-end"))
     report = await verify_store(store)
     assert report.clean
     assert len(report.remarks) == 1

@@ -140,7 +140,7 @@ async def test_a_store_that_is_away_means_that_the_ping_comes_again(
     async def away(*_: object) -> None:
         raise StoreUnavailableError("The disk is full", path="monitors.db")
 
-    monkeypatch.setattr(store.documents, "get", away)
+    monkeypatch.setattr(store.documents, "find", away)
     async with (
         served(PingApp(Monitors(store, clock))) as url,
         aiohttp.ClientSession() as client,

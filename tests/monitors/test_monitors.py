@@ -15,7 +15,7 @@ from noonbell.errors import MonitorInvalidError, MonitorNotFoundError, NoonbellE
 from noonbell.monitors import Monitor, Monitors
 from noonbell.monitors.monitors import LONGEST_BODY
 from noonbell.monitors.stored import FLIP, KEPT, MONITOR, PING, TOKEN, token_write
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, DocumentFilter
 from noonbell.testing import ManualClock
 from tests.monitors.conftest import NOON, Handle, Handles, minutes
 
@@ -53,7 +53,7 @@ async def test_a_monitor_is_made_shown_and_deleted(store: Handle, monitors: Moni
     with pytest.raises(PingUnknownError):
         await monitors.ping(made.token)
     for kind in (MONITOR, TOKEN, PING, FLIP):
-        assert await store.documents.page(kind, None, "", 10) == []
+        assert await store.documents.find(DocumentFilter(kind), "", 10) == []
     assert await audits(store, made.monitor_id) == [
         ("monitor.created", "ann"),
         ("monitor.up", "ping"),
@@ -112,7 +112,7 @@ async def test_a_field_that_cannot_be_is_named(clock: ManualClock, fields: dict[
         await hourly(Monitors(store, clock), **fields)
     assert refused.value.field == field
     assert field in str(refused.value)
-    assert await store.documents.page(MONITOR, None, "", 10) == []
+    assert await store.documents.find(DocumentFilter(MONITOR), "", 10) == []
 
 
 async def test_pings_are_kept_with_what_they_said(clock: ManualClock, monitors: Monitors) -> None:
@@ -175,7 +175,7 @@ async def test_only_the_last_pings_and_flips_are_kept(store: Handle, clock: Manu
         await monitors.ping(made.token, "fail" if number % 2 else "success", body=str(number))
     found = await monitors.pings(made.monitor_id)
     assert [ping.body for ping in found] == [str(number) for number in reversed(range(7, count))]
-    assert len(await store.documents.page(PING, None, "", 1000)) == KEPT[PING]
+    assert len(await store.documents.find(DocumentFilter(PING), "", 1000)) == KEPT[PING]
     assert [ping.body for ping in await monitors.pings(made.monitor_id, limit=2)] == [str(count - 1), str(count - 2)]
     flips = await monitors.flips(made.monitor_id, limit=3)
     assert [flip.number for flip in flips] == [count - 1, count - 2, count - 3]
@@ -212,7 +212,7 @@ async def test_a_new_url_takes_the_place_of_the_old_one(monitors: Monitors) -> N
 async def test_an_old_url_that_a_crash_left_behind_opens_nothing(store: Handle, monitors: Monitors) -> None:
     made = await hourly(monitors)
     await monitors.renew_token(made.monitor_id)
-    await store.documents.put([token_write(made.token, made.monitor_id, made.team)], 1)
+    await store.documents.write([token_write(made.token, made.monitor_id, made.team)], 1)
     with pytest.raises(PingUnknownError):
         await monitors.ping(made.token)
     assert (await monitors.get(made.monitor_id)).pings == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
 from noonbell.monitors import LoggedAlerts, Monitor, MonitorFlipped, Monitors, Watch
 from noonbell.monitors.stored import MONITOR
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, DocumentFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from tests.monitors.conftest import NOON, Handle, Handles, Told, minutes
@@ -177,13 +176,9 @@ class Away(Overriding, MemoryStore):
 
     away = False
 
-    async def documents_get(self, kind: str, ids: Sequence[str]) -> list[Document]:
+    async def documents_find(self, *given: Any, **named: Any) -> list[Document]:
         self._check()
-        return await self.plain.documents.get(kind, ids)
-
-    async def documents_due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-        self._check()
-        return await self.plain.documents.due(kind, now, limit)
+        return await self.plain.documents.find(*given, **named)
 
     def _check(self) -> None:
         if self.away:
@@ -250,7 +245,7 @@ async def test_a_ping_that_waited_through_an_outage_does_not_hide_it(
 ) -> None:
     store = Away()
     await store.open()
-    monitors, put = Monitors(store, clock), store.documents.put
+    monitors, write = Monitors(store, clock), store.documents.write
     patient, other = await hourly(monitors, "patient"), await hourly(monitors, "other")
     await clock.advance(minutes(50))
 
@@ -262,9 +257,9 @@ async def test_a_ping_that_waited_through_an_outage_does_not_hide_it(
             await monitors.ping(other.token)
         store.away = False
         clock.stall(minutes(10))
-        return await put(*args)
+        return await write(*args)
 
-    monkeypatch.setattr(store.documents, "put", slow)
+    monkeypatch.setattr(store.documents, "write", slow)
     await monitors.ping(patient.token)
     await monitors.ping(other.token)
     assert [flip.status for flip in await monitors.flips("other")] == ["up", "late", "up"]
@@ -340,7 +335,7 @@ async def test_a_monitor_that_cannot_be_read_holds_up_nobody(
     monitors, told = Monitors(store, clock), Told()
     watch = Watch(store, clock, told)
     await hourly(monitors)
-    await store.documents.put([DocumentWrite(MONITOR, "broken", "default", '{"name": 5}', wake_at=1)], 1)
+    await store.documents.write([DocumentWrite(MONITOR, "broken", "default", '{"name": 5}', wake_at=1)], 1)
     await watch.run_once()
     assert 'The monitor "broken" cannot be read' in caplog.text
     await clock.advance(minutes(59))
@@ -358,9 +353,9 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
     monitors, told = Monitors(store, clock), Told()
     made = await hourly(monitors, "a-stranger")
     await hourly(monitors)
-    (document,) = await store.documents.get(MONITOR, [made.monitor_id])
+    (document,) = await store.documents.find(DocumentFilter(MONITOR, [made.monitor_id]))
     moved = document.body.replace('"interval"', '"cron"')  # as by somebody else's hand: 3600 is no expression
-    await store.documents.put([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
+    await store.documents.write([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
     await clock.advance(minutes(61))
     await Watch(store, clock, told).run_once()
     assert 'The monitor "a-stranger" cannot be judged' in caplog.text
@@ -370,10 +365,10 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
 async def test_a_monitor_that_was_put_off_finds_back(store: Handle, clock: ManualClock) -> None:
     monitors, watch = Monitors(store, clock), Watch(store, clock, Told())
     await hourly(monitors)
-    (document,) = await store.documents.get(MONITOR, ["backup"])
-    await store.documents.put([DocumentWrite(MONITOR, "backup", "default", document.body, wake_at=1)], 1)
+    (document,) = await store.documents.find(DocumentFilter(MONITOR, ["backup"]))
+    await store.documents.write([DocumentWrite(MONITOR, "backup", "default", document.body, wake_at=1)], 1)
     await watch.run_once()
-    (document,) = await store.documents.get(MONITOR, ["backup"])
+    (document,) = await store.documents.find(DocumentFilter(MONITOR, ["backup"]))
     assert document.wake_at == (NOON + minutes(60)).timestamp() * 1_000_000
 
 

@@ -23,7 +23,7 @@ from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.records import CHANNEL, Notice
 from noonbell.notify.wording import letter_of
-from noonbell.ports import AuditFilter, Ledger
+from noonbell.ports import AuditFilter, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -70,7 +70,7 @@ class Office:
 
     async def send(self, kind: str, config: dict[str, Any], notice: Notice = NASTY) -> str:
         made = await self.channels.create(name="c", kind=kind, config=config)
-        (document,) = await self.store.documents.get(CHANNEL, [made.channel_id])
+        (document,) = await self.store.documents.find(DocumentFilter(CHANNEL, [made.channel_id]))
         postman = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
         try:
             return await postman.send(document, letter_of(notice))
@@ -87,7 +87,7 @@ async def test_a_secret_of_a_config_is_sealed_and_never_shown(store: Ledger, hoo
     made = await office.channels.create(name="ops", kind="slack", config={"url": url}, channel_id="ops")
     assert made.config == {"url": "***"}
     assert (await office.channels.get("ops")).config == {"url": "***"}
-    (document,) = await store.documents.get(CHANNEL, ["ops"])
+    (document,) = await store.documents.find(DocumentFilter(CHANNEL, ["ops"]))
     assert "very-secret-part" not in document.body
     for _, audit in await store.audit.page(AuditFilter(), 0, 100):
         assert "very-secret-part" not in audit.detail

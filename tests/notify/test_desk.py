@@ -16,7 +16,7 @@ from noonbell.notify import Channels
 from noonbell.notify.dispatcher import ChannelTarget, NotificationDispatcher
 from noonbell.notify.records import STATE, Flush, Notice
 from noonbell.notify.wording import RenderedNotice
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
@@ -76,10 +76,10 @@ class Office:
         if of_older_version:
             body.pop("made_for", None)
         write = DocumentWrite(STATE, state.id, state.team, msgspec.json.encode(body).decode(), wake_at=state.wake_at)
-        await self.store.documents.put([write], self.clock.now())
+        await self.store.documents.write([write], self.clock.now())
 
     async def states(self) -> list[Document]:
-        return await self.store.documents.page(STATE, None, "", 10)
+        return await self.store.documents.find(DocumentFilter(STATE), "", 10)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -123,7 +123,7 @@ async def test_what_is_counted_goes_with_the_channel(office: Office) -> None:
     await office.channel("b", "ops-2")
     await office.turn(office.notice(1, "a"), office.notice(2, "a"))
     other = DocumentWrite(STATE, "ops-2/default", "noonbell", "{}")
-    await office.store.documents.put([other, msgspec.structs.replace(other, id="ops/night")], office.clock.now())
+    await office.store.documents.write([other, msgspec.structs.replace(other, id="ops/night")], office.clock.now())
     await office.channels.delete("ops")
     assert [state.id for state in await office.states()] == ["ops-2/default"]
 

@@ -15,7 +15,7 @@ from noonbell.core.records import OutboxMessage
 from noonbell.errors import SchedulerInUseError
 from noonbell.notify.dispatcher import ChannelTarget
 from noonbell.notify.records import Flush, Notice
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -273,7 +273,7 @@ async def test_a_channel_takes_notices_alone(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(ChannelTarget, "turn_over", turn_over)
     await world.channel()
     schedule_id = await world.schedule(spec="0 0 1 1 *")
-    (stored,) = await world.store.schedules.find([schedule_id])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
     now = world.clock.now()
     forged = Flush("1") if flush else Notice("1", "failed", now, "schedule", schedule_id, "x", "default", ())
     body = msgspec.json.encode(forged).decode()

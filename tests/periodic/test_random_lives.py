@@ -12,6 +12,7 @@ import pytest
 from noonbell.actions.callback import moment
 from noonbell.declarative.events import TaskEvent, TaskRunFailed
 from noonbell.ledger import verify_store, why
+from noonbell.ledger.reading import schedule_rows
 
 from .conftest import MINUTE, Bench
 
@@ -64,7 +65,7 @@ async def test_retries_take_precedence_and_the_ledger_agrees(bench: Bench, seed:
                 assert (event.name, event.run_id) == ("TaskRetryStarted", pending.run_id), "nothing comes before it"
                 assert event.at >= pending.retry_at
             pending = None
-    (row,) = await bench.store.schedules.rows()
+    (row,) = await schedule_rows(bench.store)
     for span in (await bench.store.history.spans(row["sid"], 0, 1 << 60))[-5:]:
         answer = await why(bench.store, "a", moment(span.from_at), now=bench.clock.now())
         assert "folded into the run for" in answer.text

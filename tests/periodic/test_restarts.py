@@ -11,6 +11,7 @@ import pytest
 from noonbell.core.records import Declaration
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
 
@@ -27,7 +28,7 @@ async def test_a_task_that_is_scheduled_again_keeps_its_history_and_catches_up_o
     assert f"{task.last_success_at:%H:%M}" == "10:00"
     await bench.clock.advance(MINUTE)
     assert bench.times("a") == ["10:00:00", "15:50:30"], "one run for all that was missed"
-    (row,) = await bench.store.schedules.rows()
+    (row,) = await schedule_rows(bench.store)
     assert row["removed_at"] is None
     assert (await verify_store(bench.store)).problems == []
 
@@ -77,7 +78,7 @@ async def test_a_run_that_was_interrupted_starts_again_at_once_when_its_task_is_
     starts = [event for event in bench.events if event.name == "TaskRunStarted" and event.fields()["task"] == "a"]
     assert [event.fields()["cause"] for event in starts] == ["cron", "orphan"]
     assert starts[0].fields()["run_id"] == starts[1].fields()["run_id"]
-    assert [event.event for event in await bench.store.engines.lifecycle("periodic:default")] == [
+    assert [event.event for event in await lifecycle_of(bench.store, "periodic:default")] == [
         "init-ok",
         "crash",
         "init-ok",
@@ -135,7 +136,7 @@ async def test_what_was_left_can_be_cancelled(bench: Bench) -> None:
     assert bench.told().count("PollingStarted") == 1
     await second.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     assert await second.cancel_all() == 2
-    assert await bench.store.schedules.declared_tasks() == []
+    assert await declared_tasks(bench.store) == []
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -146,7 +147,7 @@ async def test_other_names_have_their_own_tasks(bench: Bench) -> None:
     assert await one.cancel_all() == 1
     await bench.clock.advance(HOUR)
     assert bench.calls == [("two", "10:00:00")]
-    assert {row["managed_by"] for row in await bench.store.schedules.rows()} == {"periodic:one", "periodic:two"}
+    assert {row["managed_by"] for row in await schedule_rows(bench.store)} == {"periodic:one", "periodic:two"}
 
 
 async def test_a_store_that_fails_leaves_everything_as_it_was(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +212,9 @@ async def test_a_cancelled_task_is_removed_when_the_store_is_back(
     with monkeypatch.context() as patch:
         patch.setattr(bench.store.schedules, "declare", fail)
         await bench.clock.advance(2 * MINUTE)
-        assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["long", "other"]
+        assert [row["name"] for row in await declared_tasks(bench.store)] == ["long", "other"]
     await bench.clock.advance(timedelta(seconds=10))
-    assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["other"]
+    assert [row["name"] for row in await declared_tasks(bench.store)] == ["other"]
     assert bench.times("long") == ["09:50:30"]
 
 

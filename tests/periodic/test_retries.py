@@ -12,7 +12,9 @@ from noonbell.actions.callback import moment
 from noonbell.declarative.events import TaskRetryCleared
 from noonbell.errors import TaskNotFoundError
 from noonbell.ledger import verify_store, why
+from noonbell.ledger.reading import schedule_rows
 from noonbell.periodic import PeriodicScheduler, TaskSnapshot
+from noonbell.ports import RunFilter
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
 
@@ -50,7 +52,7 @@ async def test_occurrences_during_a_chain_of_retries_are_coalesced_into_it(bench
     cron = bench.make()
     await cron.schedule("a", "0 * * * *", bench.task("a", ValueError("1"), ValueError("2")), 90 * MINUTE)
     await bench.clock.advance(timedelta(hours=1, minutes=30))  # 11:20:30
-    (row,) = await bench.store.schedules.rows()
+    (row,) = await schedule_rows(bench.store)
     (span,) = await bench.store.history.spans(row["sid"], 0, 1 << 60)
     assert (span.n, span.verdict, span.reason) == (1, "coalesced", "folded into the retry run")
     assert row["next_run_at"] == row["cursor_at"] + 3_600_000_000, "it is decided at once, not when the retry comes"
@@ -65,7 +67,7 @@ async def test_occurrences_during_a_chain_of_retries_are_coalesced_into_it(bench
         (at(11, 0), at(11, 0), 1), (at(12, 0), at(12, 0), 1), (at(13, 0), at(13, 0), 1),
     ]  # fmt: skip
     assert (await verify_store(bench.store)).problems == []
-    (found,) = await bench.store.schedules.rows()
+    (found,) = await schedule_rows(bench.store)
     answer = await why(bench.store, "a", at(12, 0), now=bench.clock.now())
     assert "folded into the run for 10:00" in answer.text
     assert "that run had failed and was to be tried again" in answer.text
@@ -78,8 +80,8 @@ async def test_a_retry_and_an_occurrence_due_at_one_look_are_one_attempt(bench: 
     await bench.clock.advance(2 * HOUR)
     assert bench.times("a") == ["10:00:00", "11:00:00"]
     assert bench.told_of("a")[1:] == ["TaskRunFailed", "TaskRetryStarted", "TaskRunCompleted"]
-    (row,) = await bench.store.schedules.rows()
-    (run,) = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    (row,) = await schedule_rows(bench.store)
+    (run,) = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert (run.outcome, run.attempts) == ("succeeded", 2)
     assert (await verify_store(bench.store)).problems == []
 
@@ -99,8 +101,8 @@ async def test_a_success_by_hand_clears_a_pending_retry(bench: Bench) -> None:
     cleared = next(event for event in bench.events if isinstance(event, TaskRetryCleared))
     assert (cleared.scheduled_for, cleared.attempt, cleared.cause) == (at(10, 0), 1, "manual")
     assert bench.told().count("TaskRetryCleared") == 1
-    (row,) = await bench.store.schedules.rows()
-    ended = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    (row,) = await schedule_rows(bench.store)
+    ended = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert [(run.kind, run.outcome) for run in ended[:3]] == [
         ("scheduled", "failed"), ("manual", "failed"), ("manual", "succeeded"),
     ]  # fmt: skip

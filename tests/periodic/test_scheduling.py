@@ -21,7 +21,9 @@ from noonbell.errors import (
     SchedulerInUseError,
 )
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import declared_tasks, schedule_rows
 from noonbell.periodic import Capabilities
+from noonbell.ports import RunFilter
 from tests.patience import PATIENCE_SECONDS
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
@@ -114,9 +116,9 @@ async def test_a_cancelled_task_that_runs_finishes_and_does_not_run_again(bench:
     assert bench.told() == [
         "PollingStarted", "TaskRunStarted", "TaskRunCompleted", "PollingStopRequested", "PollingStopped",
     ]  # fmt: skip
-    (row,) = await bench.store.schedules.rows()
+    (row,) = await schedule_rows(bench.store)
     assert row["removed_at"] is not None
-    (run,) = await bench.store.history.runs(row["sid"], 0, 1 << 60)
+    (run,) = await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))
     assert run.outcome == "succeeded"
     assert (await verify_store(bench.store)).problems == []
 
@@ -136,8 +138,8 @@ async def test_a_cancelled_task_that_fails_in_its_last_run_is_not_retried(bench:
     assert len(bench.calls) == 1
     (failed,) = [event for event in bench.events if event.name == "TaskRunFailed"]
     assert "retry_at" not in failed.fields()
-    (row,) = await bench.store.schedules.rows()
-    assert [run.outcome for run in await bench.store.history.runs(row["sid"], 0, 1 << 60)] == ["failed"]
+    (row,) = await schedule_rows(bench.store)
+    assert [run.outcome for run in await bench.store.history.runs(RunFilter(row["sid"], 0, 1 << 60))] == ["failed"]
     assert await bench.store.runs.live(row["sid"]) == []
     assert (await verify_store(bench.store)).problems == []
 
@@ -281,7 +283,7 @@ async def test_closing_keeps_what_is_stored_and_ends_the_scheduler(bench: Bench)
         await cron.schedule("b", "0 * * * *", bench.task("b"), FIVE)
     assert await cron.cancel("a") is False
     assert await cron.get_tasks() == []
-    assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["a"]
+    assert [row["name"] for row in await declared_tasks(bench.store)] == ["a"]
     assert (await verify_store(bench.store)).problems == []
 
 
@@ -309,7 +311,7 @@ async def test_closing_while_a_cancelled_task_still_runs_removes_it(bench: Bench
     closing = asyncio.ensure_future(cron.close())
     await bench.clock.advance(12 * MINUTE)
     await closing
-    assert [row["name"] for row in await bench.store.schedules.declared_tasks()] == ["other"]
+    assert [row["name"] for row in await declared_tasks(bench.store)] == ["other"]
     assert (await verify_store(bench.store)).problems == []
 
 

@@ -32,7 +32,7 @@ def kinds(made: Plan) -> dict[str, str]:
 
 
 async def stored(store: Ledger) -> dict[str, Any]:
-    found = await store.schedules.page(ScheduleFilter(managed_by="file:billing"), 0, 1000)
+    found = await store.schedules.find(ScheduleFilter(managed_by="file:billing"), 0, 1000)
     return {one.schedule_id: one for one in found}
 
 

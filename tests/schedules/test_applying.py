@@ -9,7 +9,8 @@ import pytest
 
 from noonbell.core.records import DurableSchedule, Edit, StoredSchedule
 from noonbell.errors import ScheduleExistsError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import ScheduleFilter
+from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.timing.protocol import SECOND
@@ -33,18 +34,18 @@ async def names(world: World) -> list[str]:
 
 
 async def test_a_deleted_name_can_be_taken_in_the_same_step(world: World) -> None:
-    await world.store.schedules.create([made("old"), made("kept")], NOW, "me")
+    await world.store.schedules.apply(ScheduleChange([made("old"), made("kept")], NOW, "me"))
     new = made("old")
     new.schedule_id = "id-new"
-    sids = await world.store.schedules.apply([new], ["id-old"], delete, NOW, "me")
+    sids = await world.store.schedules.apply(ScheduleChange([new], NOW, "me", ["id-old"], delete))
     assert sids == [3]
     assert [one.schedule_id for one in (await world.schedules.list(managed_by="file:a")).items] == ["id-kept", "id-new"]
 
 
 async def test_a_creation_that_fails_undoes_the_edits(world: World) -> None:
-    await world.store.schedules.create([made("old"), made("kept")], NOW, "me")
+    await world.store.schedules.apply(ScheduleChange([made("old"), made("kept")], NOW, "me"))
     with pytest.raises(ScheduleExistsError):
-        await world.store.schedules.apply([made("fresh"), made("kept")], ["id-old"], delete, NOW, "me")
+        await world.store.schedules.apply(ScheduleChange([made("fresh"), made("kept")], NOW, "me", ["id-old"], delete))
     assert await names(world) == ["old", "kept"]
     audit = await world.schedules.audit(limit=1000)
     assert [one.event for one in audit.items] == ["schedule.created", "schedule.created"]
@@ -52,33 +53,35 @@ async def test_a_creation_that_fails_undoes_the_edits(world: World) -> None:
 
 async def test_an_edit_that_fails_creates_nothing(world: World) -> None:
     with pytest.raises(ScheduleNotFoundError):
-        await world.store.schedules.apply([made("fresh")], ["id-unknown"], delete, NOW, "me")
+        await world.store.schedules.apply(ScheduleChange([made("fresh")], NOW, "me", ["id-unknown"], delete))
     assert await names(world) == []
-    assert await world.store.schedules.zone_rules() == {}
+    assert await stored_zone_rules(world.store) == {}
 
 
 async def test_the_rules_of_a_zone_are_known_from_its_first_schedule_on(world: World) -> None:
     kyiv = made("kyiv", "Europe/Kyiv")
-    await world.store.schedules.create([made("utc"), kyiv], NOW, "me")
-    assert await world.store.schedules.zone_rules() == {"UTC": made("utc").zone_hash, "Europe/Kyiv": kyiv.zone_hash}
+    await world.store.schedules.apply(ScheduleChange([made("utc"), kyiv], NOW, "me"))
+    assert await stored_zone_rules(world.store) == {"UTC": made("utc").zone_hash, "Europe/Kyiv": kyiv.zone_hash}
 
-    await world.store.schedules.put_zone_rules({"Europe/Kyiv": "newer"})
+    await world.store.schedules.apply(ScheduleChange(zone_rules={"Europe/Kyiv": "newer"}))
     again = made("again", "Europe/Kyiv")
-    await world.store.schedules.create([again], NOW, "me")
-    assert (await world.store.schedules.zone_rules())["Europe/Kyiv"] == "newer"
+    await world.store.schedules.apply(ScheduleChange([again], NOW, "me"))
+    assert (await stored_zone_rules(world.store))["Europe/Kyiv"] == "newer"
 
     await world.schedules.update("id-utc", timezone="Asia/Tokyo")
-    assert sorted(await world.store.schedules.zone_rules()) == ["Asia/Tokyo", "Europe/Kyiv", "UTC"]
+    assert sorted(await stored_zone_rules(world.store)) == ["Asia/Tokyo", "Europe/Kyiv", "UTC"]
 
 
 async def test_the_schedules_of_a_zone_come_in_pages_without_the_deleted(world: World) -> None:
-    await world.store.schedules.create([made(f"k{i}", "Europe/Kyiv") for i in range(5)] + [made("utc")], NOW, "me")
+    await world.store.schedules.apply(
+        ScheduleChange([made(f"k{i}", "Europe/Kyiv") for i in range(5)] + [made("utc")], NOW, "me")
+    )
     await world.schedules.delete("id-k1")
-    first = await world.store.schedules.page(ScheduleFilter(timezone="Europe/Kyiv"), 0, 2)
+    first = await world.store.schedules.find(ScheduleFilter(timezone="Europe/Kyiv"), 0, 2)
     assert [one.schedule_id for one in first] == ["id-k0", "id-k2"]
-    rest = await world.store.schedules.page(ScheduleFilter(timezone="Europe/Kyiv"), first[-1].sid, 10)
+    rest = await world.store.schedules.find(ScheduleFilter(timezone="Europe/Kyiv"), first[-1].sid, 10)
     assert [one.schedule_id for one in rest] == ["id-k3", "id-k4"]
-    assert await world.store.schedules.page(ScheduleFilter(timezone="Asia/Tokyo"), 0, 10) == []
+    assert await world.store.schedules.find(ScheduleFilter(timezone="Asia/Tokyo"), 0, 10) == []
 
 
 ALIKE: list[dict[str, Any]] = [

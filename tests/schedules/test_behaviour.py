@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
-from noonbell.ports import Decide, LaneClaim
+from noonbell.ports import Decide, LaneClaim, ScheduleFilter
 from noonbell.schedules import Fields
 from noonbell.schedules.arguments import Order
 from noonbell.timing import jitter_us
@@ -492,7 +492,7 @@ async def test_a_retry_that_nothing_takes_the_place_of_sleeps_through_quiet_hour
     world.failures = 1
     await world.schedules.start()
     await world.minutes(20)
-    (stored,) = await world.store.schedules.find([key])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     assert [live.wake_at for live in stored.lives] == [world.clock.now() + (9 * 60 + 30) * 1_000_000]
     await world.minutes(10)
     assert world.called == ["12:09", "12:09"]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import DurableSchedule, OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
-from noonbell.ports import LaneClaim, Ledger, ScheduleFilter
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -59,7 +59,7 @@ async def claim(store: Ledger, now: int) -> LaneClaim:
 
 async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
-    found["stored"] = await store.schedules.page(ScheduleFilter(), 0, 10_000)
+    found["stored"] = await store.schedules.find(ScheduleFilter(), 0, 10_000)
     return found
 
 
@@ -68,7 +68,7 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
     stores: list[Ledger] = [MemoryStore(), SqliteStore(tmp_path / "burst.db", threaded=False)]
     for store in stores:
         await store.open()
-        await store.schedules.create(made(messages), T0, "somebody")
+        await store.schedules.apply(ScheduleChange(made(messages), T0, "somebody"))
     fired = 0
     for minute in (1, 2, 5, 30):
         now = T0 + minute * MINUTE + SECOND
@@ -92,7 +92,7 @@ async def test_a_burst_leaves_the_same_rows_on_both_stores(tmp_path: Path, messa
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "burst.db", threaded=False)
     await store.open()
-    await store.schedules.create(made(messages=True)[:20], T0, "somebody")
+    await store.schedules.apply(ScheduleChange(made(messages=True)[:20], T0, "somebody"))
     due = T0 + MINUTE - T0 % MINUTE
     other = apsw.Connection(str(store.path))
     # sid 2 sends messages; its run of that minute is on record already, which no right course of things brings about
@@ -101,7 +101,7 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(tmp_path: Pat
     other.close()
     claimed = (await claim(store, due)).claimed
     assert [sid for sid, _ in claimed.quarantined] == [2]
-    stored = {one.sid: one for one in await store.schedules.page(ScheduleFilter(), 0, 100)}
+    stored = {one.sid: one for one in await store.schedules.find(ScheduleFilter(), 0, 100)}
     assert (stored[2].cursor_at, stored[2].next_run_at) == (T0, due + MINUTE)
     assert stored[12].cursor_at == due
     assert {start.sid for start in claimed.starts} >= {1, 7, 11, 17}

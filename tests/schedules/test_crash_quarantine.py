@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.core.records import MOST_CRASHES
 from noonbell.ledger import verify_store
+from noonbell.ports import RunFilter
 from tests.schedules.conftest import World
 
 RARELY = "1 12 * * *"
@@ -45,7 +46,7 @@ async def test_a_run_is_given_up_after_three_deaths_and_its_schedule_goes_on(wor
         assert len(world.calls) == death
         await die()
     assert len(world.calls) == MOST_CRASHES
-    (run,) = await world.store.history.runs(1, 0, world.clock.now())
+    (run,) = await world.store.history.runs(RunFilter(1, 0, world.clock.now()))
     assert (run.outcome, run.attempts) == ("abandoned", MOST_CRASHES)
     (told,) = (await world.schedules.audit(event="schedule.quarantined")).items
     assert (told.subject, told.actor) == (key, "engine")
@@ -86,7 +87,7 @@ async def test_after_two_deaths_runs_start_one_at_a_time_and_others_are_not_held
     await world.minutes(2)
     assert [call.attempt for call in world.calls if call.schedule_id != other] == [3, 3]
     await world.minutes(20)
-    runs = [run for sid in (1, 2, 3) for run in await world.store.history.runs(sid, 0, world.clock.now())]
+    runs = [run for sid in (1, 2, 3) for run in await world.store.history.runs(RunFilter(sid, 0, world.clock.now()))]
     assert [(run.outcome, run.attempts) for run in runs] == [("succeeded", 3)] * 3
     assert (await verify_store(world.store)).problems == []
 
@@ -115,7 +116,7 @@ async def test_a_run_on_probation_that_fails_is_retried(world: World, die: Die) 
     world.duration, world.failures = timedelta(seconds=1), 4
     await die()
     await world.minutes(1)
-    runs = [run for sid in (1, 2, 3) for run in await world.store.history.runs(sid, 0, world.clock.now())]
+    runs = [run for sid in (1, 2, 3) for run in await world.store.history.runs(RunFilter(sid, 0, world.clock.now()))]
     assert [run.outcome for run in runs] == ["succeeded"] * 3
     assert sum(run.attempts for run in runs) == 3 * 3 + 4
 

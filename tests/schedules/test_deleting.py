@@ -13,6 +13,7 @@ import pytest
 
 from noonbell.actions.secrets.keys import new_ring
 from noonbell.ledger import verify_store
+from noonbell.ports import DocumentFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
@@ -156,4 +157,4 @@ async def test_the_signing_keys_of_a_schedule_go_with_it(world: World) -> None:
     for key, team in ((kept, "default"), (gone, "red")):
         assert len(await signing.secrets.signing_keys(key, team)) == 1
     await world.schedules.delete(gone)  # also by whoever has no master key
-    assert [one.id for one in await documents.documents.get("signing_key", [kept, gone])] == [kept]
+    assert [one.id for one in await documents.documents.find(DocumentFilter("signing_key", [kept, gone]))] == [kept]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ports import ScheduleFilter
 from tests.schedules.conftest import NOON, World
 from tests.schedules.test_occurrences import eventful
 
@@ -30,7 +31,7 @@ async def test_it_is_the_same_as_its_parts(world: World) -> None:
         assert whole.occurrences == await schedules.occurrences(key, start=LONG_AGO, order="newest", limit=20)
         policy = schedule.quiet_hours_policy_id
         assert whole.quiet_hours == (None if policy is None else await schedules.get_quiet_hours(policy))
-        (stored,) = await world.store.schedules.find([key])
+        (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
         alive = [f"{key}:{live.kind}:{live.run_for}" for live in stored.lives]
         assert list(whole.live) == [await schedules.run(run_id) for run_id in alive]
         upto = NOON + timedelta(minutes=20)

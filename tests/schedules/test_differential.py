@@ -26,7 +26,18 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import finish, look, timing_of
 from noonbell.errors import NoonbellError
-from noonbell.ports import AuditFilter, LaneClaim, Ledger, QuietChanges, ScheduleFilter, StreamClaim
+from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ports import (
+    AuditFilter,
+    LaneClaim,
+    Ledger,
+    QuietChanges,
+    QuietHoursDrop,
+    QuietHoursPut,
+    ScheduleChange,
+    ScheduleFilter,
+    StreamClaim,
+)
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.store.memory import MemoryStore
@@ -130,7 +141,7 @@ class History:
         return call
 
     async def settle(self, store: Ledger) -> Verb:
-        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.owned(i)}
+        held = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.live(owner=i)}
         alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in held]
         lanes = {stored.sid: stored.lane for stored in await _all(store)}
         batch: dict[int, Settlement] = {}
@@ -168,7 +179,7 @@ class History:
 
     async def create(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store)
-        return lambda store: store.schedules.create(made, now, "somebody")
+        return lambda store: store.schedules.apply(ScheduleChange(made, now, "somebody"))
 
     async def apply(self, store: Ledger) -> Verb:
         now, made = self.now, await self._new(store) if self.random.random() < 0.5 else []
@@ -184,12 +195,14 @@ class History:
             return change(stored) if stored.columns.type == "cron" else change.reopen(stored)
 
         policy = QuietHoursPolicy(self.random.choice(("q1", "q2")), "new", QUIET % (3, 4), now, now)
-        put = [(policy, AuditEvent(now, "quiet_hours.updated", policy.policy_id, "somebody", "{}"))]
-        dropped = [(key, AuditEvent(now, "quiet_hours.deleted", key, "somebody", "{}")) for key in ("q2", "q3")]
+        put = QuietHoursPut(policy, AuditEvent(now, "quiet_hours.updated", policy.policy_id, "somebody", "{}"))
+        key = self.random.choice(("q2", "q2", "q3"))
+        dropped = QuietHoursDrop(key, AuditEvent(now, "quiet_hours.deleted", key, "somebody", "{}"))
         quiet = QuietChanges(
-            put if self.random.random() < 0.4 else (), dropped if self.random.random() < 0.2 else dropped[1:]
+            [put] if self.random.random() < 0.4 else (), [dropped] if self.random.random() < 0.2 else ()
         )
-        return lambda store: store.schedules.apply(made, ids, edit, now, "somebody", quiet=quiet)
+        change_all = ScheduleChange(made, now, "somebody", ids, edit, quiet)
+        return lambda store: store.schedules.apply(change_all)
 
     async def _new(self, store: Ledger) -> list[DurableSchedule]:
         policies = [policy.policy_id for policy in await store.schedules.quiet_hours()]
@@ -243,13 +256,17 @@ class History:
             )
         )  # fmt: skip
         now, up = self.now, self.random.choice(({}, dict.fromkeys(LANES, Polls(self.up_since))))
-        return lambda store: store.schedules.edit(ids, changes.EditBuilder(fields, now, up, "somebody"))
+        return lambda store: store.schedules.apply(
+            ScheduleChange(edited=ids, edit=changes.EditBuilder(fields, now, up, "somebody"))
+        )
 
     async def delete(self, store: Ledger) -> Verb:
         rows = await _all(store)
         ids = [row.schedule_id for row in self.random.sample(rows, min(len(rows), 1)) if self.random.random() < 0.3]
         now = self.now
-        return lambda store: store.schedules.edit(ids, lambda stored: changes.deleted(stored, now, "somebody"))
+        return lambda store: store.schedules.apply(
+            ScheduleChange(edited=ids, edit=lambda stored: changes.deleted(stored, now, "somebody"))
+        )
 
     async def take_over(self, store: Ledger) -> Verb:
         lane, now = self.random.choice(LANES), self.now
@@ -260,13 +277,17 @@ class History:
         hour = self.random.randint(0, 22)
         policy = QuietHoursPolicy(key, "calm", QUIET % (hour, hour + 1), now, now)
         audit = AuditEvent(now, "quiet_hours.updated", key, "somebody", "{}")
-        return lambda store: store.schedules.put_quiet_hours(
-            policy, audit, changes.EditBuilder({}, now, up, "x").reopen
+        return lambda store: store.schedules.apply(
+            ScheduleChange(
+                edit=changes.EditBuilder({}, now, up, "x").reopen, quiet=QuietChanges([QuietHoursPut(policy, audit)])
+            )
         )
 
     async def drop_quiet(self, store: Ledger) -> Verb:
         audit = AuditEvent(self.now, "quiet_hours.deleted", "q2", "somebody", "{}")
-        return lambda store: store.schedules.drop_quiet_hours("q2", audit)
+        return lambda store: store.schedules.apply(
+            ScheduleChange(quiet=QuietChanges(dropped=[QuietHoursDrop("q2", audit)]))
+        )
 
     async def ask(self, store: Ledger) -> Verb:
         ids, now = [row.schedule_id for row in await _all(store)], self.now
@@ -300,11 +321,11 @@ class History:
 
     async def revive(self, store: Ledger) -> Verb:
         numbers, now = await self._letters(store), self.now
-        return lambda store: store.outbox.revive(numbers, now)
+        return lambda store: store.outbox.resolve(numbers, redeliver_at=now)
 
     async def drop_letters(self, store: Ledger) -> Verb:
         numbers = (await self._letters(store))[:1]
-        return lambda store: store.outbox.drop(numbers)
+        return lambda store: store.outbox.resolve(numbers)
 
     async def _letters(self, store: Ledger) -> list[int]:
         found = [
@@ -318,7 +339,7 @@ class History:
 
     async def zones(self, store: Ledger) -> Verb:
         rules = {zone: f"rules {self.now}" for zone in ("UTC", "Mars/Base") if self.random.random() < 0.5}
-        return lambda store: store.schedules.put_zone_rules(rules)
+        return lambda store: store.schedules.apply(ScheduleChange(zone_rules=rules))
 
     async def reopen(self, store: Ledger) -> Verb:
         async def call(store: Ledger) -> None:
@@ -337,14 +358,14 @@ def _message(stored: StoredSchedule, start: Start) -> OutboxMessage:
 
 
 async def _all(store: Ledger) -> list[StoredSchedule]:
-    return await store.schedules.page(ScheduleFilter(), 0, 1000)
+    return await store.schedules.find(ScheduleFilter(), 0, 1000)
 
 
 async def everything(store: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = dict(await ledger(store))
     found["stored"] = await _all(store)
     found["some"] = [
-        await store.schedules.page(wanted, 1, 2)
+        await store.schedules.find(wanted, 1, 2)
         for wanted in (
             ScheduleFilter(enabled=True), ScheduleFilter(type="cron", lane="one"), ScheduleFilter(tag="red"),
             ScheduleFilter(name_contains="1"), ScheduleFilter(quiet_hours_policy_id="q1"),
@@ -353,8 +374,8 @@ async def everything(store: Ledger) -> dict[str, Any]:
     ]  # fmt: skip
     found["quiet"] = await store.schedules.quiet_hours()
     found["owned streams"] = [await store.outbox.owned(owner) for owner in INSTANCES]
-    found["zone rules"] = await store.schedules.zone_rules()
-    found["in zone"] = await store.schedules.page(ScheduleFilter(timezone="Asia/Kathmandu"), 1, 2)
+    found["zone rules"] = await stored_zone_rules(store)
+    found["in zone"] = await store.schedules.find(ScheduleFilter(timezone="Asia/Kathmandu"), 1, 2)
     found["dead letters"] = await store.outbox.dead_letters(None, 0, 1000)
     found["some letters"] = await store.outbox.dead_letters(2, 1, 2)
     found["audit"] = await store.audit.page(AuditFilter(), 0, 100_000)

@@ -59,7 +59,7 @@ async def test_new_zone_rules_are_taken_over_once(
 ) -> None:
     keys = [await world.create(spec="0 15 * * *", timezone=TOWN) for _ in range(3)]
     folder.put("YYY-3", "2026b")
-    slow = overtaken(world, "schedules.edit", monkeypatch)
+    slow = overtaken(world, "schedules.apply", monkeypatch)
     await slow.run_once()
     for key in keys:
         assert len(await world.audits(key, CHANGED)) == 1
@@ -73,7 +73,7 @@ async def test_new_rules_of_quiet_hours_are_taken_over_once(
     calm = (await world.schedules.create_quiet_hours("calm", [WINDOW])).policy_id
     key = await world.create(spec="*/10 * * * *", quiet_hours_policy_id=calm)
     folder.put("YYY-1", "2026b")
-    slow = overtaken(world, "schedules.put_quiet_hours", monkeypatch)
+    slow = overtaken(world, "schedules.apply", monkeypatch)
     await slow.run_once()
     assert len(await world.audits(calm, QUIET_CHANGED)) == 1
     assert len(await world.audits(key, CHANGED)) == 1

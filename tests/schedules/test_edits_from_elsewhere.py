@@ -13,6 +13,7 @@ from noonbell.core.records import Start
 from noonbell.engine import membership
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
+from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.testing import ManualClock
 from tests.schedules.conftest import ACTION, IN_EARNEST, World
@@ -64,7 +65,7 @@ async def test_after_an_edit_during_its_run_a_schedule_looks_at_once(world: Worl
     await world.minutes(1)
     await world.schedules.update(key, name="renamed")
     await stopped(world)
-    (stored,) = await world.store.schedules.find([key])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     assert stored.next_run_at == stored.cursor_at
     assert await problems(world) == []
     world.duration = timedelta(0)
@@ -86,7 +87,7 @@ async def test_a_run_that_is_not_repeated_leaves_what_is_due_to_a_look_at_once(w
     hold = await world.store.hold(engine_name("me"), "a test")
     await world.store.engines.rescue("default", "me", world.clock.now())
     hold.release()
-    (stored,) = await world.store.schedules.find([key])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     assert stored.next_run_at == stored.cursor_at
     assert await problems(world) == []
 
@@ -98,12 +99,12 @@ async def test_a_handed_back_run_of_an_earlier_epoch_brings_no_wake_up_of_its_ow
     await world.minutes(1)
     (live,) = await world.store.runs.live(1)
     assert live.owner is not None
-    (stored,) = await world.store.schedules.find([key])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     await world.schedules.update(key, spec="*/7 * * * *")
     far = world.clock.now() + 3_600_000_000
     start = Start(1, live.kind, live.run_for, live.fence, live.attempt, live.cause, stored.epoch, 0, 0, far)
     await world.store.runs.hand_back([start], live.owner, world.clock.now())
-    (after,) = await world.store.schedules.find([key])
+    (after,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     assert after.next_run_at == after.cursor_at
 
 
@@ -136,22 +137,22 @@ async def test_an_edit_while_nothing_is_up_says_so(world: World) -> None:
 
 async def test_which_lanes_are_up(world: World) -> None:
     store, began = world.store, world.clock.now()
-    assert lanes_up(await store.engines.alive(0)) == {}
+    assert lanes_up((await store.engines.members(0)).alive) == {}
     await world.schedules.start()
     await world.minutes(1)
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     # an engine that has joined a lane is up when it says so, and until it has left
     hold = await store.hold(engine_name("new-2"), "process 2")
     await store.engines.join(EngineRecord("new-2", "other", "h", 2, "1", "-", began + 1, began + 1))
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     await store.engines.beat(EngineSign("new-2", began + 2, began + 1, "up"), lambda: began + 2)
     await store.engines.beat(EngineSign("new-2", began + 3, began + 1, "stopping"), lambda: began + 3)
-    assert lanes_up(await store.engines.alive(0)) == {"default": began, "other": began + 1}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began, "other": began + 1}
     await store.engines.leave("new-2")
-    assert lanes_up(await store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await store.engines.members(0)).alive) == {"default": began}
     hold.release()
     await stopped(world)
-    assert lanes_up(await store.engines.alive(0)) == {}
+    assert lanes_up((await store.engines.members(0)).alive) == {}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

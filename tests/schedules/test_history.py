@@ -67,9 +67,12 @@ async def test_how_each_has_ended_last_is_one_question(world: World) -> None:
     await world.schedules.trigger(good)
     await world.minutes(0.2)
     sids = [await sid_of(world, key) for key in (good, bad, never)]
-    assert await world.store.history.last_outcomes([*sids, 10_000]) == {sids[0]: "succeeded", sids[1]: "failed"}
+    assert {run.sid: run.outcome for run in await world.store.history.past_runs([*sids, 10_000], None, 1)} == {
+        sids[0]: "succeeded",
+        sids[1]: "failed",
+    }
     assert (await all_runs(world, good))[0].kind == "manual"
-    assert await world.store.history.last_outcomes([]) == {}
+    assert {run.sid: run.outcome for run in await world.store.history.past_runs([], None, 1)} == {}
 
 
 async def test_the_run_that_ended_last_comes_first(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.schedules import Schedules
 from noonbell.schedules.engine_life import EngineLife
 from noonbell.store.memory import MemoryStore
@@ -37,7 +38,7 @@ async def test_a_stop_that_nobody_waits_for_keeps_the_name_until_all_has_ended(w
     other = Schedules(world.store, clock=world.clock, callbacks={"work": world.work})
     await other.start()
     await world.clock.settle()
-    assert [one.state for one in await world.store.engines.alive(0)] == ["stopping", "up"]
+    assert [one.state for one in (await world.store.engines.members(0)).alive] == ["stopping", "up"]
     assert world.called == ["12:01"], "what the first one has in hand is not touched"
 
     again = asyncio.create_task(world.schedules.stop())
@@ -47,11 +48,11 @@ async def test_a_stop_that_nobody_waits_for_keeps_the_name_until_all_has_ended(w
     await world.minutes(1)
     await again
     assert (await world.told(key))[0] == ("12:01", "fired")
-    kinds = [event.event for event in await world.store.engines.lifecycle(LANE)]
+    kinds = [event.event for event in await lifecycle_of(world.store, LANE)]
     assert kinds == ["init-ok", "stop-start", "init-ok", "stop-end"], "both have waited for one stop"
-    assert [one.state for one in await world.store.engines.alive(0)] == ["up"]
+    assert [one.state for one in (await world.store.engines.members(0)).alive] == ["up"]
     await other.stop()
-    assert await world.store.engines.alive(0) == []
+    assert (await world.store.engines.members(0)).alive == []
     assert (await verify_store(world.store)).problems == []
 
 
@@ -89,7 +90,7 @@ async def test_an_engine_that_was_taken_for_dead_says_so_and_comes_back_as_anoth
     await service.create()
     await service.schedules.start()
     await service.minute()
-    (before,) = await service.store.engines.alive(0)
+    (before,) = (await service.store.engines.members(0)).alive
     caplog.set_level(logging.WARNING)
     caplog.clear()
 
@@ -99,7 +100,7 @@ async def test_an_engine_that_was_taken_for_dead_says_so_and_comes_back_as_anoth
         return service.schedules.running and service.schedules.lanes_lost == 1
 
     await until(is_back)
-    (after,) = await service.store.engines.alive(0)
+    (after,) = (await service.store.engines.members(0)).alive
     assert after.instance != before.instance
     await service.minute()
     await service.schedules.stop()
@@ -155,7 +156,7 @@ async def test_what_an_engine_has_in_hand_is_cut_off_when_it_was_taken_for_dead(
         await hanging.begun.wait()  # by itself, since there is no other: the run is an orphan, and it is up again
     (live,) = await service.store.runs.live(1)
     assert (live.cause, live.crashes, live.fence) == ("orphan", 1, 3)
-    assert live.owner == (await service.store.engines.alive(0))[0].instance
+    assert live.owner == ((await service.store.engines.members(0)).alive)[0].instance
     await service.schedules.stop(timedelta(0))
     await service.store.close()
 
@@ -170,7 +171,7 @@ async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
     stopping = asyncio.create_task(schedules.stop())
 
     async def is_stopping() -> bool:
-        return [one.state for one in await hanging.service.store.engines.alive(0)] == ["stopping"]
+        return [one.state for one in (await hanging.service.store.engines.members(0)).alive] == ["stopping"]
 
     await until(is_stopping)
     assert not hanging.ended.is_set(), "a stop waits for what runs"

@@ -13,7 +13,7 @@ from noonbell.core.presence import Gap
 from noonbell.core.records import OutboxMessage, Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import finish, look
 from noonbell.ledger import verify_store
-from noonbell.ports import LaneClaim
+from noonbell.ports import LaneClaim, RunFilter, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
 from noonbell.timing.protocol import SECOND
@@ -35,7 +35,7 @@ async def create(world: World, name: str, **fields: Any) -> None:
     definition = msgspec.json.decode(columns.definition) | {"action": {"kind": "message", "target": "inbox"}}
     columns = replace(columns, definition=msgspec.json.encode(definition).decode())
     new = changes.created(name, columns, NOW, enabled=True, managed_by="api", lane="default")
-    await world.store.schedules.create([new], NOW, "me")
+    await world.store.schedules.apply(ScheduleChange([new], NOW, "me"))
 
 
 async def claim(world: World, now: int, gaps: Sequence[Gap] = (), *, broken: bool = False) -> LaneClaim:
@@ -65,13 +65,13 @@ async def test_the_run_is_over_and_its_message_is_in_the_outbox(world: World) ->
     assert claimed.looked == 1
     assert claimed.next_wake_at == DUE + MINUTE
 
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert (stored.cursor_at, stored.next_run_at, stored.last_run_for) == (DUE, DUE + MINUTE, DUE)
     assert (stored.last_run_at, stored.last_attempt_at, stored.last_success_at) == (DUE, DUE, DUE)
     assert stored.last_failure_at is None
     assert stored.ran == (DUE, DUE)
     assert stored.lives == []
-    (run,) = await world.store.history.runs(stored.sid, 0, DUE)
+    (run,) = await world.store.history.runs(RunFilter(stored.sid, 0, DUE))
     assert (run.run_for, run.kind, run.outcome, run.attempts, run.owner) == (DUE, "scheduled", "succeeded", 1, "me")
 
     start = Start(stored.sid, "scheduled", DUE, 1, 1, "cron", 1, DUE, DUE, None)
@@ -97,11 +97,11 @@ async def test_a_capped_backlog_goes_on_at_the_next_look(world: World, overlap: 
     for left in (2, 1):
         claimed = (await claim(world, late, [Gap(NOW, late)])).claimed
         assert claimed.next_wake_at == late
-        (stored,) = await world.store.schedules.find(["a"])
+        (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
         assert stored.backlog_left == left
     for _ in range(3):
         await claim(world, late, [Gap(NOW, late)])
-    runs = await world.store.history.runs(1, 0, late)
+    runs = await world.store.history.runs(RunFilter(1, 0, late))
     assert [run.run_for for run in runs] == [DUE, DUE + MINUTE, DUE + 2 * MINUTE, DUE + 9 * MINUTE]
     assert len(await sent(world, late)) == 4
     assert (await verify_store(world.store)).problems == []
@@ -112,14 +112,14 @@ async def test_an_interval_counts_on_from_the_claim(world: World) -> None:
     now = NOW + 95 * SECOND
     claimed = (await claim(world, now)).claimed
     assert claimed.next_wake_at == now + 90 * SECOND
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert stored.anchor_at == now
 
 
 async def test_a_one_shot_is_over_with_its_message(world: World) -> None:
     await create(world, "a", type="one_shot", spec="2026-03-04T12:01Z")
     await claim(world, DUE)
-    (stored,) = await world.store.schedules.find(["a"])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a"]))
     assert (stored.enabled, stored.next_run_at) == (False, None)
     assert len(await sent(world, DUE)) == 1
 
@@ -141,7 +141,7 @@ async def test_a_retry_settles_with_its_message_unless_it_is_stale(world: World)
     await world.store.runs.settle([Settlement(start, "me", "failed", DUE + 1, DUE + SECOND, "no") for start in first])
     again = (await claim(world, DUE + SECOND)).claimed.starts
     assert [start.fence for start in again] == [2, 2]
-    stored = await world.store.schedules.find(["a", "b"])
+    stored = await world.store.schedules.find(ScheduleFilter(schedule_ids=["a", "b"]))
     ended = [
         Settlement(start, owner, "succeeded", DUE + 2 * SECOND, messages=[message_of(seen, start)])
         for seen, start, owner in zip(stored, again, ("me", "somebody else"), strict=True)

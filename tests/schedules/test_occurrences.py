@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.errors import ScheduleNotFoundError
+from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
 from noonbell.timing.cron_timing import CronTiming
@@ -20,7 +21,6 @@ READS = (
     "history.runs",
     "history.spans",
     "history.attempts",
-    "history.runs_for",
     "history.past_runs",
     "runs.live",
     "read",
@@ -99,9 +99,11 @@ async def test_pages_of_any_size_tell_the_same(world: World, limits: tuple[int, 
 async def test_what_is_told_is_what_the_ledger_holds(world: World) -> None:
     now = round(world.clock.now())
     for key in await eventful(world):
-        (stored,) = await world.store.schedules.find([key])
+        (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
         told = await paged(world, key, 10)
-        runs = {run.run_for: run for run in await world.store.history.runs(stored.sid, 0, 1 << 60, "scheduled")}
+        runs = {
+            run.run_for: run for run in await world.store.history.runs(RunFilter(stored.sid, 0, 1 << 60, "scheduled"))
+        }
         fired = {round(one.scheduled_for.timestamp() * 1_000_000): one for one in told if one.verdict == "fired"}
         assert set(fired) == set(runs) | {live.run_for for live in stored.lives}
         spans = await world.store.history.spans(stored.sid, 0, 1 << 60)
@@ -165,10 +167,10 @@ async def test_the_runs_of_other_schedules_are_not_looked_at(
 
     usual = world.store.history.runs
 
-    async def by_key(sid: int, from_at: int, to_at: int, *more: Any, **named: Any) -> list[Any]:
+    async def by_key(wanted: RunFilter, *more: Any, **named: Any) -> list[Any]:
         nonlocal scanned
-        scanned += not (named.get("kind") or more)
-        return await usual(sid, from_at, to_at, *more, **named)
+        scanned += wanted.kind is None
+        return await usual(wanted, *more, **named)
 
     monkeypatch.setattr(world.store.history, "runs", by_key)
     for path in ("history.latest_runs", "read"):

@@ -14,6 +14,7 @@ from noonbell.engine import execution
 from noonbell.engine import lane_jobs as engine_lane
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store, why_schedule
+from noonbell.ports import ScheduleFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from tests.patience import until
@@ -49,7 +50,7 @@ async def away() -> AsyncIterator[World]:
 
 
 async def explained(world: World, key: str, minute: int) -> str:
-    (stored,) = await world.store.schedules.find([key])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     at = datetime(2026, 3, 4, 12, minute, tzinfo=UTC)
     return (await why_schedule(world.store, stored.sid, at, now=world.clock.now())).text
 

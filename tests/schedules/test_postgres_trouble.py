@@ -14,6 +14,7 @@ import asyncpg
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 from tests.patience import PATIENCE_SECONDS, until
@@ -173,7 +174,7 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
         assert run_id.startswith("a:scheduled:")
         victim.send_signal(signal.SIGSTOP)  # alive as far as its lease goes, and no further
         await service.schedules.start()
-        assert len(await service.store.engines.alive(0)) == 2, "its lease holds for a while"
+        assert len((await service.store.engines.members(0)).alive) == 2, "its lease holds for a while"
         assert service.called[run_id] == 0
         await lease_ends(postgres, dsn, victim.pid)
 
@@ -189,6 +190,6 @@ async def test_what_a_killed_process_left_running_is_run_again_under_the_same_id
     assert service.called[run_id] == 1
     report = await verify_store(service.store)
     assert report.problems == []
-    kinds = [event.event for event in await service.store.engines.lifecycle("lane:default")]
+    kinds = [event.event for event in await lifecycle_of(service.store, "lane:default")]
     assert kinds.count("crash") == 1
     await service.store.close()

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from noonbell.core.records import AuditEvent, QuietHoursPolicy
 from noonbell.ledger import verify_store
-from noonbell.ports import AuditFilter, MakeEdit
+from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ports import AuditFilter, ScheduleChange
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED
 from noonbell.schedules.zone_watch import ZoneWatch
@@ -53,9 +53,9 @@ def micros(at: datetime) -> int:
 
 
 async def test_the_zone_of_quiet_hours_is_known_from_their_creation_on(world: World, folder: ZoneFolder) -> None:
-    assert TOWN not in await world.store.schedules.zone_rules()
+    assert TOWN not in await stored_zone_rules(world.store)
     await world.schedules.create_quiet_hours("calm", [WINDOW])
-    assert zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN]).zone_hash != ""
+    assert zone_rules.Rules.read((await stored_zone_rules(world.store))[TOWN]).zone_hash != ""
 
 
 async def test_schedules_follow_and_it_is_told_what_moves(world: World, folder: ZoneFolder) -> None:
@@ -105,9 +105,11 @@ async def test_an_attempt_that_was_cut_off_is_not_told_twice(world: World, folde
     key = await world.create(quiet_hours_policy_id=calm)
     await world.schedules.start()
     folder.put(EAST_3, "2026b")
-    known = await world.store.schedules.zone_rules()
+    known = await stored_zone_rules(world.store)
     await restart(world)
-    await world.store.schedules.put_zone_rules({TOWN: known[TOWN]})  # as a crash before the end has left it
+    await world.store.schedules.apply(
+        ScheduleChange(zone_rules={TOWN: known[TOWN]})
+    )  # as a crash before the end has left it
     await restart(world)
     assert len(await policy_events(world, calm)) == 1
     assert len(await world.audits(key, CHANGED)) == 1
@@ -119,14 +121,15 @@ async def test_quiet_hours_that_change_meanwhile_are_read_again(world: World, fo
     await world.schedules.start()
     await world.schedules.stop()
     folder.put(EAST_3, "2026b")
-    put, later = world.store.schedules.put_quiet_hours, {**WINDOW, "to": "14:50"}
+    apply, later = world.store.schedules.apply, {**WINDOW, "to": "14:50"}
 
-    async def overtaken(policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, **seen: int) -> None:
-        world.store.schedules.put_quiet_hours = put  # type: ignore[method-assign]  # the first call alone is overtaken
-        await world.schedules.update_quiet_hours(calm, windows=[later])
-        await put(policy, audit, edit, **seen)
+    async def overtaken(change: ScheduleChange) -> list[int]:
+        if change.quiet.put:
+            world.store.schedules.apply = apply  # type: ignore[method-assign]  # the first put alone is overtaken
+            await world.schedules.update_quiet_hours(calm, windows=[later])
+        return await apply(change)
 
-    world.store.schedules.put_quiet_hours = overtaken  # type: ignore[method-assign,assignment]  # somebody is quicker
+    world.store.schedules.apply = overtaken  # type: ignore[method-assign]  # somebody is quicker
     await ZoneWatch(world.store, world.clock).run_once()
     assert (await world.schedules.get_quiet_hours(calm)).windows[0]["to"] == "14:50"
     assert len(await world.audits(key, CHANGED)) == 1
@@ -163,4 +166,4 @@ async def test_quiet_hours_from_before_they_were_watched_are_learnt(folder: Zone
     await world.schedules.create_quiet_hours("calm", [WINDOW])
     del store.data.zone_rules[TOWN]
     await ZoneWatch(store, world.clock).run_once()
-    assert zone_rules.Rules.read((await store.schedules.zone_rules())[TOWN]).version == "2026a"
+    assert zone_rules.Rules.read((await stored_zone_rules(store))[TOWN]).version == "2026a"

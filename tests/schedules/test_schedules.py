@@ -20,6 +20,8 @@ from noonbell.errors import (
     ScheduleNotFoundError,
 )
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.schedules import Call, Fields, Retry
 from noonbell.schedules.arguments import Order
 from tests.patience import PATIENCE_SECONDS
@@ -259,7 +261,7 @@ async def test_the_next_run_is_known_while_a_run_holds_a_due_slot(world: World, 
     key = await world.create(overlap=overlap)
     await world.schedules.start()
     await world.minutes(3)
-    stored = (await world.store.schedules.find([key]))[0]
+    stored = (await world.store.schedules.find(ScheduleFilter(schedule_ids=[key])))[0]
     assert stored.next_run_at is None, "a run holds what is due"
     made = await world.schedules.get(key)
     assert made.running == 1
@@ -357,7 +359,7 @@ async def test_changes_are_audited_with_before_and_after(world: World) -> None:
 
 async def test_what_is_due_when_a_schedule_is_deleted_is_missed(world: World) -> None:
     key = await world.create(catch_up_policy="run_once")
-    (sid,) = [row["sid"] for row in await world.store.schedules.rows()]
+    (sid,) = [row["sid"] for row in await schedule_rows(world.store)]
     await world.minutes(3)
     await world.schedules.delete(key)
     (span,) = await world.store.history.spans(sid, 0, 1 << 60)
@@ -395,7 +397,7 @@ async def test_a_trigger_without_an_engine_waits_for_one(world: World) -> None:
     await world.schedules.start()
     await world.clock.settle()
     assert [(call.run_id, call.manual) for call in world.calls] == [(run_id, True)]
-    (run,) = await world.store.history.runs(1, 0, world.clock.now(), "manual")
+    (run,) = await world.store.history.runs(RunFilter(1, 0, world.clock.now(), "manual"))
     assert (run.outcome, run.attempts) == ("succeeded", 1)
     assert (await world.schedules.get(key)).next_run_at is not None
     assert (await verify_store(world.store)).problems == []

@@ -17,7 +17,8 @@ import pytest
 from noonbell.core.presence import lanes_up
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
-from noonbell.ports import Ledger
+from noonbell.ledger.reading import lifecycle_of
+from noonbell.ports import Ledger, Members, RunFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -118,10 +119,10 @@ async def test_what_a_dead_engine_had_in_hand_goes_on_at_another_within_seconds(
     assert crew.calls == [("a", run), ("b", run)], "under the same id"
     (live,) = await crew.store.runs.live(1)
     assert (live.crashes, live.fence) == (1, 3)
-    events = [(event.event, event.detail[:5]) for event in await crew.store.engines.lifecycle(LANE)]
+    events = [(event.event, event.detail[:5]) for event in await lifecycle_of(crew.store, LANE)]
     assert events == [("init-ok", ""), ("init-ok", ""), ("crash", "found")]
     await crew.clock.advance(timedelta(minutes=3))
-    (ended,) = await crew.store.history.runs(1, 0, 2**62)
+    (ended,) = await crew.store.history.runs(RunFilter(1, 0, 2**62))
     assert ended.outcome == "succeeded"
     assert (await verify_store(crew.store)).problems == []
 
@@ -182,9 +183,9 @@ async def test_who_is_left_alone_knows_since_when_the_lane_is_up(crew: Crew) -> 
     await crew.up("b")
     await crew.kill("a")
     await crew.clock.advance(timedelta(minutes=5))
-    assert lanes_up(await crew.store.engines.alive(0)) == {"default": began}
+    assert lanes_up((await crew.store.engines.members(0)).alive) == {"default": began}
     await crew.up("c")
-    assert [one.up_since for one in await crew.store.engines.alive(0)] == [began, began]
+    assert [one.up_since for one in (await crew.store.engines.members(0)).alive] == [began, began]
 
 
 async def test_engines_tell_of_themselves(crew: Crew) -> None:
@@ -192,7 +193,7 @@ async def test_engines_tell_of_themselves(crew: Crew) -> None:
     await face.create(type="interval", spec="1", action=ACTION)
     await crew.up("b")
     await crew.clock.advance(timedelta(seconds=90))
-    found = await crew.store.engines.alive(crew.clock.now())
+    found = (await crew.store.engines.members(crew.clock.now())).alive
     assert [(one.state, one.lane, one.pid) for one in found] == [("up", "default", os.getpid())] * 2
     assert all(one.seen_ago_us <= membership.BEAT + membership.LOOK for one in found)
     assert 50 <= sum(one.load["started_per_minute"] for one in found) <= 62
@@ -285,16 +286,16 @@ class Looks:
     def __init__(self, store: PostgresStore) -> None:
         self.sure = 0
         self._store = store
-        self._look = store.engines.dead
-        store.engines.dead = self._counted  # type: ignore[method-assign]  # as before, and counted
+        self._look = store.engines.members
+        store.engines.members = self._counted  # type: ignore[method-assign]  # as before, and counted
 
-    async def _counted(self, lane: str) -> list[str]:
+    async def _counted(self, now: int, lane: str | None = None) -> Members:
         up_for = "SELECT clock_timestamp() - pg_postmaster_start_time() > make_interval(secs => $1)"
         async with self._store._connections.reading() as db:
             trusted = await db.fetchval(up_for, self._store.lease_seconds)
         keeper = self._store._held.keeper
-        self.sure += trusted and keeper is not None and not keeper.in_doubt
-        return await self._look(lane)
+        self.sure += lane is not None and trusted and keeper is not None and not keeper.in_doubt
+        return await self._look(now, lane)
 
 
 async def test_two_thousand_that_are_due_at_once_fire_once_each_and_both_take_some(
@@ -338,14 +339,14 @@ async def test_engines_that_live_through_an_outage_of_the_database_do_not_rescue
 
     async def both_are_up() -> bool:
         try:
-            return len(await pair.stores[0].engines.alive(0)) == 2
+            return len((await pair.stores[0].engines.members(0)).alive) == 2
         except Exception:  # noqa: BLE001 - the store is not back yet
             return False
 
     await until(both_are_up)
     looks = [Looks(store) for store in pair.stores]
     await until(lambda: all(one.sure >= 2 for one in looks))
-    assert [event.event for event in await pair.stores[0].engines.lifecycle(LANE)] == ["init-ok", "init-ok"]
+    assert [event.event for event in await lifecycle_of(pair.stores[0], LANE)] == ["init-ok", "init-ok"]
     assert sum(counter.total() for counter in pair.called) == 1, "the run goes on where it was"
     assert [face.lanes_lost for face in pair.faces] == [0, 0]
     await pair.stop()
@@ -419,7 +420,7 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
     async with asyncio.timeout(PATIENCE_SECONDS):
         run_id = (await victim.stdout.readline()).decode().strip()
         await face.start()
-        assert len(await store.engines.alive(0)) == 2
+        assert len((await store.engines.members(0)).alive) == 2
         await renewed_twice(dsn)
         assert pair.called[0][run_id] == 0
         victim.send_signal(signal.SIGKILL)
@@ -433,6 +434,6 @@ async def test_the_runs_of_a_process_that_was_killed_are_rescued_by_the_one_besi
         await face.pause("a")
         await face.stop()
     assert pair.called[0][run_id] == 1
-    assert [event.event for event in await store.engines.lifecycle(LANE)].count("crash") == 1
+    assert [event.event for event in await lifecycle_of(store, LANE)].count("crash") == 1
     assert (await verify_store(store)).problems == []
     await store.close()

@@ -13,6 +13,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of, stored_zone_rules
 from noonbell.ports import Ledger
 from noonbell.schedules import zone_rules, zone_watch
 from tests.schedules.conftest import World
@@ -20,10 +21,10 @@ from tests.schedules.zone_files import TOWN, ZoneFolder, zone_folder
 from tests.store.overriding import find_verb
 
 # Every write of a start, in order, and the first look: it joins (1), frees what was left and tells the crash before it
-# (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), tells that it is up (6,
-# 7), and looks (8).
+# (2), takes three schedules over to new rules in pages of two (3, 4), remembers the rules (5), records that it is up
+# (6), and looks (7).
 STEPS = (
-    "engines.join", "engines.rescue", "schedules.edit", "schedules.edit", "schedules.put_zone_rules", "engines.record",
+    "engines.join", "engines.rescue", "schedules.apply", "schedules.apply", "schedules.apply",
     "engines.beat", "runs.claim",
 )  # fmt: skip
 
@@ -115,9 +116,9 @@ async def test_a_crash_after_any_step_is_as_one_before_it(world: World, folder: 
     verdicts = await world.told(minutely)
     assert [at for at, _ in verdicts] == [f"12:{minute:02}" for minute in range(1, len(verdicts) + 1)]
     assert {verdict for _, verdict in verdicts} <= {"fired", "coalesced"}
-    known = zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN])
+    known = zone_rules.Rules.read((await stored_zone_rules(world.store))[TOWN])
     assert known.version == "2026b"
-    events = [event.event for event in await world.store.engines.lifecycle("lane:default")]
+    events = [event.event for event in await lifecycle_of(world.store, "lane:default")]
     assert events[-1] == "init-ok"
     assert events.count("init-ok") == events.count("crash") + 1
     assert (await verify_store(world.store)).problems == []

@@ -9,6 +9,8 @@ from datetime import timedelta
 from noonbell.core.crashes import CUT_OFF
 from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.ledger import verify_store, why_schedule
+from noonbell.ledger.reading import lifecycle_of
+from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Call
 from tests.patience import PATIENCE_SECONDS
 from tests.schedules.conftest import World
@@ -24,7 +26,7 @@ async def stop_within(world: World, seconds: timedelta) -> bool:
 
 
 async def lives_of(world: World, schedule_id: str) -> list[LiveRun]:
-    (stored,) = await world.store.schedules.find([schedule_id])
+    (stored,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
     return stored.lives
 
 
@@ -52,7 +54,7 @@ async def test_one_that_does_not_is_queued_again_and_no_crash_is_counted(world: 
         (live,) = await lives_of(world, made)
         assert (live.state, live.cause, live.crashes, live.attempt) == ("queued", "orphan", 0, stops)
         assert live.owner is None
-        told = [event.event for event in await world.store.engines.lifecycle("lane:default")]
+        told = [event.event for event in await lifecycle_of(world.store, "lane:default")]
         assert told == ["init-ok", "stop-start", "stop-end"] * stops
         answer = await why_schedule(world.store, live.sid, world.calls[0].scheduled_for, now=world.clock.now())
         assert "was cut off when its instance ended" in answer.text

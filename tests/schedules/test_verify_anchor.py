@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.core.records import StoredSchedule
 from noonbell.ledger import verify_store
+from noonbell.ports import ScheduleFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -40,7 +41,7 @@ async def lives(world: World) -> list[StoredSchedule]:
     world.duration = timedelta(seconds=20)
     await world.schedules.start()
     await world.minutes(1)
-    return await world.store.schedules.find(keys)
+    return await world.store.schedules.find(ScheduleFilter(schedule_ids=keys))
 
 
 async def set_anchor(world: World, sid: int, anchor_at: int | None) -> None:

@@ -14,6 +14,7 @@ from noonbell.core.turns import look
 from noonbell.engine.jobs import Capacity
 from noonbell.engine.lane_jobs import LaneJobs
 from noonbell.ledger import verify_store
+from noonbell.ports import ScheduleFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
@@ -23,7 +24,7 @@ MINUTE = 60_000_000
 
 
 async def stored_in(world: World, key: str) -> StoredSchedule:
-    (found,) = await world.store.schedules.find([key])
+    (found,) = await world.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     return found
 
 
@@ -67,7 +68,7 @@ async def test_an_end_leaves_a_wake_up_that_stands_and_brings_back_one_that_is_g
     claim = await world.store.runs.claim("default", "me", now, 10, gone_for_the_second)
     ends = [Settlement(replace(start, following=now + 7), "me", "succeeded", now) for start in claim.claimed.starts]
     assert (await world.store.runs.settle(ends)).stale == []
-    first, second = await world.store.schedules.find(keys)
+    first, second = await world.store.schedules.find(ScheduleFilter(schedule_ids=keys))
     assert (first.next_run_at, second.next_run_at) == (now - now % MINUTE + 24 * 60 * MINUTE, now + 7)
 
 
@@ -150,6 +151,6 @@ async def test_the_others_are_claimed_though_the_ledger_contradicts_one(tmp_path
     assert [start.sid for start in claimed.starts] == [1, 3]
     assert [sid for sid, _ in claimed.quarantined] == [2]
     assert asked == [*keys, *keys], "nothing of the first look counts"
-    assert [live.sid for live in await world.store.runs.owned("me")] == [1, 3]
+    assert [live.sid for live in await world.store.runs.live(owner="me")] == [1, 3]
     assert (await stored_in(world, keys[1])).next_run_at == now + MINUTE, "put off"
     await world.schedules.close()

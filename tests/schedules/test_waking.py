@@ -12,6 +12,7 @@ import pytest
 
 from noonbell.engine import engine as loop
 from noonbell.engine import execution
+from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.timing import jitter_us
 from tests.schedules.conftest import ACTION, World, new_dsn, store_maker
@@ -93,7 +94,7 @@ async def test_an_edit_while_a_run_that_was_asked_for_waits_leaves_the_wake_up_t
     key = await patient.create()
     await patient.schedules.trigger(key)
     await patient.schedules.update(key, spec="*/2 * * * *")
-    (stored,) = await patient.store.schedules.find([key])
+    (stored,) = await patient.store.schedules.find(ScheduleFilter(schedule_ids=[key]))
     assert stored.next_run_at is None
     assert (await patient.schedules.get(key)).next_run_at == datetime(2026, 3, 4, 12, 2, tzinfo=UTC)
     called: list[Call] = patient.calls

@@ -11,6 +11,7 @@ import pytest
 
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import stored_zone_rules
 from noonbell.schedules import zone_rules
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, compiled, zone_folder
@@ -83,7 +84,7 @@ async def test_the_same_rules_in_other_bytes_are_no_change(world: World, folder:
     await restart(world)
     assert (await world.schedules.get(key)).epoch == 1
     assert await world.audits(key, CHANGED) == []
-    known = zone_rules.Rules.read((await world.store.schedules.zone_rules())[TOWN])
+    known = zone_rules.Rules.read((await stored_zone_rules(world.store))[TOWN])
     assert (known.version, known.data) == ("2026b", compiled(EAST_2, padding=4))
 
 

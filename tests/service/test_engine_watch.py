@@ -22,7 +22,7 @@ from noonbell.errors import RuleInvalidError, StoreError
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.engine_watch import EngineWatch
 from noonbell.notify.records import ENGINE_REPORT
-from noonbell.ports import PARTS, Ledger
+from noonbell.ports import PARTS, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.wrapping import verbs_of, with_verbs
 from noonbell.testing import ManualClock
@@ -118,7 +118,7 @@ class World:
         return [came.json["data"] for came in self.hook.came]
 
     async def report(self) -> list[Document]:
-        return await self.store.documents.get(ENGINE_REPORT, ["default"])
+        return await self.store.documents.find(DocumentFilter(ENGINE_REPORT, ["default"]))
 
     async def end(self) -> None:
         self._stop.set()

@@ -16,6 +16,8 @@ import pytest
 from noonbell import Schedules
 from noonbell.core.crashes import CUT_OFF
 from noonbell.core.ids import run_id
+from noonbell.ledger.reading import lifecycle_of
+from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.store.sqlite import SqliteStore
 from tests.patience import PATIENCE_SECONDS
 from tests.service.conftest import command, environment, served
@@ -41,14 +43,16 @@ async def left_in(database: Path) -> tuple[dict[str, tuple[Any, ...]], list[str]
     try:
         found: dict[str, tuple[Any, ...]] = {}
         run_ids = []
-        for stored in await store.schedules.find(["slow-command", "slow-http", "slow-once"]):
+        for stored in await store.schedules.find(
+            ScheduleFilter(schedule_ids=["slow-command", "slow-http", "slow-once"])
+        ):
             attempts = await store.history.attempts(stored.sid, 0, 1 << 62)
-            runs = await store.history.runs(stored.sid, 0, 1 << 62)
+            runs = await store.history.runs(RunFilter(stored.sid, 0, 1 << 62))
             lives = [(live.state, live.crashes, live.owner) for live in stored.lives]
             run_ids += [run_id(stored.schedule_id, live.kind, live.run_for) for live in stored.lives]
             told = [(one.attempt, one.outcome, one.error) for one in attempts]
             found[stored.schedule_id] = (lives, [run.outcome for run in runs], told)
-        events = [event.event for event in await store.engines.lifecycle("lane:default")]
+        events = [event.event for event in await lifecycle_of(store, "lane:default")]
         assert events[-2:] == ["stop-start", "stop-end"], "a stop, and no crash"
         return found, run_ids
     finally:

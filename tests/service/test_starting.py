@@ -111,7 +111,7 @@ async def test_two_services_share_a_lane(tmp_path: Path) -> None:
     try:
         assert (first.ready, second.ready) == (True, True)
         here = {first.schedules.instance, second.schedules.instance}
-        assert {one.instance for one in await first.store.engines.alive(0)} == here
+        assert {one.instance for one in (await first.store.engines.members(0)).alive} == here
         assert len(here) == 2
     finally:
         await second.stop(10)

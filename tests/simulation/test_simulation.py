@@ -72,7 +72,7 @@ def test_the_lives_are_eventful() -> None:
             "crash before-settle",
             "crash after-settle",
             "crash after-declare",
-            "crash before-record",
+            "crash before-declare",
         ),
         *(
             "TaskRetryStarted",

@@ -27,6 +27,9 @@ class Overriding:
         for part in PARTS:
             whole = getattr(plain, part)
             methods = {verb: getattr(self, f"{part}_{verb}", None) for verb in verbs_of(whole)}
+            known = {f"{part}_{verb}" for verb in methods}
+            if unknown := {name for name in dir(self) if name.startswith(f"{part}_")} - known:
+                raise TypeError(f"{type(self).__name__} replaces verbs that do not exist: {sorted(unknown)}")
             replaced = {verb: method for verb, method in methods.items() if method is not None}
             if replaced:
                 vars(self)[part] = with_verbs(whole, replaced)

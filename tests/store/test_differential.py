@@ -27,11 +27,12 @@ from noonbell.core.records import (
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing.storage_cases.base import HOUR, MINUTE, SECOND, T0, ledger
+from noonbell.testing.storage_cases.base import HOUR, MINUTE, SECOND, T0, ledger, record_step
 from noonbell.timing import cron_timing
 from tests.store.postgres_server import PostgresServer
 
@@ -87,12 +88,12 @@ class History:
             declared = [await store.schedules.read_declared(managed_by) for store in stores]
             assert declared[0] == declared[1]
         for instance in INSTANCES:
-            assert await stores[0].runs.owned(instance) == await stores[1].runs.owned(instance)
+            assert await stores[0].runs.live(owner=instance) == await stores[1].runs.live(owner=instance)
 
     async def claim(self, store: Ledger) -> Callable[[Ledger], Any]:
         managed_by, owner = self.random.choice(OWNERS), self.random.choice(INSTANCES)
         limit, now = self.random.choice(self.limits), self.now
-        specs = {row["sid"]: row["spec"] for row in await store.schedules.rows()}
+        specs = {row["sid"]: row["spec"] for row in await schedule_rows(store)}
         bad = {sid for sid in specs if self.random.random() < 0.05}
         error = ValueError("bad")
 
@@ -111,7 +112,9 @@ class History:
 
     async def settle(self, store: Ledger) -> Callable[[Ledger], Any]:
         batch: dict[int, Settlement] = {}  # a schedule ends one run at a time
-        running = {(i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.owned(i)}
+        running = {
+            (i, live.sid, live.run_for, live.fence) for i in INSTANCES for live in await store.runs.live(owner=i)
+        }
         alive = [pair for pair in self.starts if (pair[1], pair[0].sid, pair[0].run_for, pair[0].fence) in running]
         chosen = [pair for pair in alive if self.random.random() < 0.6]
         for start, owner in (*chosen, *self.random.sample(self.starts, min(len(self.starts), 2))):
@@ -145,7 +148,7 @@ class History:
 
     async def record(self, store: Ledger) -> Callable[[Ledger], Any]:
         event = LifecycleEvent(self.random.choice(OWNERS), self.now, "i1", "stop-start", "asked")
-        return lambda store: store.engines.record(event)
+        return lambda store: record_step(store, event)
 
     async def reopen(self, store: Ledger) -> Callable[[Ledger], Any]:
         killed = self.random.random() < 0.5
@@ -164,7 +167,7 @@ class History:
         changed, removed = [], []
         revived: list[LiveRun] = []
         interrupted: list[LiveRun] = []
-        for row in await store.schedules.rows(managed_by):
+        for row in await schedule_rows(store, managed_by):
             sid, cursor_at = row["sid"], row["cursor_at"]
             if row["removed_at"] is not None:
                 continue

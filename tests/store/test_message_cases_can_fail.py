@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import BOUNDS, Rescue, StreamBounds, StreamClaim, TellCut, TellNumbers
+from noonbell.ports import BOUNDS, MakeAudit, Rescue, StreamBounds, StreamClaim, TellCut
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory.handle import MemoryHandle
 from noonbell.store.memory.outbox import MemoryOutbox, Numbered
@@ -121,9 +121,12 @@ class TriesWithEverything(MemoryStore):
 
 
 class GivesNumbersTwice(Overriding, MemoryStore):
-    async def outbox_revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-        self.data.counters["outbox"] = min(numbers) - 1
-        return await self.plain.outbox.revive(numbers, at, tell)
+    async def outbox_resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
+        if redeliver_at is not None:
+            self.data.counters["outbox"] = min(numbers) - 1
+        return await self.plain.outbox.resolve(numbers, audit, redeliver_at=redeliver_at)
 
 
 class LeavesTheStreamsOfTheDead(Overriding, MemoryStore):
@@ -138,8 +141,11 @@ class LeavesTheStreamsOfTheDead(Overriding, MemoryStore):
 
 
 class RevivesWithoutWaking(Overriding, MemoryStore):
-    async def outbox_revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-        return await self.plain.outbox.revive(numbers, at + 3_600_000_000, tell)
+    async def outbox_resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
+        late = None if redeliver_at is None else redeliver_at + 3_600_000_000
+        return await self.plain.outbox.resolve(numbers, audit, redeliver_at=late)
 
 
 class BuriesInSilence(Overriding, MemoryStore):
@@ -148,8 +154,11 @@ class BuriesInSilence(Overriding, MemoryStore):
 
 
 class TellsOfThoseThatWereNotThere(Overriding, MemoryStore):
-    async def outbox_drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        return await self.plain.outbox.drop(numbers, None if tell is None else lambda _: tell(list(numbers)))
+    async def outbox_resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
+        of_all = None if audit is None else lambda _: audit(list(numbers))
+        return await self.plain.outbox.resolve(numbers, of_all, redeliver_at=redeliver_at)
 
 
 WRONG = [

@@ -87,13 +87,9 @@ class _Away(Overriding, MemoryStore):
         self._check()
         return await self.plain.outbox.claim(*given, **named)
 
-    async def documents_page(self, *given: Any, **named: Any) -> Any:
+    async def documents_find(self, *given: Any, **named: Any) -> Any:
         self._check()
-        return await self.plain.documents.page(*given, **named)
-
-    async def documents_due(self, *given: Any, **named: Any) -> Any:
-        self._check()
-        return await self.plain.documents.due(*given, **named)
+        return await self.plain.documents.find(*given, **named)
 
 
 async def test_a_lane_tells_of_a_store_that_is_away_in_one_story(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError, StoreUrlError
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import Ledger
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 from noonbell.store.postgres import PostgresStore, leases
@@ -123,7 +124,7 @@ async def test_two_stores_never_claim_the_same_schedule(dsn: str) -> None:
     assert sorted(claimed[0] + claimed[1]) == list(range(1, 201)), "each once, and all"
     assert all(claimed), "both took part"
     for number, store in enumerate(stores):
-        assert sorted(live.sid for live in await store.runs.owned(f"instance-{number}")) == sorted(claimed[number])
+        assert sorted(live.sid for live in await store.runs.live(owner=f"instance-{number}")) == sorted(claimed[number])
         await store.close()
 
 
@@ -257,7 +258,7 @@ async def test_a_name_that_postgres_cannot_hold_is_refused_whole(store: Postgres
     with pytest.raises(StoreError) as caught:
         await store.schedules.declare(declaration(created=[new("a"), new(name)]))
     assert not isinstance(caught.value, StoreUnavailableError), "trying again will not help"
-    assert await store.schedules.rows() == []
+    assert await schedule_rows(store) == []
 
 
 async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> None:
@@ -267,7 +268,7 @@ async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> No
     at = T0 + 2 * SECOND
     twice = [Settlement(manual, ME, "failed", at, None, "first"), Settlement(manual, ME, "succeeded", at + 1)]
     assert (await store.runs.settle(twice)).stale == [twice[1]], "the second finds the run ended"
-    (row,) = await store.schedules.rows()
+    (row,) = await schedule_rows(store)
     assert (row["last_failure_at"], row["last_success_at"]) == (at, None)
 
 
@@ -310,7 +311,7 @@ async def test_it_works_behind_a_transaction_pooler(postgres: PostgresServer, mo
 
         await asyncio.gather(work(), work(), renewed_twice(postgres.dsn(database)))
         hold.release()
-        assert len(await store.schedules.rows()) == 50
+        assert len(await schedule_rows(store)) == 50
         assert await ledger(store) == await ledger(direct)
         assert pooler.handovers > 10, "transactions of one client went over different connections"
         await store.close()
@@ -411,7 +412,7 @@ async def test_a_claim_whose_commit_is_still_on_its_way_is_waited_for(dsn: str) 
             "VALUES (1, 'scheduled', 5, 1, $1, 'running', 1, 1, 'cron')",
             ME,
         )
-        asking = asyncio.create_task(store.runs.owned(ME))
+        asking = asyncio.create_task(store.runs.live(owner=ME))
         await somebody_waits(dsn)
         assert not asking.done()
     assert [live.run_for for live in await asking] == [5]

@@ -13,6 +13,7 @@ import asyncpg
 
 from noonbell.core.records import Settlement, Start, StoredSchedule, Turn
 from noonbell.core.turns import look
+from noonbell.ports import ScheduleChange
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
@@ -37,7 +38,7 @@ _GATE = """
 
 async def test_a_claim_decides_by_what_it_reads_under_the_lock(dsn: str, store: PostgresStore) -> None:
     names = ["started", "put off", "behind a manual run", "ended", "deleted", "due"]
-    await store.schedules.create([schedule(name) for name in names], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in names], T0, "suite"))
     failed = await claim(store, A, T0 + MINUTE, 10)
     await store.runs.settle([Settlement(start, A, "failed", T0 + MINUTE, RETRY_AT) for start in failed])
     decided: list[tuple[str, list[tuple[str, int]]]] = []
@@ -74,7 +75,9 @@ async def by_another_engine(dsn: str, store: PostgresStore) -> None:
     await store.runs.settle(
         [Settlement(starts[1], C, "failed", NOW, NOW + MINUTE), Settlement(starts[3], C, "succeeded", NOW)]
     )
-    await store.schedules.edit(["deleted"], lambda stored: changes.deleted(stored, NOW, "me"))
+    await store.schedules.apply(
+        ScheduleChange(edited=["deleted"], edit=lambda stored: changes.deleted(stored, NOW, "me"))
+    )
 
 
 async def claimed_among(store: PostgresStore, sids: Sequence[int]) -> list[Start]:

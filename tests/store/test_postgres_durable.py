@@ -13,6 +13,7 @@ from noonbell.core.presence import EngineRecord, EngineSign, Polls, engine_name
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
+    Document,
     DurableSchedule,
     LifecycleEvent,
     OutboxMessage,
@@ -25,7 +26,7 @@ from noonbell.core.records import (
 from noonbell.core.turns import finish, look
 from noonbell.errors import ScheduleExistsError, StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ports import AuditFilter, LaneClaim, ScheduleFilter
+from noonbell.ports import AuditFilter, LaneClaim, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, auditing, outbox, pruning
 from noonbell.testing.storage_cases.base import HOUR, ME, MINUTE, SECOND, T0, ledger
@@ -68,7 +69,7 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
     stores = [PostgresStore(dsn, pool_size=2) for _ in range(2)]
     for store in stores:
         await store.open()
-    await stores[0].schedules.create([schedule(f"s{i}") for i in range(60)], T0, "me")
+    await stores[0].schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(60)], T0, "me"))
     started: list[list[Start]] = [[], []]
 
     async def work(number: int) -> None:
@@ -98,18 +99,18 @@ async def test_two_claimers_on_one_lane_never_both_start_a_run(dsn: str) -> None
 
 async def test_creations_at_the_same_time_get_their_own_numbers_and_names(store: PostgresStore) -> None:
     batches = [[schedule(f"{part}-{n}") for n in range(20)] for part in range(4)]
-    made = await asyncio.gather(*(store.schedules.create(batch, T0, "me") for batch in batches))
+    made = await asyncio.gather(*(store.schedules.apply(ScheduleChange(batch, T0, "me")) for batch in batches))
     assert sorted(sid for sids in made for sid in sids) == list(range(1, 81))
     twins = [schedule("a"), schedule("b")]
     twins[1].columns.name = "a"
     outcomes = await asyncio.gather(
-        *(store.schedules.create([twin], T0, "me") for twin in twins), return_exceptions=True
+        *(store.schedules.apply(ScheduleChange([twin], T0, "me")) for twin in twins), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes if isinstance(outcome, Exception)] == [ScheduleExistsError]
 
 
 async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresStore) -> None:
-    await store.schedules.create([schedule("a")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a")], T0, "me"))
     looking, go_on = asyncio.Event(), asyncio.Event()
     seen: list[StoredSchedule] = []
 
@@ -124,7 +125,7 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
 
     claiming = asyncio.create_task(slow_claim())
     await looking.wait()
-    editing = asyncio.create_task(store.schedules.edit(["a"], edit))
+    editing = asyncio.create_task(store.schedules.apply(ScheduleChange(edited=["a"], edit=edit)))
     assert (await claim(store, T0 + MINUTE)).claimed.looked == 0, "a claim passes over what is locked"
     assert not editing.done()
     go_on.set()
@@ -135,7 +136,7 @@ async def test_an_edit_waits_for_a_claim_and_sees_what_it_did(store: PostgresSto
 async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stream(
     dsn: str, store: PostgresStore
 ) -> None:
-    await store.schedules.create([schedule("a")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a")], T0, "me"))
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
     (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
@@ -151,7 +152,7 @@ async def test_a_message_that_comes_while_the_last_one_is_settled_keeps_its_stre
 
 
 async def test_a_message_that_comes_after_the_stream_went_begins_a_new_one(dsn: str, store: PostgresStore) -> None:
-    await store.schedules.create([schedule("a")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a")], T0, "me"))
     async with store._connections.writing() as db:
         await outbox.append(db, [message(1, "first")], [T0])
     (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
@@ -173,10 +174,10 @@ async def append(store: PostgresStore, one: OutboxMessage) -> None:
 
 async def test_audit_events_are_numbered_in_the_order_of_their_commits(dsn: str, store: PostgresStore) -> None:
     first = AuditEvent(T0, "first", "x", "me", "{}")
-    telling: asyncio.Task[None]
+    telling: asyncio.Task[list[Document]]
     async with store._connections.writing() as db:
         await auditing.append(db, [first])
-        telling = asyncio.create_task(store.audit.append([AuditEvent(T0, "second", "x", "me", "{}")]))
+        telling = asyncio.create_task(store.documents.write(audits=[AuditEvent(T0, "second", "x", "me", "{}")]))
         await somebody_waits(dsn)
         assert await store.audit.page(AuditFilter(), 0, 10) == [], "a reader sees none before the one that comes first"
     await telling
@@ -184,7 +185,7 @@ async def test_audit_events_are_numbered_in_the_order_of_their_commits(dsn: str,
 
 
 async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: PostgresStore) -> None:
-    await store.schedules.create([schedule("a"), schedule("b")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a"), schedule("b")], T0, "me"))
     hold = await store.hold(engine_name(ME), "process 7")
     engine = EngineRecord(ME, LANE, "h", 7, "1", "-", T0, T0)
     await store.engines.join(engine)
@@ -203,14 +204,16 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
         lambda: store.outbox.settle([Delivery(1, ME, T0 + MINUTE, 1)]),
         lambda: store.engines.join(engine),
         lambda: store.engines.beat(EngineSign(ME, T0 + MINUTE, T0, "up"), lambda: T0 + MINUTE),
-        lambda: store.engines.record(LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
+        lambda: store.engines.leave(ME, LifecycleEvent("lane:default", T0 + MINUTE, ME, "stop-end")),
     ]
     for verb in verbs:
         with pytest.raises(StoreUnavailableError, match=f'the lease was lost on "engine:{ME}"; nothing was written'):
             await verb()
     assert await ledger(store) == before
-    await store.schedules.edit(["a"], lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
-    assert len(await store.schedules.page(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
+    await store.schedules.apply(
+        ScheduleChange(edited=["a"], edit=lambda stored: changes.deleted(stored, T0 + MINUTE, "me"))
+    )
+    assert len(await store.schedules.find(ScheduleFilter(), 0, 10)) == 1, "who edits needs no engine"
     await db.close()
     hold.release()
 
@@ -219,7 +222,7 @@ async def test_an_engine_whose_lease_was_lost_writes_nothing(dsn: str, store: Po
 
 
 async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(dsn: str, store: PostgresStore) -> None:
-    await store.schedules.create([schedule(name, kind="message") for name in ("a", "b", "c")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(name, kind="message") for name in ("a", "b", "c")], T0, "me"))
     db = await asyncpg.connect(dsn)
     await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
@@ -232,15 +235,15 @@ async def test_a_turn_that_the_ledger_contradicts_is_put_off_alone(dsn: str, sto
 
 
 async def test_an_end_that_the_ledger_contradicts_is_given_up_alone(dsn: str, store: PostgresStore) -> None:
-    await store.schedules.create([schedule(name) for name in ("a", "b", "c")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(name) for name in ("a", "b", "c")], T0, "me"))
     starts = (await claim(store, T0 + MINUTE)).claimed.starts
     db = await asyncpg.connect(dsn)
     await db.execute(CONTRADICTION, T0 + MINUTE)
     await db.close()
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + SECOND) for start in starts]
     assert (await store.runs.settle(ends)).stale == [ends[1]]
-    assert await store.runs.owned(ME) == []
-    stored = await store.schedules.find(["a", "b", "c"])
+    assert await store.runs.live(owner=ME) == []
+    stored = await store.schedules.find(ScheduleFilter(schedule_ids=["a", "b", "c"]))
     assert [one.next_run_at for one in stored] == [T0 + 2 * MINUTE, T0 + MINUTE, T0 + 2 * MINUTE]
 
 
@@ -262,7 +265,7 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
             said.clear()
 
         many = [schedule(f"s{i}") for i in range(size)] + [schedule(f"m{i}", kind="message") for i in range(size)]
-        await store.schedules.create(many, T0, "me")
+        await store.schedules.apply(ScheduleChange(many, T0, "me"))
         step()
         await claim(store, T0 + MINUTE, limit=1)  # makes the partitions of its days
         said.clear()
@@ -281,10 +284,12 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
         step()
         await store.outbox.settle([Delivery(one.sid, ME, at, None, one.messages[0][0], None, "no") for one in streams])
         step()
-        await store.outbox.revive([letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], at)
+        await store.outbox.resolve(
+            [letter.number for letter in await store.outbox.dead_letters(None, 0, 1000)], redeliver_at=at
+        )
         step()
         reopened = changes.EditBuilder({}, at + SECOND, {"default": Polls(T0)}, "me")
-        await store.schedules.edit([one.schedule_id for one in many], reopened.reopen)
+        await store.schedules.apply(ScheduleChange(edited=[one.schedule_id for one in many], edit=reopened.reopen))
         step()
         await store.prune_day(T0 + 9 * DAY)
         step()
@@ -300,8 +305,8 @@ async def test_the_number_of_statements_hardly_depends_on_the_batch(postgres: Po
 async def test_a_lane_finds_what_is_due_by_its_own_index(dsn: str) -> None:
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.schedules.create([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me")
-    await store.schedules.create([schedule(f"s{i}") for i in range(5)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"other {i}", lane="other") for i in range(3000)], T0, "me"))
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(5)], T0, "me"))
     await store.runs.ask("s0", T0, "me")
     said = listening(store)
     await claim(store, T0 + MINUTE, limit=6)
@@ -338,7 +343,9 @@ async def partitions(dsn: str) -> list[str]:
 async def two_days(store: PostgresStore) -> None:
     """Five schedules of every minute that were up for the first minutes of two days, and one that fired once."""
     rare = schedule("rare", kind="message", spec="1 0 1 1 *")
-    await store.schedules.create([*(schedule(f"m{i}", kind="message") for i in range(5)), rare], T0, "me")
+    await store.schedules.apply(
+        ScheduleChange([*(schedule(f"m{i}", kind="message") for i in range(5)), rare], T0, "me")
+    )
     for at in (1, 2, 3, 24 * 60 + 1, 24 * 60 + 2):
         await claim(store, T0 + at * MINUTE)
 
@@ -387,8 +394,8 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
         store = PostgresStore(postgres.dsn(database, pooler.port), pool_size=3, lease_ttl=60.0)
         await store.open()
         hold = await store.hold(engine_name(ME), "me")
-        await store.schedules.create([schedule(f"s{i}") for i in range(20)], T0, "me")
-        await store.schedules.create([schedule(f"m{i}", kind="message") for i in range(20)], T0, "me")
+        await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(20)], T0, "me"))
+        await store.schedules.apply(ScheduleChange([schedule(f"m{i}", kind="message") for i in range(20)], T0, "me"))
 
         async def work() -> None:
             for minute in range(1, 6):
@@ -408,7 +415,7 @@ async def test_durable_schedules_work_behind_a_transaction_pooler(postgres: Post
                 change = changes.EditBuilder(
                     {"payload": {"n": minute}}, T0 + minute * MINUTE, {"default": Polls(T0)}, "me"
                 )
-                await store.schedules.edit(["s1", "m1"], change)
+                await store.schedules.apply(ScheduleChange(edited=["s1", "m1"], edit=change))
 
         await asyncio.gather(work(), work(), deliver(), edit())
         assert await ledger(store) == await ledger(direct)

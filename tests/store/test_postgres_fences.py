@@ -9,6 +9,8 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
+from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
 from noonbell.testing.storage_cases.engines import LANE, A, claim, schedule
@@ -32,7 +34,7 @@ def end(start: Start, owner: str = A) -> Settlement:
 
 async def claimed(store: PostgresStore, count: int) -> list[Start]:
     """Start so many runs as an engine that has no lease, and so is dead to a rescue, but not to its own fences."""
-    await store.schedules.create([schedule(f"s{i}") for i in range(count)], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(count)], T0, "suite"))
     starts = await claim(store, A, T0 + MINUTE, count)
     assert {start.fence for start in starts} == {1}
     return starts
@@ -52,7 +54,7 @@ async def test_a_settle_that_waits_for_a_rescue_is_stale(
     assert await store.read("runs", None, 10) == []
     lives = [(await store.runs.live(start.sid))[0] for start in starts]
     assert [(live.state, live.fence, live.owner) for live in lives] == [("queued", 2, None)] * 3
-    rows = await store.schedules.rows()
+    rows = await schedule_rows(store)
     assert [(row["ended_runs"], row["last_success_at"]) for row in rows] == [(0, None)] * 3
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.store.postgres import PostgresStore, leases
 from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new
@@ -357,7 +358,7 @@ async def _taken(store: PostgresStore) -> list[str]:
         except (SchedulerInUseError, StoreUnavailableError):
             await asyncio.sleep(0.05)
             continue
-        details = [event.detail for event in await store.engines.lifecycle(OWNER)]
+        details = [event.detail for event in await lifecycle_of(store, OWNER)]
         hold.release()
         return details
 

@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
+from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, declaring, settling, slots
 from noonbell.store.words import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, declaration, new
@@ -104,7 +105,7 @@ async def filled(dsn: str, statistics: str) -> tuple[PostgresStore, asyncpg.Conn
     db = await asyncpg.connect(dsn)
     if statistics == "of an empty table":
         await db.execute(f"ANALYZE {TABLES}")
-    await store.schedules.create([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(BATCH)], T0, "me"))
     await db.execute(_OTHERS, BATCH, T0 + 1000 * MINUTE, OTHERS)
     await db.execute(_OTHER_DEFINITIONS, BATCH, OTHERS)
     if statistics == "at rest":
@@ -155,7 +156,7 @@ async def test_a_settle_touches_no_index_of_schedules(dsn: str) -> None:
     """An update that changes no indexed column and finds room in its page is a heap-only one."""
     store = PostgresStore(dsn, pool_size=1)
     await store.open()
-    await store.schedules.create([schedule(f"s{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(BATCH)], T0, "me"))
     hot: list[int] = []
     for minute in (1, 2, 3):
         now = T0 + minute * MINUTE
@@ -180,7 +181,7 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
     """While as many runs are under way as it starts, and some wait; definitions are read of what is due alone."""
     store, db = await filled(dsn, statistics)
     await claim(store, T0 + MINUTE, limit=BATCH)
-    await store.schedules.create([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"t{i}") for i in range(BATCH)], T0, "me"))
     rows: Counter[str] = Counter()
     claiming = store._session.claiming
 
@@ -209,7 +210,7 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
     """On a connection that has planned nothing yet, while as many other runs are in flight."""
     store, db = await filled(dsn, statistics)
     await claim(store, T0 + MINUTE, limit=BATCH)
-    await store.schedules.create([schedule(f"t{i}") for i in range(BATCH)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"t{i}") for i in range(BATCH)], T0, "me"))
     await store.close()
     await store.open()
     claiming, seen = store._session.claiming, []
@@ -240,9 +241,10 @@ async def test_reading_declared_tasks_reads_no_durable_schedule(dsn: str, statis
     async with store._connections.writing() as inside:
         before = {row[0]: row[1] for row in await inside.fetch(_READ)}
         for _ in range(10):  # a statement may get another plan when it has been used a few times
-            assert len(await declaring.declared_tasks(inside)) == 10
+            assert len((await declaring.read(inside, None)).rows) == 10
         after = {row[0]: row[1] for row in await inside.fetch(_READ)}
     read = {table: after[table] - before.get(table, 0) for table in ("schedule_definitions", "schedule_state")}
-    assert read == {"schedule_definitions": 200, "schedule_state": 100}  # each definition by its owner, then by its key
+    # each definition by its owner, then by its key; each state by its key, and again for the run in its slot
+    assert read == {"schedule_definitions": 200, "schedule_state": 200}
     await db.close()
     await store.close()

@@ -21,7 +21,7 @@ from noonbell.core.records import (
 )
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ports import Pruned
+from noonbell.ports import Pruned, ScheduleChange
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore, connection, history, pruning
 from noonbell.store.postgres.connection import Connection
@@ -43,7 +43,7 @@ async def end(store: PostgresStore, start: Start, at: int) -> None:
 
 async def past(store: PostgresStore, sid: int = 1) -> list[int]:
     """What the runs in the history of a schedule are for, in minutes from midnight, newest first."""
-    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.history.past_runs(sid, None, 100)]
+    return [(run.run_for - MIDNIGHT) // MINUTE for run in await store.history.past_runs([sid], None, 100)]
 
 
 # --- large days -------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ async def beside_the_runs(store: PostgresStore) -> None:
     One attempt is of a run that waits, and one of a schedule that has not fired since.
     """
     rare = schedule("rare", spec="0 1 1 1 *")
-    await store.schedules.create([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me")
+    await store.schedules.apply(ScheduleChange([*(schedule(name) for name in ("a", "b", "c")), rare], T0, "me"))
     for hour in (1, 9, 17):
         at = T0 + hour * HOUR
         starts = (await claim(store, at)).claimed.starts
@@ -83,8 +83,8 @@ async def beside_the_runs(store: PostgresStore) -> None:
     at = T0 + 20 * HOUR + SECOND
     await store.runs.settle([Settlement(start, ME, "succeeded", at) for start in others])
     await store.runs.settle([Settlement(last, ME, "failed", at, MIDNIGHT + HOUR, "no")])
-    await store.audit.append(
-        [AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)]
+    await store.documents.write(
+        audits=[AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in range(24)]
     )
     await store.outbox.post([message(others[0].sid)], at)
     (stream,) = (await store.outbox.claim(LANE, ME, at, 10)).streams
@@ -167,7 +167,9 @@ async def across_midnight(store: PostgresStore, count: int = 1, *, late: int = 1
 
     Those after midnight have ended. Returns what runs on, by schedule.
     """
-    await store.schedules.create([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
+    await store.schedules.apply(
+        ScheduleChange([overlapping(f"o{i}") for i in range(count)], BEFORE_MIDNIGHT - 5 * MINUTE, "me")
+    )
     running: list[Start] = []
     for minute in (-2, -1, 0, 1):
         now = MIDNIGHT + minute * MINUTE
@@ -241,16 +243,16 @@ async def test_the_last_run_that_ended_may_be_one_that_goes(store: PostgresStore
 
 
 async def test_the_run_before_may_have_stayed_of_an_earlier_day(store: PostgresStore) -> None:
-    await store.schedules.create([schedule("rare", spec="1 0 1 1 *")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("rare", spec="1 0 1 1 *")], T0, "me"))
     for at in (T0 + MINUTE, MIDNIGHT + HOUR, MIDNIGHT + DAY + HOUR):
         if at > MIDNIGHT:
             assert await store.runs.ask("rare", at, "me") is not None
         for start in (await claim(store, at)).claimed.starts:
             await end(store, start, at + SECOND)
-    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs([1], None, 9)] == ["manual", "manual", "scheduled"]
     while await store.prune_day(MIDNIGHT + DAY) is not None:
         await is_whole(store)
-    assert [run.kind for run in await store.history.past_runs(1, None, 9)] == ["manual", "scheduled"]
+    assert [run.kind for run in await store.history.past_runs([1], None, 9)] == ["manual", "scheduled"]
 
 
 async def test_a_run_that_ends_before_the_last_step_leads_back_to_the_one_before(

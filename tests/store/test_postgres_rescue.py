@@ -13,7 +13,7 @@ import pytest
 from noonbell.core.presence import EngineSign
 from noonbell.core.records import Edit, Epoch, LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.core.turns import close
-from noonbell.ports import Rescue
+from noonbell.ports import Rescue, ScheduleChange
 from noonbell.store.postgres import PostgresStore, clock_regression, outbox, slots
 from noonbell.store.postgres.schema import NUMBERING, lock
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0
@@ -62,7 +62,7 @@ async def is_up_for_a_lease(db: asyncpg.Connection[asyncpg.Record]) -> bool:
 async def test_who_has_just_come_takes_nobody_for_dead(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     """The network was away for longer than a lease, and one joins in the moment in which it is back."""
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.schedules.create([schedule("a")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await join(one, A)
         assert len(await claim(one, A, T0 + MINUTE)) == 1
         await dies(one, db)
@@ -70,7 +70,7 @@ async def test_who_has_just_come_takes_nobody_for_dead(dsn: str, db: asyncpg.Con
         await until(lambda: is_up_for_a_lease(db))
         assert two._held.keeper is not None
         two._held.keeper._watching_since = time.monotonic() + 3600  # it has just come, however slow this machine is
-        assert await two.engines.dead(LANE) == [], "or each look would rescue, and in vain"
+        assert (await two.engines.members(0, LANE)).dead == [], "or each look would rescue, and in vain"
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(0, [])
         assert [(live.state, live.owner) for live in await two.runs.live(1)] == [("running", A)]
 
@@ -94,14 +94,14 @@ async def test_who_has_watched_for_half_a_lease_rescues_the_dead(
     dsn: str, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.schedules.create([schedule("a")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         await dies(one, db)
         await join(two, B)
 
         async def found() -> bool:
-            return await two.engines.dead(LANE) == [A]
+            return (await two.engines.members(0, LANE)).dead == [A]
 
         await until(found)
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
@@ -109,13 +109,13 @@ async def test_who_has_watched_for_half_a_lease_rescues_the_dead(
 
 async def test_one_that_left_no_lease_is_dead_without_a_doubt(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     async with opened(dsn) as one, opened(dsn, 600.0) as two:
-        await one.schedules.create([schedule("a")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         one.kill()
         await db.execute("DELETE FROM instances")
         await join(two, B)
-        assert await two.engines.dead(LANE) == [A]
+        assert (await two.engines.members(0, LANE)).dead == [A]
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
 
 
@@ -124,7 +124,7 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
 ) -> None:
     monkeypatch.setattr(clock_regression, "SET_BACK_SECONDS", 1.0)
     async with opened(dsn) as one, opened(dsn) as two, opened(dsn) as three:
-        await one.schedules.create([schedule("a")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await join(one, A)
         await claim(one, A, T0 + MINUTE)
         await join(two, B)
@@ -136,12 +136,12 @@ async def test_the_dead_are_found_though_the_clock_of_the_database_was_set_back(
 
         async def found() -> bool:
             await three.engines.beat(EngineSign(C, T0, T0, "up"), lambda: T0)
-            return bool(await two.engines.dead(LANE))
+            return bool((await two.engines.members(0, LANE)).dead)
 
         await until(found)
-        assert await two.engines.dead(LANE) == [A]
+        assert (await two.engines.members(0, LANE)).dead == [A]
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [A])
-        assert [engine.instance for engine in await two.engines.alive(T0)] == [B, C]
+        assert [engine.instance for engine in (await two.engines.members(T0)).alive] == [B, C]
 
 
 def test_a_sign_that_moves_is_of_one_who_is_alive() -> None:
@@ -165,7 +165,7 @@ async def test_the_driver_has_to_ask_for_no_type_in_a_rescue(dsn: str) -> None:
     assert store._held.keeper is not None
     store._held.keeper._watching_since = time.monotonic() - 60
     said = listening(store)
-    await store.engines.dead(LANE)
+    await store.engines.members(0, LANE)
     await store.engines.rescue(LANE, A, T0)
     assert any("DELETE FROM instances" in sql for sql in said)
     assert not any("typeinfo" in sql for sql in said)
@@ -180,7 +180,7 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
     dsn: str, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.schedules.create([schedule("a"), schedule("b")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a"), schedule("b")], T0, "suite"))
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 2)
@@ -197,7 +197,7 @@ async def test_a_rescue_passes_over_what_an_editor_has_locked_and_comes_back_for
             states = [(await two.runs.live(sid))[0].state for sid in (1, 2)]
             assert states == ["running", "queued"]
             assert await two.outbox.owned(A) == [2]
-            assert await two.engines.dead(LANE) == [], "so only what was told says that there is more"
+            assert (await two.engines.members(0, LANE)).dead == [], "so only what was told says that there is more"
         assert await two.engines.rescue(LANE, B, T0 + MINUTE) == Rescue(1, [])
         assert (await two.runs.live(1))[0].state == "queued"
         assert await two.outbox.owned(A) == []
@@ -208,7 +208,7 @@ async def test_runs_on_probation_of_one_engine_are_judged_together(
 ) -> None:
     """None is abandoned because the other was locked at the first rescue: it was not alone when the engine died."""
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.schedules.create([schedule("a"), schedule("b")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a"), schedule("b")], T0, "suite"))
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 2)
@@ -237,7 +237,7 @@ async def test_a_rescue_and_one_who_appends_do_not_wait_in_a_circle(
         return [message(CHANNEL, "cut off")]
 
     async with opened(dsn) as one, opened(dsn) as two:
-        await one.schedules.create([schedule("a", at_most_once=True), schedule("b")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a", at_most_once=True), schedule("b")], T0, "suite"))
         await join(one, A)
         await join(two, B)
         await claim(one, A, T0 + MINUTE, 1)
@@ -275,12 +275,14 @@ async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
     async with opened(dsn) as store:
-        await store.schedules.create([schedule("a")], T0, "suite")
+        await store.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await store.outbox.post([message("first")], T0)
         watching = await asyncpg.connect(dsn)
         async with db.transaction():
             await lock(db, NUMBERING)
-            applying = asyncio.create_task(store.schedules.apply([schedule("b")], ["a"], edit, T0, "suite"))
+            applying = asyncio.create_task(
+                store.schedules.apply(ScheduleChange([schedule("b")], T0, "suite", ["a"], edit))
+            )
             await until(lambda: somebody_waits(watching))
             await outbox.append(db, [message("cut off")], [T0])
         assert await applying == [2]
@@ -291,7 +293,7 @@ async def test_who_applies_and_one_who_numbers_do_not_wait_in_a_circle(
 
 async def test_a_stop_waits_for_its_streams(dsn: str, db: asyncpg.Connection[asyncpg.Record]) -> None:
     async with opened(dsn) as one:
-        await one.schedules.create([schedule("a")], T0, "suite")
+        await one.schedules.apply(ScheduleChange([schedule("a")], T0, "suite"))
         await join(one, A)
         await one.outbox.post([OutboxMessage(1, LANE, "m", "inbox", "{}", T0)], T0)
         await one.outbox.claim(LANE, A, T0, 1)

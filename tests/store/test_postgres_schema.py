@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES
+from noonbell.ports import LEDGER_TABLES, RunFilter
 from noonbell.store.opening import open_store
 from noonbell.store.postgres import PostgresStore, live_rows, schema
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
@@ -189,7 +189,7 @@ async def test_days_are_made_ahead_and_runs_go_to_their_own(dsn: str) -> None:
         **{name_of(first + day): 0 for day in range(AHEAD + 2, 2 * AHEAD + 2)},
     }
     assert name_of(first) == "runs_20240101"
-    assert len(await store.history.runs(1, T0, T0 + 9 * DAY_US)) == AHEAD + 2
+    assert len(await store.history.runs(RunFilter(1, T0, T0 + 9 * DAY_US))) == AHEAD + 2
     await store.close()
 
 
@@ -241,7 +241,7 @@ async def test_a_page_of_runs_reads_only_the_days_it_needs(dsn: str) -> None:
         await store._session.days.prepare(T0 + day * DAY_US)
     from noonbell.store.postgres.paging import statement
 
-    sql, bindings = statement("runs", (T0 + 8 * DAY_US, 1, "scheduled"), 10, None, None)
+    sql, bindings = statement("runs", (T0 + 8 * DAY_US, 1, "scheduled"), 10)
     db = await asyncpg.connect(dsn)
     plan = "\n".join(row[0] for row in await db.fetch(f"EXPLAIN {sql}", *bindings))
     await db.close()

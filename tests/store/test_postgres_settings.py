@@ -11,7 +11,8 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
-from noonbell.ports import ScheduleFilter
+from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of
 from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, fail, new
@@ -48,7 +49,7 @@ async def test_whoever_waited_for_a_lock_sees_what_was_committed_meanwhile(stric
     async with opened(stricter, pool_size=6) as store:
         await store.schedules.declare(declaration(created=[new("a")]))
         async with store._session.claiming(ME) as db:
-            asking = asyncio.create_task(store.runs.owned(ME))
+            asking = asyncio.create_task(store.runs.live(owner=ME))
             await until(lambda: somebody_waits(watching))
             await db.execute(
                 "INSERT INTO runs_live (sid, kind, run_for, fence, owner, state, attempt, epoch, cause) "
@@ -57,7 +58,7 @@ async def test_whoever_waited_for_a_lock_sees_what_was_committed_meanwhile(stric
             )
         assert [live.run_for for live in await asking] == [5], "a claim whose answer was lost"
         batches = [[schedule(f"{part}-{n}") for n in range(3)] for part in range(5)]
-        made = await asyncio.gather(*(store.schedules.create(batch, T0, "me") for batch in batches))
+        made = await asyncio.gather(*(store.schedules.apply(ScheduleChange(batch, T0, "me")) for batch in batches))
         assert sorted(sid for sids in made for sid in sids) == list(range(2, 17))
     await watching.close()
 
@@ -106,9 +107,9 @@ async def test_a_database_without_an_encoding_keeps_every_text(postgres: Postgre
         (start,) = (await claim(store, T0 + MINUTE)).starts
         await fail(store, start, T0 + MINUTE, None, EVERY)
         assert [attempt.error for attempt in await store.history.attempts(1, T0, T0 + MINUTE)] == [EVERY]
-        assert [row["name"] for row in await store.schedules.rows()] == [EVERY]
-        await store.schedules.create([schedule(EVERY), schedule("another")], T0, "me")
-        listed = await store.schedules.page(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
+        assert [row["name"] for row in await schedule_rows(store)] == [EVERY]
+        await store.schedules.apply(ScheduleChange([schedule(EVERY), schedule("another")], T0, "me"))
+        listed = await store.schedules.find(ScheduleFilter(lane=LANE, name_contains="試"), 0, 10)
         assert [found.schedule_id for found in listed] == [EVERY]
 
 
@@ -158,4 +159,4 @@ async def test_a_ledger_behind_the_first_schema_is_looked_at_and_not_written_to(
         await PostgresStore(both).open()
     assert await PostgresStore(empty).tables() == set()
     async with opened(both, read_only=True) as reader:
-        assert [row["name"] for row in await reader.schedules.rows()] == ["a"]
+        assert [row["name"] for row in await schedule_rows(reader)] == ["a"]

@@ -15,10 +15,11 @@ import pytest
 
 from noonbell.core.presence import Polls
 from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
-from noonbell.ports import Decide, LaneClaim, Settled
+from noonbell.ports import Decide, LaneClaim, ScheduleChange, ScheduleFilter, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling, slots
+from noonbell.store.waking import wake_times
 from noonbell.store.wrapping import with_verbs
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
@@ -102,13 +103,13 @@ async def test_a_random_history_is_the_same_where_every_claim_spills(postgres: P
 async def test_an_ordinary_fire_never_writes_to_runs_live(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.schedules.create([schedule(f"s{i}") for i in range(300)], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(300)], T0, "suite"))
     await db.execute(UNTOUCHED)
     for minute in (1, 2):
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 300)
         assert await in_slots(db) == [start.sid for start in sorted(starts, key=lambda start: start.sid)]
-        assert len(starts) == len(await store.runs.owned(A)) == 300
+        assert len(starts) == len(await store.runs.live(owner=A)) == 300
         note = [OutboxMessage(1, LANE, "m", "inbox", "{}", now)]
         ends = [
             Settlement(start, A, "failed" if start.sid % 3 == 0 else "succeeded", now + SECOND, detail=detail)
@@ -127,19 +128,19 @@ async def test_an_ordinary_fire_never_writes_to_runs_live(
 async def test_a_second_run_of_a_schedule_is_beside_the_slot(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.schedules.create([schedule("a", overlap="allow")], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule("a", overlap="allow")], T0, "suite"))
     (first,) = await claim(store, A, NOW)
     (second,) = await claim(store, A, NOW + MINUTE)
     assert await in_slots(db) == [1]
     assert [row[0] for row in await db.fetch("SELECT run_for FROM runs_live")] == [second.run_for]
     assert [live.run_for for live in await store.runs.live(1)] == [first.run_for, second.run_for]
-    assert await store.runs.owned(A) == await store.runs.live(1)
+    assert await store.runs.live(owner=A) == await store.runs.live(1)
     ends = [Settlement(start, A, "succeeded", NOW + MINUTE + SECOND) for start in (second, first)]
     assert await store.runs.settle(ends) == Settled([], {})
     assert await store.runs.live(1) == []
     (third,) = await claim(store, A, NOW + 2 * MINUTE)
     assert (await in_slots(db), third.run_for) == ([1], NOW + 2 * MINUTE)
-    history = await store.history.past_runs(1, None, 10)
+    history = await store.history.past_runs([1], None, 10)
     assert [run.run_for for run in history] == [first.run_for, second.run_for], "in the order of their ends"
 
 
@@ -189,12 +190,14 @@ async def _stopped(store: PostgresStore, starts: list[Start]) -> Any:
 
 async def _edited(store: PostgresStore, starts: list[Start]) -> Any:
     change = changes.EditBuilder({}, AT, {LANE: Polls(T0)}, "me")
-    await store.schedules.edit(["s0", "s1"], change.reopen)
+    await store.schedules.apply(ScheduleChange(edited=["s0", "s1"], edit=change.reopen))
     return await store.runs.settle(ends(starts))
 
 
 async def _deleted(store: PostgresStore, starts: list[Start]) -> Any:
-    await store.schedules.edit(["s0", "s2"], lambda stored: changes.deleted(stored, AT, "me"))
+    await store.schedules.apply(
+        ScheduleChange(edited=["s0", "s2"], edit=lambda stored: changes.deleted(stored, AT, "me"))
+    )
     return await store.runs.settle(ends(starts))
 
 
@@ -205,7 +208,11 @@ async def _asked(store: PostgresStore, starts: list[Start]) -> Any:
 
 async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
     during = await claim(store, B, NOW + 2 * MINUTE, 10)
-    return during, await store.runs.settle(ends(starts)), await store.schedules.wake_times([1, 2, 3])
+    return (
+        during,
+        await store.runs.settle(ends(starts)),
+        wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2, 3]))),
+    )
 
 
 async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
@@ -231,14 +238,18 @@ async def test_a_verb_does_the_same_whether_the_run_is_in_its_slot_or_not(postgr
         dsn = await postgres.new_ledger()
         store = PostgresStore(dsn, pool_size=2)
         await store.open()
-        await store.schedules.create([schedule(f"s{i}") for i in range(3)], T0, "suite")
+        await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(3)], T0, "suite"))
         starts = sorted(await claim(store, A, NOW, 3), key=lambda start: start.sid)
         assert len(starts) == 3
         if before:
             await spilled(store, [1, 2, 3])
         found = [await verb(store, starts)]
-        found += [await ledger(store), await store.schedules.find(["s0", "s1", "s2"]), await store.backlog(AT)]
-        found += [await store.runs.owned(A), await store.runs.owned(B)]
+        found += [
+            await ledger(store),
+            await store.schedules.find(ScheduleFilter(schedule_ids=["s0", "s1", "s2"])),
+            await store.backlog(AT),
+        ]
+        found += [await store.runs.live(owner=A), await store.runs.live(owner=B)]
         told.append(found)
         await store.close()
     for in_slot, outside in zip(*told, strict=True):
@@ -252,7 +263,7 @@ async def test_what_comes_behind_a_run_while_its_settle_waits_is_told(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     """The snapshot of the settle is older than the run that was asked for: it has to look again."""
-    await store.schedules.create([schedule("s0")], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule("s0")], T0, "suite"))
     starts = await claim(store, A, NOW)
     async with store._connections.writing() as asking:
         await asking.execute("SELECT 1 FROM schedule_state WHERE sid = 1 FOR UPDATE")
@@ -270,21 +281,21 @@ async def test_what_comes_behind_a_run_while_its_settle_waits_is_told(
 async def test_a_settle_sees_an_edit_that_it_waited_for(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
     starts = await claim(store, A, NOW, 2)
     async with store._connections.writing() as editing:
         await editing.execute("UPDATE schedule_state SET epoch = 2, last_ended_for = 77 WHERE sid = 2")
         waiting = asyncio.create_task(store.runs.settle(ends(starts)))
         await until(lambda: somebody_waits(db))
     assert await waiting == Settled([], {2: NOW}), "another epoch: at once, which is its cursor"
-    runs = {run.sid: run for sid in (1, 2) for run in await store.history.past_runs(sid, None, 1)}
+    runs = {run.sid: run for sid in (1, 2) for run in await store.history.past_runs([sid], None, 1)}
     assert (runs[2].epoch, runs[2].prev_for) == (1, 77)
 
 
 async def test_a_run_that_was_spilled_while_its_settle_waits_ends_from_there(
     store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    await store.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
     starts = await claim(store, A, NOW, 2)
     async with store._connections.writing() as other:
         await slots.spill(other, [2])
@@ -299,7 +310,7 @@ async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn
     """Batches overlap in every order: nobody waits in a circle, and each run ends once or is queued once."""
     store = PostgresStore(dsn, pool_size=8)
     await store.open()
-    await store.schedules.create([schedule(f"s{i}") for i in range(120)], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(120)], T0, "suite"))
     starts = await claim(store, A, NOW, 120)
     stale: list[int] = []
 
@@ -326,7 +337,7 @@ async def test_settles_spills_and_hand_backs_at_once_lose_and_double_nothing(dsn
 
 
 async def test_a_settle_by_somebody_else_leaves_the_slot_alone(store: PostgresStore) -> None:
-    await store.schedules.create([schedule("s0")], T0, "suite")
+    await store.schedules.apply(ScheduleChange([schedule("s0")], T0, "suite"))
     starts = await claim(store, A, NOW)
     async with store._connections.writing() as db:
         found = await settling.settle(db, ends(starts, B), await numbers(store, B))

@@ -20,10 +20,23 @@ from noonbell.declarative.events import SchedulerEvent, TaskEvent
 from noonbell.engine.clock import SystemClock
 from noonbell.errors import SchedulerInUseError, StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.ledger import verify_store
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING
-from noonbell.testing.storage_cases.base import ME, MINUTE, OWNER, SECOND, T0, claim, declaration, event, ledger, new
+from noonbell.testing.storage_cases.base import (
+    ME,
+    MINUTE,
+    OWNER,
+    SECOND,
+    T0,
+    claim,
+    declaration,
+    event,
+    ledger,
+    new,
+    record_step,
+)
 from tests.patience import PATIENCE_SECONDS, patiently, until
 from tests.store.postgres_server import PostgresServer
 
@@ -57,8 +70,8 @@ async def test_a_server_that_restarts_is_used_again(postgres: PostgresServer, st
             lambda: claim(store, T0 + MINUTE),
             lambda: store.runs.settle([end]),
             lambda: store.schedules.declare(declaration(created=[new("z")])),
-            lambda: store.engines.record(event("stop-end")),
-            lambda: store.runs.owned(ME),
+            lambda: record_step(store, event("stop-end")),
+            lambda: store.runs.live(owner=ME),
             lambda: ledger(store),
         ]
         for verb in verbs:
@@ -103,7 +116,7 @@ async def test_cut_connections_are_replaced(dsn: str, store: PostgresStore) -> N
         for start in (await claim(store, T0 + MINUTE, limit=2)).starts:
             await store.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])
         # as the engine does after a failure: what was claimed and lost is settled too
-        for live in await store.runs.owned(ME):
+        for live in await store.runs.live(owner=ME):
             await store.runs.hand_back([_start_of(live)], ME, T0 + MINUTE)
         return len(await store.read("runs", None, 100))
 
@@ -162,7 +175,7 @@ async def test_a_statement_that_takes_too_long_is_given_up(dsn: str) -> None:
 
         await until(times_out)  # on a slow machine the connection may be what takes too long
     await other.close()
-    owned = await patiently(lambda: store.runs.owned(ME), StoreUnavailableError)
+    owned = await patiently(lambda: store.runs.live(owner=ME), StoreUnavailableError)
     assert len(owned) == 1, "the connection is as good as before"
     assert (await patient.runs.settle([Settlement(start, ME, "succeeded", T0 + MINUTE)])).stale == []
     await store.close()
@@ -177,8 +190,8 @@ async def test_a_busy_pool_is_waited_for_and_given_up(dsn: str, monkeypatch: pyt
     await patiently(store.open, StoreUnavailableError)
     async with store._connections.reading():
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
-            await store.schedules.rows()
-    assert await patiently(store.schedules.rows, StoreUnavailableError) == []
+            await schedule_rows(store)
+    assert await patiently(lambda: schedule_rows(store), StoreUnavailableError) == []
     await store.close()
 
 
@@ -351,6 +364,6 @@ async def test_a_scheduler_lives_dies_and_lives_again_on_postgres(postgres: Post
     last = stores[-1]
     report = await verify_store(last)
     assert (report.problems, report.schedules) == ([], 2)
-    assert [event.event for event in await last.engines.lifecycle("scheduler:default")].count("crash") == 1
+    assert [event.event for event in await lifecycle_of(last, "scheduler:default")].count("crash") == 1
     for store in stores:
         await store.close()

@@ -98,8 +98,8 @@ async def test_a_store_that_lived_through_a_step_goes_on_with_its_connections(
     now = T0 + 9 * DAY_US + MINUTE
     assert len((await claim(store, now)).starts) == 2
     await store.schedules.declare(declaration(at=now, removed=[RemovedSchedule(sid=1, cursor_at=now)]))
-    assert [run.outcome for run in await store.history.past_runs(1, None, 10)] == ["abandoned", "succeeded"]
-    assert [live.sid for live in await store.runs.owned(ME)] == [2]
+    assert [run.outcome for run in await store.history.past_runs([1], None, 10)] == ["abandoned", "succeeded"]
+    assert [live.sid for live in await store.runs.live(owner=ME)] == [2]
     hold.release()
     (await store.hold(OWNER, "another")).release()
 

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
+from noonbell.ports import ScheduleChange
 from noonbell.schedules import changes
 from noonbell.store.postgres import PostgresStore
 from noonbell.testing.storage_cases.base import MINUTE, T0, declaration, new
@@ -49,9 +50,9 @@ async def test_it_lists_due_durable_schedules(store: PostgresStore, db: asyncpg.
     late = schedule("late", spec="0 0 1 1 *")
     far = replace(late, next_run_at=253_370_764_800_000_000)  # the year 9999
     paused = replace(schedule("paused"), enabled=False)
-    await store.schedules.create([schedule("a"), schedule("b"), far, paused, schedule("gone")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a"), schedule("b"), far, paused, schedule("gone")], T0, "me"))
     await store.schedules.declare(declaration(created=[new("declared")]))
-    await store.schedules.edit(["gone"], lambda stored: changes.deleted(stored, T0, "me"))
+    await store.schedules.apply(ScheduleChange(edited=["gone"], edit=lambda stored: changes.deleted(stored, T0, "me")))
     assert [row["schedule_id"] for row in await db.fetch(DUE)] == ["a", "b"]
     rows = {row["schedule_id"]: row for row in await db.fetch("SELECT * FROM schedules")}
     assert set(rows) == {"a", "b", "late", "paused"}, "neither what was deleted nor a declared task"
@@ -64,7 +65,7 @@ async def test_it_lists_due_durable_schedules(store: PostgresStore, db: asyncpg.
 
 
 async def test_it_is_for_reading_only(store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]) -> None:
-    await store.schedules.create([schedule("a")], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule("a")], T0, "me"))
     for sql in ("UPDATE schedules SET enabled = false", "DELETE FROM schedules"):
         with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError):
             await db.execute(sql)

@@ -14,6 +14,8 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import RunFilter
 from noonbell.store.sqlite import SqliteStore, connection
 from noonbell.store.sqlite.schema import MIGRATIONS
 from noonbell.store.words import SCHEDULED
@@ -52,7 +54,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
     assert path.read_bytes() == text
     path.unlink()
     await store.open()
-    assert await store.schedules.rows() == []
+    assert await schedule_rows(store) == []
     await store.close()
 
 
@@ -82,14 +84,14 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
 
     async def use() -> None:
         await store.open()
-        await store.schedules.rows()
+        await schedule_rows(store)
 
     with pytest.raises(StoreCorruptError, match=r"app\.db is damaged"):
         await use()
     await store.close()
     path.write_bytes(whole)
     await store.open()
-    assert len(await store.schedules.rows()) == 500
+    assert len(await schedule_rows(store)) == 500
     await store.close()
 
 
@@ -152,7 +154,7 @@ async def test_a_file_that_is_locked_at_the_start_can_be_opened_later(path: Path
     with locked(path), pytest.raises(StoreUnavailableError, match="locked"):
         await store.open()
     await store.open()
-    assert len(await store.schedules.rows()) == 1
+    assert len(await schedule_rows(store)) == 1
     await store.close()
 
 
@@ -227,7 +229,7 @@ async def test_a_migration_that_fails_leaves_the_old_version(path: Path, monkeyp
     assert schema_of(path) == before
     monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, *coming[:1]))
     store = await opened(path)
-    assert [row["name"] for row in await store.schedules.rows()] == ["a"]
+    assert [row["name"] for row in await schedule_rows(store)] == ["a"]
     assert inside(store).execute("PRAGMA user_version").get == len(MIGRATIONS) + 1
     await store.close()
 
@@ -362,7 +364,7 @@ async def test_a_row_that_the_ledger_contradicts_is_put_off_alone(path: Path) ->
     assert [start.sid for start in claimed.starts] == [2]
     assert [sid for sid, _ in claimed.quarantined] == [1]
     assert await store.runs.live(1) == []
-    rows = {row["sid"]: row["next_run_at"] for row in await store.schedules.rows()}
+    rows = {row["sid"]: row["next_run_at"] for row in await schedule_rows(store)}
     assert rows == {1: later + MINUTE, 2: T0 + 4 * MINUTE}
     await store.close()
 
@@ -376,7 +378,7 @@ async def test_an_end_that_is_on_record_already_does_not_hold_up_the_others(path
     ends = [Settlement(start, ME, "succeeded", T0 + MINUTE + 5) for start in claimed.starts]
     assert [stale.start.sid for stale in (await store.runs.settle(ends)).stale] == [1]
     assert await store.runs.live(1) == []
-    assert [ended.outcome for ended in await store.history.runs(2, 0, T0 + 9 * MINUTE)] == ["succeeded"]
+    assert [ended.outcome for ended in await store.history.runs(RunFilter(2, 0, T0 + 9 * MINUTE))] == ["succeeded"]
     await store.close()
 
 

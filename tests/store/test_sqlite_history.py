@@ -44,12 +44,12 @@ async def test_a_page_costs_what_it_gives(tmp_path: Path) -> None:
         return False
 
     db.set_progress_handler(count, 100)
-    assert len(await store.history.past_runs(50, None, 10)) == 10
-    assert len(await store.history.past_runs(50, RunKey(T0 + 100 * DAY, "scheduled"), 10)) == 10
+    assert len(await store.history.past_runs([50], None, 10)) == 10
+    assert len(await store.history.past_runs([50], RunKey(T0 + 100 * DAY, "scheduled"), 10)) == 10
     assert len(await store.history.latest_runs(None, 10)) == 10
     (failed,) = await store.history.latest_runs(None, 10, "failed")
     assert (failed.schedule_id, failed.run.run_for) == ("id7", T0 + 3 * DAY)
     assert next(steps) < 40, "four thousand instructions of SQLite's machine, where the runs are 20,000 rows"
     db.set_progress_handler(None)
-    assert len(await store.history.past_runs(50, None, 1000)) == n
+    assert len(await store.history.past_runs([50], None, 1000)) == n
     await store.close()

@@ -91,7 +91,7 @@ async def test_declared_tasks_are_found_by_their_owners(tmp_path: Path) -> None:
     await store.open()
 
     def planned(db: apsw.Connection) -> list[str]:
-        return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {declaring.DECLARED_TASKS}")]
+        return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {declaring.OF_ALL_OWNERS}")]
 
     found = await store._connection.run(planned)
     await store.close()

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from noonbell.core.records import Cause, Kind, Outcome, Settlement
+from noonbell.ports import RunFilter
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.sqlite.numbers import owner_numbers
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
@@ -36,7 +37,7 @@ async def test_runs_and_attempts_are_numbers_and_are_read_as_words(tmp_path: Pat
     assert row == (KINDS.index("scheduled"), OUTCOMES.index("failed"), 1)
     row = inside(store).execute("SELECT kind, outcome, cause, owner FROM attempts").fetchone()
     assert row == (KINDS.index("scheduled"), OUTCOMES.index("failed"), CAUSES.index("cron"), 1)
-    (run,) = await store.history.runs(1, 0, T0 + MINUTE)
+    (run,) = await store.history.runs(RunFilter(1, 0, T0 + MINUTE))
     assert (run.kind, run.outcome, run.owner) == ("scheduled", "failed", ME)
     (attempt,) = await store.history.attempts(1, 0, T0 + MINUTE)
     assert (attempt.kind, attempt.outcome, attempt.cause, attempt.owner) == ("scheduled", "failed", "cron", ME)

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from noonbell.core.records import AT_ONCE, Edit, Epoch, OutboxMessage, Settlement, Start, StoredSchedule
 from noonbell.core.turns import close, drop
-from noonbell.ports import AuditFilter
+from noonbell.ports import AuditFilter, ScheduleChange, ScheduleFilter
 from noonbell.store.sqlite import SqliteStore, paging, slots
+from noonbell.store.waking import wake_times
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, declaration, ledger
 from noonbell.testing.storage_cases.engines import LANE, A, B, claim, schedule
 from tests.store.spilling import SpillingStore, filled
@@ -30,7 +31,9 @@ def inside(store: SqliteStore) -> apsw.Connection:
 async def opened(store: SqliteStore, count: int = 1, **definition: Any) -> SqliteStore:
     """The store, open, with schedules of every minute; their sids count from 1."""
     await store.open()
-    await store.schedules.create([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
+    await store.schedules.apply(
+        ScheduleChange([schedule(f"s{i}", **definition) for i in range(1, count + 1)], T0, "suite")
+    )
     return store
 
 
@@ -54,7 +57,7 @@ async def test_an_ordinary_fire_never_writes_live_runs(path: Path, count: int, o
     for minute in range(1, 4):
         now = T0 + minute * MINUTE
         starts = await claim(store, A, now, 1000)
-        assert len(starts) == len(filled(inside(store))) == len(await store.runs.owned(A)) == count
+        assert len(starts) == len(filled(inside(store))) == len(await store.runs.live(owner=A)) == count
         ends = [Settlement(start, A, outcome, now + start.sid, None, error) for start in starts]
         assert await store.runs.settle(ends) == ([], {})
         assert filled(inside(store)) == []
@@ -81,7 +84,7 @@ async def test_runs_beside_each_other_are_live_once_each(path: Path) -> None:
         await claim(store, A, T0 + minute * MINUTE)
     lives = await store.runs.live(1)
     assert [(live.run_for - T0) // MINUTE for live in lives] == [1, 2, 3]
-    assert lives == await store.runs.owned(A)
+    assert lives == await store.runs.live(owner=A)
     await store.close()
 
 
@@ -105,7 +108,7 @@ async def _edit_then_end(store: SqliteStore, start: Start) -> Any:
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled=True)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.schedules.edit(["s1"], edit)
+    await store.schedules.apply(ScheduleChange(edited=["s1"], edit=edit))
     return await store.runs.live(1), await _end()(store, start)
 
 
@@ -114,7 +117,7 @@ async def _delete(store: SqliteStore, start: Start) -> Any:
         turn = drop(stored, NOW + 5)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.schedules.edit(["s1"], edit)
+    await store.schedules.apply(ScheduleChange(edited=["s1"], edit=edit))
     return await _end()(store, start)
 
 
@@ -125,12 +128,12 @@ async def _come_again(store: SqliteStore, start: Start) -> Any:
 
 async def _ask_behind(store: SqliteStore, start: Start) -> Any:
     asked = await store.runs.ask("s1", NOW + 1, "suite"), await store.runs.ask("s1", NOW + 2, "suite", queue=True)
-    waiting = await claim(store, A, NOW + 3), await store.schedules.wake_times([1])
+    waiting = await claim(store, A, NOW + 3), wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))
     return (
         asked,
         waiting,
         await _end()(store, start),
-        await store.schedules.wake_times([1]),
+        wake_times(await store.schedules.find(ScheduleFilter(sids=[1]))),
         await claim(store, A, NOW + 8),
     )
 
@@ -166,7 +169,7 @@ async def _clear(store: SqliteStore, start: Start) -> Any:
     run_for = await store.runs.ask("s1", NOW + 1, "suite", queue=True)
     inside(store).execute("UPDATE runs_live SET state = 'waiting' WHERE kind = 'manual' AND run_for = ?", (run_for,))
     (waiting,) = [live for live in await store.runs.live(1) if live.kind == "manual"]
-    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.history.past_runs(1, None, 9)
+    return await _end(outcome="succeeded", cleared=waiting)(store, start), await store.history.past_runs([1], None, 9)
 
 
 async def _contradict(store: SqliteStore, start: Start) -> Any:
@@ -230,10 +233,18 @@ async def test_no_verb_depends_on_where_the_run_is(tmp_path: Path, verb: str, ov
         start, neighbour = await claim(store, A, NOW, 2)
         assert filled(inside(store)) == ([] if isinstance(store, SpillingStore) else [1, 2])
         result = await VERBS[verb](store, start)
-        counted = await store.backlog(NOW), await store.runs.owned(A), await store.runs.owned(B)
+        counted = await store.backlog(NOW), await store.runs.live(owner=A), await store.runs.live(owner=B)
         told = await store.audit.page(AuditFilter(), 0, 99), await store.outbox.claim(LANE, A, NOW + MINUTE, 9)
         await store.runs.settle([Settlement(neighbour, A, "succeeded", NOW + 20)])
-        found.append((result, counted, told, await ledger(store), await store.schedules.find(["s1", "s2"])))
+        found.append(
+            (
+                result,
+                counted,
+                told,
+                await ledger(store),
+                await store.schedules.find(ScheduleFilter(schedule_ids=["s1", "s2"])),
+            )
+        )
         await store.close()
     assert found[0] == found[1]
 
@@ -254,7 +265,7 @@ BY_KEY = {"SEARCH runs_live USING PRIMARY KEY", "SEARCH schedule_state USING INT
         ("SELECT * FROM live_runs WHERE sid = ? ORDER BY kind, run_for", (1,)),
         ("SELECT l.* FROM json_each(?) b CROSS JOIN live_runs l ON l.sid = b.value", ("[1]",)),
         ("SELECT 1 FROM runs r WHERE EXISTS (SELECT 1 FROM live_runs l WHERE l.sid = r.sid)", ()),
-        paging.statement("live", (1, "scheduled", 1), 9, None, None),
+        paging.statement("live", (1, "scheduled", 1), 9),
     ],
     ids=["one", "batch", "correlated", "page"],
 )

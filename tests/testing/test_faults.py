@@ -9,9 +9,11 @@ import pytest
 from noonbell.core.records import Declaration, LifecycleEvent, NewSchedule, Start, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
 from noonbell.errors import StoreUnavailableError
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import Crash, Faults, FaultyStore, ManualClock
+from noonbell.testing.storage_cases.base import record_step
 
 NOON = int(datetime(2025, 6, 1, 12, 0, tzinfo=UTC).timestamp()) * 1_000_000
 EVENT = LifecycleEvent("scheduler:x", NOON, "i", "init-ok")
@@ -25,13 +27,13 @@ class Setup:
         self.store = FaultyStore(self.inner, self.faults, self.clock)
 
     async def events(self) -> int:
-        return len(await self.inner.engines.lifecycle("scheduler:x"))
+        return len(await lifecycle_of(self.inner, "scheduler:x"))
 
     async def claim(self) -> Claimed:
         return (await self.store.runs.claim("scheduler:x", "me", NOON, 10, start_it)).claimed
 
     async def claimed(self) -> int:
-        return len(await self.inner.runs.owned("me"))
+        return len(await self.inner.runs.live(owner="me"))
 
 
 def start_it(stored: StoredSchedule) -> Turn:
@@ -59,23 +61,23 @@ async def test_reads_fail_as_often_as_asked(setup: Setup) -> None:
     setup.faults.reads = 2
     for _ in range(2):
         with pytest.raises(StoreUnavailableError, match="on demand"):
-            await setup.store.schedules.rows()
-    assert len(await setup.store.schedules.rows()) == 1
+            await schedule_rows(setup.store)
+    assert len(await schedule_rows(setup.store)) == 1
 
 
 async def test_a_failed_write_has_written_nothing(setup: Setup) -> None:
     setup.faults.writes = 1
     with pytest.raises(StoreUnavailableError, match="write"):
-        await setup.store.engines.record(EVENT)
+        await record_step(setup.store, EVENT)
     assert await setup.events() == 0
-    await setup.store.engines.record(EVENT)
+    await record_step(setup.store, EVENT)
     assert await setup.events() == 1
 
 
 async def test_a_lost_answer_has_written_all(setup: Setup) -> None:
     setup.faults.lost_answers = 1
     with pytest.raises(StoreUnavailableError, match="lost-answer"):
-        await setup.store.engines.record(EVENT)
+        await record_step(setup.store, EVENT)
     assert await setup.events() == 1
 
 
@@ -90,7 +92,7 @@ async def test_a_claim_that_is_rolled_back_has_decided_and_written_nothing(setup
 
 async def test_latency_passes_on_the_clock(setup: Setup) -> None:
     setup.faults.latency = timedelta(seconds=2)
-    writing = asyncio.create_task(setup.store.engines.record(EVENT))
+    writing = asyncio.create_task(record_step(setup.store, EVENT))
     await setup.clock.advance(timedelta(seconds=1.9))
     assert await setup.events() == 0
     await setup.clock.advance(timedelta(seconds=0.1))
@@ -109,18 +111,18 @@ async def test_a_crash_is_on_its_side_of_the_commit(setup: Setup, point: Any, cl
     assert crash.value.point == point
     assert told == [point]
     with pytest.raises(StoreUnavailableError):
-        await setup.store.schedules.rows()
+        await schedule_rows(setup.store)
     again = MemoryStore(setup.inner.data)
     await again.open()
-    assert len(await again.runs.owned("me")) == claimed
+    assert len(await again.runs.live(owner="me")) == claimed
 
 
 async def test_a_crash_may_let_its_point_pass_a_few_times(setup: Setup) -> None:
-    setup.faults.crash_at, setup.faults.crash_after = "after-record", 2
-    await setup.store.engines.record(EVENT)
-    await setup.store.engines.record(EVENT)
+    setup.faults.crash_at, setup.faults.crash_after = "after-declare", 2
+    await record_step(setup.store, EVENT)
+    await record_step(setup.store, EVENT)
     with pytest.raises(Crash):
-        await setup.store.engines.record(EVENT)
+        await record_step(setup.store, EVENT)
 
 
 async def test_a_claim_of_nothing_has_nothing_to_cut_off(setup: Setup) -> None:
@@ -136,16 +138,16 @@ async def test_what_happens_is_told(setup: Setup) -> None:
     setup.faults.on_commit = lambda verb, asked, answer: commits.append((verb, asked))
     setup.faults.writes = 1
     with pytest.raises(StoreUnavailableError):
-        await setup.store.engines.record(EVENT)
-    await setup.store.engines.record(EVENT)
-    assert (faults, commits) == (["write"], [("record", EVENT)])
+        await record_step(setup.store, EVENT)
+    await record_step(setup.store, EVENT)
+    assert (faults, commits) == (["write"], [("declare", Declaration(EVENT.managed_by, NOON, events=[EVENT]))])
 
 
 async def test_healing_ends_all_plans(setup: Setup) -> None:
     setup.faults.reads = setup.faults.writes = setup.faults.lost_answers = setup.faults.rollbacks = 3
-    setup.faults.latency, setup.faults.crash_at = timedelta(1), "before-record"
+    setup.faults.latency, setup.faults.crash_at = timedelta(1), "before-declare"
     before = setup.faults.sound
     setup.faults.heal()
     assert (before, setup.faults.sound) == (False, True)
-    await setup.store.engines.record(EVENT)
+    await record_step(setup.store, EVENT)
     assert await setup.events() == 1

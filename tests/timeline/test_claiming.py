@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noonbell.core.records import Start, StoredSchedule, Turn
-from noonbell.ports import Claimed, LaneClaim
+from noonbell.ports import Claimed, LaneClaim, ScheduleFilter
 from noonbell.testing.storage_cases.base import MINUTE, T0
 from noonbell.timeline.claiming import Asked, Claim, LaneState
 from noonbell.timeline.redis_timeline import Popped
@@ -29,8 +29,10 @@ class Starting:
         starts = [Start(1, "scheduled", T0 + n, 1, 1, "cron", 1, T0, T0, None) for n in range(runs)]
         return LaneClaim(Claimed(starts, 1, full=False, next_wake_at=None, quarantined=[]), {})
 
-    async def wake_times(self, sids: list[int]) -> dict[int, int]:
-        return dict.fromkeys(sids, T0 + MINUTE)
+    async def find(self, wanted: ScheduleFilter) -> list[Any]:
+        columns = SimpleNamespace(definition="{}")
+        woken = {"enabled": True, "next_run_at": T0 + MINUTE, "lives": [], "columns": columns}
+        return [SimpleNamespace(sid=sid, **woken) for sid in wanted.sids or ()]
 
 
 async def reach(_: str, ask: Callable[[], Awaitable[int | None]]) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, claim_schedules
 from noonbell.testing.storage_cases.base import MINUTE, T0
 from tests.store.postgres_server import PostgresServer
@@ -31,7 +32,7 @@ def rows_read(plan: dict[str, Any]) -> Iterator[float]:
 async def test_no_step_goes_through_all_schedules(postgres: PostgresServer, waiting: int, *, analyzed: bool) -> None:
     store = PostgresStore(await postgres.new_ledger())
     await store.open()
-    await store.schedules.create([schedule(f"s{i}") for i in range(SCHEDULES)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(SCHEDULES)], T0, "me"))
     try:
         found = await work_of_each(store, waiting, analyzed=analyzed)
     finally:

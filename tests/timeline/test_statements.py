@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noonbell.core.records import DurableSchedule, ScheduleColumns
+from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, claim_schedules
 from noonbell.testing.storage_cases.base import MINUTE, T0
 from tests.store.postgres_server import PostgresServer
@@ -24,7 +25,7 @@ def schedule(name: str) -> DurableSchedule:
 async def test_popped_schedules_are_looked_at_by_key(postgres: PostgresServer, count: int) -> None:
     store = PostgresStore(await postgres.new_ledger())
     await store.open()
-    await store.schedules.create([schedule(f"s{i}") for i in range(5_000)], T0, "me")
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(5_000)], T0, "me"))
     async with store._connections.writing() as db:
         await db.execute("ANALYZE schedule_state, schedule_definitions")
         for name in ("_DUE_AMONG", "_WOKEN_AMONG"):

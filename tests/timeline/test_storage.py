@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noonbell.core.records import DECLARED_OWNERS
-from noonbell.ports import LaneClaim, Ledger
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from noonbell.testing.storage_cases.base import T0
@@ -51,7 +51,7 @@ class TestBehindATimeline(StorageSuite):
     async def test_the_claims_of_the_suite_go_through_redis(self) -> None:
         store = self._fronted(MemoryStore(), uuid.uuid4().hex)
         await store.open()
-        await store.schedules.create([schedule("a"), schedule("b")], T0, "suite")
+        await store.schedules.apply(ScheduleChange([schedule("a"), schedule("b")], T0, "suite"))
         await send(store, T0, a="x", b="y")
         assert (store.counters.popped, store.counters.errors) == (2, 0)
         await store.close()

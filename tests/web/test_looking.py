@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from noonbell.ports import ScheduleFilter, WakeFilter
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -18,6 +19,11 @@ ACTION = {"kind": "callback", "name": "work"}
 HOUR = 3_600_000_000
 
 
+async def soon(store: Any, wakes: list[tuple[int, int]]) -> list[Any]:
+    found = {one.sid: one for one in await store.schedules.find(ScheduleFilter(sids=[sid for _, sid in wakes]))}
+    return [found[sid] for _, sid in wakes]
+
+
 async def test_what_wakes_next_is_the_same_on_every_store(each_store: Any) -> None:
     schedules = Schedules(each_store, clock=ManualClock(START))
     now = instant(START)
@@ -25,16 +31,29 @@ async def test_what_wakes_next_is_the_same_on_every_store(each_store: Any) -> No
         await schedules.create(schedule_id=name, type="interval", spec=f"{minutes}m", action=ACTION, team=team)
     await schedules.create(schedule_id="off", type="interval", spec="5m", action=ACTION, enabled=False)
 
-    async def found(*asked: Any) -> list[str]:
-        return [one.schedule_id for one in await each_store.schedules.upcoming(*asked)]
+    async def found(after: tuple[int, int], upto: int, limit: int, team: str | None) -> list[str]:
+        wakes = await each_store.schedules.wakes(WakeFilter(upto, team=team), after, limit)
+        assert wakes == sorted(wakes)
+        return [one.schedule_id for one in await soon(each_store, wakes)]
 
-    assert await found(now, now + HOUR, 10, None) == ["soon", "other", "late"]
-    assert await found(now, now + HOUR, 10, "a") == ["soon", "late"]
-    assert await found(now, now + HOUR, 1, "a") == ["soon"]
-    assert await found(now + HOUR // 6, now + HOUR, 10, "a") == ["late"], "the first bound is not included"
-    sids = [one.sid for one in await each_store.schedules.upcoming(now, now + 2 * HOUR, 10, None)]
-    assert {one.sid for one in await each_store.schedules.by_sids([*sids, 10**9])} == set(sids)
-    assert await each_store.schedules.by_sids([]) == []
+    assert await found((now, -1), now + HOUR, 10, None) == ["soon", "other", "late"]
+    assert await found((now, -1), now + HOUR, 10, "a") == ["soon", "late"]
+    assert await found((now, -1), now + HOUR, 1, "a") == ["soon"]
+    ((at, sid),) = await each_store.schedules.wakes(WakeFilter(now + HOUR // 6, team="a"), (now, -1), 10)
+    assert await found((at, sid), now + HOUR, 10, "a") == ["late"], "the wake-up before it is not included"
+    assert await found((at, sid - 1), now + HOUR, 10, "a") == ["soon", "late"]
+    lane = await each_store.schedules.wakes(WakeFilter(now + HOUR, "default", "a"), (now, -1), 10)
+    assert [one.schedule_id for one in await soon(each_store, lane)] == ["soon", "late"]
+    assert await each_store.schedules.wakes(WakeFilter(now + HOUR, "other"), (now, -1), 10) == []
+    sids = [sid for _, sid in await each_store.schedules.wakes(WakeFilter(now + 2 * HOUR), (now, -1), 10)]
+    everything = ScheduleFilter(sids=[*sids, sids[0], 10**9], deleted=None)
+    assert [one.sid for one in await each_store.schedules.find(everything)] == sorted(sids)
+    assert await each_store.schedules.find(ScheduleFilter(sids=[])) == []
+    runs = await schedules.trigger("late")
+    assert runs
+    for wanted in (WakeFilter(now, live=True), WakeFilter(now, "default", "a", live=True)):
+        assert [sid for _, sid in await each_store.schedules.wakes(wanted, (-1, -1), 10)] == [sids[2]]
+    assert await each_store.schedules.wakes(WakeFilter(now, team="b", live=True), (-1, -1), 10) == []
 
 
 async def test_the_next_hour_minute_by_minute() -> None:
@@ -53,7 +72,9 @@ async def test_the_next_hour_minute_by_minute() -> None:
         )
         store: Any = schedules._store
         now = instant(START)
-        hour = next_hour.next_hour(await store.schedules.upcoming(now, now + HOUR, 10, None), now)
+        hour = next_hour.next_hour(
+            await soon(store, await store.schedules.wakes(WakeFilter(now + HOUR), (now, -1), 10)), now
+        )
     assert (hour.schedules, hour.whole) == (3, True)
     assert sum(hour.counts) == 360 + 4 + 1
     assert [minute for minute, count in enumerate(hour.quiet) if count] == [9]

@@ -93,7 +93,7 @@ async def test_a_stretch_of_missed_slots_is_told_slot_by_slot(browser: Browser) 
         "slots_of": {"type": "cron", "spec": "* * * * *", "timezone": "UTC", "dst": "literal"},
     }  # fmt: skip
     event = AuditEvent(begin, "schedule.missed", "one", "engine", msgspec.json.encode(detail).decode(), "default")
-    await browser.service.store.audit.append([event])
+    await browser.service.store.documents.write(audits=[event])
     page = await browser.read("/audit?event=schedule.missed")
     assert "each of the 250" in page
     (path,) = re.findall(r'href="(/audit/\d+)"', page)
@@ -110,7 +110,7 @@ async def test_one_event_of_the_audit_and_none_of_another_team(browser: Browser)
     await make(browser, "one")
     await browser.service.access.create_team("blue")
     event = AuditEvent(browser.service.clock.now(), "secret.created", "VEILED", "somebody", '{"a": 1}', "blue")
-    await browser.service.store.audit.append([event])
+    await browser.service.store.documents.write(audits=[event])
     whole = await browser.service.schedules.audit()
     ids = {one.subject: one.audit_id for one in whole.items}
     assert "schedule.created" in await browser.read(f"/audit/{ids['one']}")
@@ -134,7 +134,7 @@ async def test_pages_mask_the_secrets_of_ones_own_team_alone(browser: Browser) -
     event = AuditEvent(
         service.clock.now(), "odd.event", "x", "y", msgspec.json.encode({"said": guess}).decode(), "default"
     )
-    await service.store.audit.append([event])
+    await service.store.documents.write(audits=[event])
     told = Parsed(await browser.read("/audit?event=odd.event")).text
     assert "said *** theirs-hidden-value" in told
     refused = await browser.post("/schedules/new", when="every hour", kind="http", url=f"ftp://{guess}", method="GET")

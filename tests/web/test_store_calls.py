@@ -22,8 +22,8 @@ from tests.schedules.test_occurrences import eventful
 from tests.web.conftest import PASSWORD, Browser
 
 READS = {
-    "documents.get", "documents.page", "snapshot", "schedules.find", "history.latest_runs", "engines.alive",
-    "schedules.quiet_hours", "schedules.rows", "schedules.page", "read",
+    "documents.find", "snapshot", "schedules.find", "history.latest_runs", "engines.members",
+    "schedules.quiet_hours", "read",
 }  # fmt: skip
 
 

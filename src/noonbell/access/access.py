@@ -45,6 +45,8 @@ from noonbell.access.records import (
 )
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError
+from noonbell.ports import DocumentFilter
+from noonbell.store.documents import removals
 
 CACHED_SECONDS: Final = 5.0
 _USE_WRITTEN: Final = 60_000_000
@@ -65,12 +67,12 @@ class Access(Members):
         body = TeamBody(chosen if title is None else checked.check_title("title", title))
         write = DocumentWrite(TEAM, chosen, chosen, _encode(body).decode(), expected=0)
         told = self._told("team.created", chosen, {"title": body.title}, chosen)
-        (document,) = await self._store.documents.put([write], self._now(), [told])
+        (document,) = await self._store.documents.write([write], self._now(), [told])
         return _team(document)
 
     async def ensure_default_team(self) -> None:
         """The team of whatever was given none is always there."""
-        if not await self._store.documents.get(TEAM, [DEFAULT_TEAM]):
+        if not await self._store.documents.find(DocumentFilter(TEAM, [DEFAULT_TEAM])):
             try:
                 await self.create_team(DEFAULT_TEAM)
             except DocumentConflictError:
@@ -78,7 +80,7 @@ class Access(Members):
 
     async def list_teams(self, *, after: str = "", limit: int = 100) -> Sequence[Team]:
         """By name, past `after`."""
-        return [_team(document) for document in await self._store.documents.page(TEAM, None, after, limit)]
+        return [_team(document) for document in await self._store.documents.find(DocumentFilter(TEAM), after, limit)]
 
     # --- API keys -------------------------------------------------------------------------------------------------
 
@@ -109,15 +111,15 @@ class Access(Members):
         body = KeyBody(title, allowed, digest(secret), self._actor, None if expires_at is None else instant(expires_at))
         write = DocumentWrite(API_KEY, key_id, chosen, _encode(body).decode(), expected=0)
         told = self._told("api_key.created", key_id, {"name": title, "scopes": allowed}, chosen)
-        (document,) = await self._store.documents.put([write], self._now(), [told])
-        if made_with is not None and not await self._store.documents.get(API_KEY, [made_with]):
+        (document,) = await self._store.documents.write([write], self._now(), [told])
+        if made_with is not None and not await self._store.documents.find(DocumentFilter(API_KEY, [made_with])):
             await self._drop_key(document, made_with=made_with)  # that one was revoked meanwhile
             raise AccessNotFoundError("API key", made_with)
         return _key(document, body), f"nbk_{key_id}_{secret}"
 
     async def list_keys(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         """The keys of a team, or of all, by id and past `after`."""
-        found = await self._store.documents.page(API_KEY, team, after, limit)
+        found = await self._store.documents.find(DocumentFilter(API_KEY, team=team), after, limit)
         return [self._record(document) for document in found]
 
     async def get_key(self, key_id: str, *, team: str | None = None) -> ApiKey:
@@ -146,7 +148,7 @@ class Access(Members):
     async def _drop_key(self, document: Document, **facts: str) -> None:
         name = _key_body(document.body).name
         told = self._told("api_key.revoked", document.id, {"name": name, **facts}, document.team)
-        await self._store.documents.drop(API_KEY, [document.id], [told])
+        await self._store.documents.write(audits=[told], removed=removals(API_KEY, [document.id]))
         self._shared.known.pop(document.id, None)
         self._shared.uses.pop(document.id, None)
 
@@ -155,13 +157,13 @@ class Access(Members):
         actors = {_actor_of_key(maker) for maker in makers}
         found: list[Document] = []
         after = ""
-        while page := await self._store.documents.page(API_KEY, None, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(API_KEY), after, _PAGE):
             found += [document for document in page if _key_body(document.body).created_by in actors]
             after = page[-1].id
         return found
 
     async def _find_key(self, key_id: str, team: str | None) -> Document:
-        found = await self._store.documents.get(API_KEY, [key_id])
+        found = await self._store.documents.find(DocumentFilter(API_KEY, [key_id]))
         if not found or team not in (None, found[0].team):
             raise AccessNotFoundError("API key", key_id)
         return found[0]
@@ -190,7 +192,7 @@ class Access(Members):
         if cached is not None and elapsed - cached[0] < CACHED_SECONDS:
             return cached[1], cached[2]
         known.pop(key_id, None)
-        found = await self._store.documents.get(API_KEY, [key_id])
+        found = await self._store.documents.find(DocumentFilter(API_KEY, [key_id]))
         if not found:
             return None
         body = _key_body(found[0].body)
@@ -208,7 +210,7 @@ class Access(Members):
         ids = list(uses)
         try:
             for begin in range(0, len(ids), _PAGE):
-                found = await self._store.documents.get(API_KEY, ids[begin : begin + _PAGE])
+                found = await self._store.documents.find(DocumentFilter(API_KEY, ids[begin : begin + _PAGE]))
                 await self._write_uses([_used(document, uses[document.id]) for document in found])
                 for document in found:
                     self._remember_use(document.id, uses[document.id])
@@ -226,7 +228,7 @@ class Access(Members):
         if not writes:
             return
         try:
-            await self._store.documents.put(writes, self._now())
+            await self._store.documents.write(writes, self._now())
         except DocumentConflictError:  # another process has written one of them, or revoked its key
             for write in writes if len(writes) > 1 else ():
                 await self._write_uses([write])

@@ -20,7 +20,8 @@ from noonbell.access.addresses import counted_as
 from noonbell.access.records import DEFAULT_TEAM, LOGIN_FAILURES, FailuresBody
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, LoginRefusedError
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.store.documents import removals
 
 FREE: Final = {"account": 5, "address": 20}
 _LONGEST: Final = {"account": 30_000_000, "address": 3_600_000_000}
@@ -60,7 +61,9 @@ class Logins:
         async with self._counting:  # only those of other processes come between the look and the write
             for _ in range(_TRIES):
                 now = self._clock.now()
-                found = {one.id: one for one in await self._store.documents.get(LOGIN_FAILURES, list(ids))}
+                found = {
+                    one.id: one for one in await self._store.documents.find(DocumentFilter(LOGIN_FAILURES, list(ids)))
+                }
                 before = {chosen: _read(one.body) for chosen, one in found.items()}
                 wait = max((_wait(ids[one], body, now) for one, body in before.items()), default=0)
                 if wait > 0:
@@ -70,7 +73,7 @@ class Logins:
                     body = _one_more(kind, before.get(chosen), now)
                     writes.append(_write(kind, chosen, body, found[chosen].version if chosen in found else 0, now))
                 try:
-                    written = await self._store.documents.put(writes, now)
+                    written = await self._store.documents.write(writes, now)
                 except DocumentConflictError:
                     continue  # somebody tries beside us: look again
                 return Attempt(of_account, of_address, before, {one.id: one.version for one in written})
@@ -78,10 +81,10 @@ class Logins:
 
     async def succeeded(self, attempt: Attempt) -> None:
         """The account has its right password; the address may still be guessing at others, and only this is undone."""
-        await self._store.documents.drop(LOGIN_FAILURES, [attempt.account])
+        await self._store.documents.write(removed=removals(LOGIN_FAILURES, [attempt.account]))
         async with self._counting:
             for _ in range(_TRIES):
-                found = await self._store.documents.get(LOGIN_FAILURES, [attempt.address])
+                found = await self._store.documents.find(DocumentFilter(LOGIN_FAILURES, [attempt.address]))
                 if not found:
                     return
                 body = _read(found[0].body)
@@ -91,7 +94,7 @@ class Logins:
                     body = FailuresBody(max(0, body.failures - 1), body.last_at)
                 write = _write("address", attempt.address, body, found[0].version, self._clock.now())
                 try:
-                    await self._store.documents.put([write], self._clock.now())
+                    await self._store.documents.write([write], self._clock.now())
                 except DocumentConflictError:
                     continue
                 return

@@ -20,6 +20,8 @@ from noonbell.access.people import People, user_of
 from noonbell.access.records import PASSWORD_LINK, TEAM, USER, LinkBody, User, UserBody
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
+from noonbell.ports import DocumentFilter
+from noonbell.store.documents import removals
 
 INVITATION_LASTS: Final = timedelta(days=3)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -40,14 +42,14 @@ class Members(People):
         write = DocumentWrite(USER, chosen, where, _encode(body).decode(), expected=0)
         told = self._told("user.created", chosen, {"scope": allowed}, where)
         try:
-            (document,) = await self._store.documents.put([write], self._now(), [told])
+            (document,) = await self._store.documents.write([write], self._now(), [told])
         except DocumentConflictError:
             raise AccessInvalidError("name", chosen, "is taken; choose another") from None
         return user_of(document)
 
     async def list_members(self, team: str | None, *, after: str = "", limit: int = 100) -> Sequence[User]:
         """The users of a team, or of all, by name and past `after`."""
-        return [user_of(one) for one in await self._store.documents.page(USER, team, after, limit)]
+        return [user_of(one) for one in await self._store.documents.find(DocumentFilter(USER, team=team), after, limit)]
 
     async def get_user(self, name: str) -> User:
         return user_of(await self._find_user(name))
@@ -62,18 +64,18 @@ class Members(People):
         changed = msgspec.structs.replace(body, scope=allowed)
         write = DocumentWrite(USER, name, found.team, _encode(changed).decode(), expected=found.version)
         told = self._told("user.scope_changed", name, {"scope": allowed, "before": body.scope}, found.team)
-        (document,) = await self._store.documents.put([write], self._now(), [told])
+        (document,) = await self._store.documents.write([write], self._now(), [told])
         return user_of(document)
 
     async def _find_user(self, name: str) -> Document:
-        found = await self._store.documents.get(USER, [name])
+        found = await self._store.documents.find(DocumentFilter(USER, [name]))
         if not found:
             raise AccessNotFoundError("user", name)
         return found[0]
 
     async def _require_team(self, name: object) -> str:
         chosen = checked.check_name("team", name)
-        if not await self._store.documents.get(TEAM, [chosen]):
+        if not await self._store.documents.find(DocumentFilter(TEAM, [chosen])):
             raise AccessNotFoundError("team", chosen)
         return chosen
 
@@ -86,7 +88,7 @@ class Members(People):
         body = _encode(LinkBody(digest(token), until)).decode()
         write = DocumentWrite(PASSWORD_LINK, name, found.team, body, wake_at=until)
         told = self._told("user.link_made", name, {}, found.team)
-        await self._store.documents.put([write], now, [told])
+        await self._store.documents.write([write], now, [told])
         return token
 
     async def password_link_fits(self, name: str, token: str) -> bool:
@@ -102,14 +104,14 @@ class Members(People):
         checked.check_password(password)
         link = await self._fitting_link(name, token)
         # taken out first: of two who come at the same moment one finds nothing to take
-        if link is None or not await self._store.documents.drop(PASSWORD_LINK, [name]):
+        if link is None or not await self._store.documents.write(removed=removals(PASSWORD_LINK, [name])):
             raise LoginRefusedError(_USED)
         await self.set_password(name, password)
         return await self.get_user(name)
 
     async def _fitting_link(self, name: str, token: str) -> Document | None:
-        found = await self._store.documents.get(PASSWORD_LINK, [name])
-        if not found or not await self._store.documents.get(USER, [name]):
+        found = await self._store.documents.find(DocumentFilter(PASSWORD_LINK, [name]))
+        if not found or not await self._store.documents.find(DocumentFilter(USER, [name])):
             return None
         body = msgspec.json.decode(found[0].body, type=LinkBody)
         fits = hmac.compare_digest(digest(token), body.digest) and self._now() < body.expires_at

@@ -33,6 +33,8 @@ from noonbell.access.records import (
 )
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
+from noonbell.ports import DocumentFilter
+from noonbell.store.documents import due_documents, removals
 
 SESSION_LASTS: Final = timedelta(hours=12)
 LINK_LASTS: Final = timedelta(hours=24)
@@ -50,7 +52,7 @@ class People(Acting):
 
     async def has_admin(self) -> bool:
         after = ""
-        while page := await self._store.documents.page(USER, DEFAULT_TEAM, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(USER, team=DEFAULT_TEAM), after, _PAGE):
             if any(_user_body(document.body).scope == "admin" for document in page):
                 return True
             after = page[-1].id
@@ -63,39 +65,40 @@ class People(Acting):
         write = DocumentWrite(USER, chosen, DEFAULT_TEAM, _encode(body).decode(), expected=0)
         told = self._told("user.created", chosen, {"scope": body.scope})
         try:
-            (document,) = await self._store.documents.put([write], self._now(), [told])
+            (document,) = await self._store.documents.write([write], self._now(), [told])
         except DocumentConflictError:
             raise AccessInvalidError("name", chosen, "is taken; choose another") from None
-        await self._store.documents.drop(FIRST_ADMIN, [_LINK_ID])
+        await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID]))
         return user_of(document)
 
     async def list_users(self) -> Sequence[User]:
         """The users of all teams, by name."""
         found: list[User] = []
-        while page := await self._store.documents.page(USER, None, found[-1].name if found else "", _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(USER), found[-1].name if found else "", _PAGE):
             found += [user_of(document) for document in page]
         return found
 
     async def delete_user(self, name: str) -> None:
         """Remove a user and end the sessions."""
-        found = await self._store.documents.get(USER, [name])
+        found = await self._store.documents.find(DocumentFilter(USER, [name]))
         told = self._told("user.deleted", name, {}, found[0].team if found else DEFAULT_TEAM)
-        if not found or not await self._store.documents.drop(USER, [name], [told]):
+        if not found or not await self._store.documents.write(audits=[told], removed=removals(USER, [name])):
             raise AccessNotFoundError("user", name)
-        await self._store.documents.drop(PASSWORD_LINK, [name])  # whoever has this name next is somebody else
+        # the next user of this name is somebody else
+        await self._store.documents.write(removed=removals(PASSWORD_LINK, [name]))
         await self._end_sessions_of(name)
 
     async def set_password(self, name: str, password: str) -> None:
         """Give a user a new password and end the sessions."""
         allowed = checked.check_password(password)
-        found = await self._store.documents.get(USER, [name])
+        found = await self._store.documents.find(DocumentFilter(USER, [name]))
         if not found:
             raise AccessNotFoundError("user", name)
         body = msgspec.structs.replace(_user_body(found[0].body), password=await self._shared.passwords.hash(allowed))
         write = DocumentWrite(USER, name, found[0].team, _encode(body).decode(), expected=found[0].version)
         told = self._told("user.password_changed", name, {}, found[0].team)
-        await self._store.documents.put([write], self._now(), [told])
-        await self._store.documents.drop(PASSWORD_LINK, [name])
+        await self._store.documents.write([write], self._now(), [told])
+        await self._store.documents.write(removed=removals(PASSWORD_LINK, [name]))
         await self._end_sessions_of(name)
 
     async def verify_password(self, name: str, password: str, address: str) -> User:
@@ -105,14 +108,13 @@ class People(Acting):
             LoginRefusedError: they do not fit, or there were too many failures for this name or from this address.
         """
         attempt = await self._shared.logins.attempt(name, address)
-        found = await self._store.documents.get(USER, [name]) if len(name) <= 100 else []
+        found = await self._store.documents.find(DocumentFilter(USER, [name])) if len(name) <= 100 else []
         body = _user_body(found[0].body) if found else None
         # also where there is no such user, so that the time it takes tells nothing
         fits = await self._shared.passwords.fits(None if body is None else body.password or None, password)
         if not fits or body is None:
-            await self._store.documents.put(
-                [], self._now(), [self._told("login.failed", name[:100], {"address": address})]
-            )
+            failed = self._told("login.failed", name[:100], {"address": address})
+            await self._store.documents.write(audits=[failed])
             raise LoginRefusedError("The name or the password is wrong")
         await self._shared.logins.succeeded(attempt)
         return user_of(found[0])
@@ -129,11 +131,11 @@ class People(Acting):
         token, now = secrets.token_urlsafe(24), self._now()
         body = LinkBody(digest(token), now + LINK_LASTS // _MICROSECOND)
         write = DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, _encode(body).decode())
-        await self._store.documents.put([write], now)
+        await self._store.documents.write([write], now)
         return token
 
     async def first_admin_token_fits(self, token: str) -> bool:
-        found = await self._store.documents.get(FIRST_ADMIN, [_LINK_ID])
+        found = await self._store.documents.find(DocumentFilter(FIRST_ADMIN, [_LINK_ID]))
         if not found or await self.has_admin():
             return False
         body = msgspec.json.decode(found[0].body, type=LinkBody)
@@ -143,17 +145,17 @@ class People(Acting):
         """The admin whom the holder of the link makes; the link is used up by that."""
         checked.check_name("name", name)
         checked.check_password(password)
-        found = await self._store.documents.get(FIRST_ADMIN, [_LINK_ID])
+        found = await self._store.documents.find(DocumentFilter(FIRST_ADMIN, [_LINK_ID]))
         if not await self.first_admin_token_fits(token):
             raise LoginRefusedError("This link was used, is too old, or is not the last one; start the service anew")
         # taken out first: of two who come at the same moment one finds nothing to take
-        if not found or not await self._store.documents.drop(FIRST_ADMIN, [_LINK_ID]):
+        if not found or not await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID])):
             raise LoginRefusedError("This link was used a moment ago")
         try:
             return await self.create_admin(name, password)
         except BaseException:
             text = found[0].body
-            await self._store.documents.put([DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, text)], self._now())
+            await self._store.documents.write([DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, text)], self._now())
             raise
 
     # --- sessions -------------------------------------------------------------------------------------------------
@@ -164,18 +166,18 @@ class People(Acting):
         body = SessionBody(user.name, csrf, expires_at)
         write = DocumentWrite(SESSION, digest(token), user.team, _encode(body).decode(), 0, expires_at)
         told = self._told("login.succeeded", user.name, {"address": address}, user.team)
-        await self._store.documents.put([write], self._now(), [told])
+        await self._store.documents.write([write], self._now(), [told])
         return Session(token, csrf, user.name, moment(expires_at))
 
     async def session(self, token: str) -> tuple[Session, Caller] | None:
         """The session of a cookie and who is behind it; None where it has ended."""
-        found = await self._store.documents.get(SESSION, [digest(token)])
+        found = await self._store.documents.find(DocumentFilter(SESSION, [digest(token)]))
         if not found:
             return None
         body = msgspec.json.decode(found[0].body, type=SessionBody)
         if body.expires_at <= self._now():
             return None
-        users = await self._store.documents.get(USER, [body.user])
+        users = await self._store.documents.find(DocumentFilter(USER, [body.user]))
         if not users:
             return None
         scopes = implied([_user_body(users[0].body).scope])
@@ -184,25 +186,27 @@ class People(Acting):
 
     async def close_session(self, token: str) -> None:
         """End a session; one that has ended already is left at that."""
-        found = await self._store.documents.get(SESSION, [digest(token)])
+        found = await self._store.documents.find(DocumentFilter(SESSION, [digest(token)]))
         if found:
             user = msgspec.json.decode(found[0].body, type=SessionBody).user
-            await self._store.documents.drop(SESSION, [found[0].id], [self._told("logout", user, {}, found[0].team)])
+            await self._store.documents.write(
+                audits=[self._told("logout", user, {}, found[0].team)], removed=removals(SESSION, [found[0].id])
+            )
 
     async def _end_sessions_of(self, user: str) -> None:
         after = ""
-        while page := await self._store.documents.page(SESSION, None, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(SESSION), after, _PAGE):
             ended = [one.id for one in page if msgspec.json.decode(one.body, type=SessionBody).user == user]
             if ended:
-                await self._store.documents.drop(SESSION, ended)
+                await self._store.documents.write(removed=removals(SESSION, ended))
             after = page[-1].id
 
     async def sweep(self) -> int:
         """Forget sessions that have ended and failures that are long past; returns how many."""
         dropped = 0
         for kind in (SESSION, LOGIN_FAILURES, PASSWORD_LINK):
-            while due := (await self._store.documents.due(kind, self._now(), _PAGE))[0]:
-                dropped += await self._store.documents.drop(kind, [document.id for document in due])
+            while due := (await due_documents(self._store, kind, self._now(), _PAGE))[0]:
+                dropped += len(await self._store.documents.write(removed=removals(kind, [one.id for one in due])))
         return dropped
 
 

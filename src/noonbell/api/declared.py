@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from noonbell.api.deps import Serving
 from noonbell.core.records import DEFAULT_TEAM
+from noonbell.ledger.reading import declared_tasks
 from noonbell.ports import Clock, Ledger
 
 _FRESH_SECONDS: Final = 2.0
@@ -37,7 +38,7 @@ class DeclaredTasks:
     async def _all(self) -> Sequence[Mapping[str, Any]]:
         now = self._clock.elapsed()
         if self._kept_at is None or now - self._kept_at > _FRESH_SECONDS:
-            self._kept = await self._store.schedules.declared_tasks()
+            self._kept = await declared_tasks(self._store)
             self._kept_at = now
         return self._kept
 

@@ -31,8 +31,9 @@ from noonbell.bootstrap import Service
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, StoreError, TimelineError
 from noonbell.ledger.reading import moment
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
 from noonbell.schedules.changes import new_ids
+from noonbell.store.documents import due_documents, removals
 
 KIND: Final = "idempotency"
 KEPT_US: Final = 24 * 3_600 * 1_000_000
@@ -108,10 +109,10 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     except (StoreError, TimelineError):
         raise  # it may be committed all the same: the repeat finds out
     except (NoonbellError, ProblemError):  # refused; after anything else nobody knows how far it got
-        await store.documents.drop(KIND, [document_id])
+        await store.documents.write(removed=removals(KIND, [document_id]))
         raise
     written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
-    await store.documents.put(
+    await store.documents.write(
         [DocumentWrite(KIND, document_id, caller.team, written, None, now + KEPT_US)], service.clock.now()
     )
     await _sweep(store, now)
@@ -120,7 +121,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
 
 async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
     """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
-    found = await store.documents.get(KIND, [document_id])
+    found = await store.documents.find(DocumentFilter(KIND, [document_id]))
     known: _Kept | None = None
     expected, new_id, first_at = 0, next(new_ids(now)), now
     if found:
@@ -133,7 +134,7 @@ async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: in
     kept = _Kept(asked, new_id, now, first_at=first_at)
     write = DocumentWrite(KIND, document_id, team, _encode(kept).decode(), expected, now + KEPT_US)
     try:
-        (document,) = await store.documents.put([write], now)
+        (document,) = await store.documents.write([write], now)
     except DocumentConflictError:
         raise _under_way() from None
     return kept, 1 if known is None else document.version
@@ -159,9 +160,9 @@ def _under_way() -> ProblemError:
 
 async def _sweep(store: Ledger, now: int) -> None:
     """Forget some of those whose time is over; each that comes takes a few with it."""
-    due, _ = await store.documents.due(KIND, now, _SWEPT)
+    due, _ = await due_documents(store, KIND, now, _SWEPT)
     if due:
-        await store.documents.drop(KIND, [document.id for document in due])
+        await store.documents.write(removed=removals(KIND, [document.id for document in due]))
 
 
 def _response(answer: Answer, *, replayed: bool = False) -> Response:

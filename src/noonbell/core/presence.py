@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from noonbell.core.records import DECLARED_OWNERS
+from noonbell.core.records import DECLARED_OWNERS, LifecycleEvent
 
 # The lifecycle of a lane is kept under this and its name; an engine's own name is held under the other.
 LANE: Final = "lane:"
@@ -72,7 +72,7 @@ class EngineRecord(msgspec.Struct, frozen=True):
 
 
 class EngineSign(msgspec.Struct, frozen=True):
-    """A sign of life: what an engine writes every few seconds."""
+    """A sign of life: what an engine writes every few seconds, and with each step of its life (`event`)."""
 
     instance: str
     at: int
@@ -82,6 +82,7 @@ class EngineSign(msgspec.Struct, frozen=True):
     load: dict[str, Any] = {}
     last_poll_at: int | None = None
     grace_us: int = GRACE_US
+    event: LifecycleEvent | None = None
 
 
 class Gap(NamedTuple):

@@ -319,18 +319,21 @@ class RemovedSchedule(msgspec.Struct, gc=False):
     cursor_at: int
 
 
+LifecycleStep = Literal["init-ok", "stop-start", "stop-end", "crash"]
+
+
 class LifecycleEvent(msgspec.Struct, gc=False):
     """A step in the life of a scheduler: init-ok, stop-start, stop-end, crash (inferred at the next start)."""
 
     managed_by: str
     at: int
     instance: str
-    event: Literal["init-ok", "stop-start", "stop-end", "crash"]
+    event: LifecycleStep
     detail: str = ""
 
 
 class Declaration(msgspec.Struct):
-    """Everything that one `initialize` changes; a store applies it whole or not at all.
+    """Everything that one `initialize` changes, or a step of the owner's life; a store applies it whole or not at all.
 
     `revived` are live runs in their new state (orphans put back to `queued`), written by key (sid, kind, run_for).
     `interrupted` are manual runs of a dead instance: nobody asked for a repeat, so they end as `unknown`. `events` are
@@ -340,12 +343,12 @@ class Declaration(msgspec.Struct):
 
     managed_by: str
     at: int
-    created: list[NewSchedule]
-    changed: list[ChangedSchedule]
-    removed: list[RemovedSchedule]
-    revived: list[LiveRun]
-    interrupted: list[LiveRun]
-    events: list[LifecycleEvent]
+    created: list[NewSchedule] = []
+    changed: list[ChangedSchedule] = []
+    removed: list[RemovedSchedule] = []
+    revived: list[LiveRun] = []
+    interrupted: list[LiveRun] = []
+    events: list[LifecycleEvent] = []
     parked: list[int] = []
 
 
@@ -520,6 +523,14 @@ class Document(msgspec.Struct, gc=False):
     created_at: int
     updated_at: int
     wake_at: int | None = None
+
+
+class DocumentRemoval(msgspec.Struct, gc=False):
+    """A document to be removed; refused if it is there and its version is not `expected`."""
+
+    kind: str
+    id: str
+    expected: int | None = None
 
 
 class DocumentWrite(msgspec.Struct, gc=False):

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from noonbell.core.records import LifecycleEvent, RemovedSchedule
+from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
 from noonbell.core.terms import declared_terms
 from noonbell.declarative import events as told
 from noonbell.declarative.event_emitter import EventEmitter, moment, tell_moved
@@ -308,9 +308,8 @@ class Scheduler:
 
     async def _record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         try:
-            await self._store.engines.record(
-                LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
-            )
+            step = LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
+            await self._store.schedules.declare(Declaration(self._managed_by, step.at, events=[step]))
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more

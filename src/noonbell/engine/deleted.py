@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
 from noonbell.background import PeriodicService
 from noonbell.core.records import Settlement, Start
 from noonbell.engine.in_flight import InFlight
 from noonbell.errors import StoreError
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, Ledger, ScheduleFilter
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -59,10 +59,15 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
         lasting = {job.start.sid for job in self._in_flight if job.start.started_at <= since and not job.deleted}
         if not lasting:
             return DeletedCheck()
-        deleted = await self._store.schedules.deleted(sorted(lasting))
+        deleted = await self._deleted(lasting)
         for sid in deleted:
             self.cancel(sid)
         return DeletedCheck(len(lasting), len(deleted))
+
+    async def _deleted(self, sids: Collection[int]) -> set[int]:
+        """Return those of these schedules that were deleted, declared tasks among them."""
+        wanted = ScheduleFilter(sids=sorted(sids), declared=None, deleted=True)
+        return {one.sid for one in await self._store.schedules.find(wanted)}
 
     def report_stale(self, stale: Sequence[Settlement]) -> Coroutine[Any, Any, None]:
         """Log ends that the ledger has refused: the schedule was deleted, or another engine has the run.
@@ -77,7 +82,7 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
 
     async def _report(self, named: Sequence[tuple[Start, str]], more: int) -> None:
         try:
-            deleted = await self._store.schedules.deleted(sorted({start.sid for start, _ in named}))
+            deleted = await self._deleted({start.sid for start, _ in named})
         except StoreError:
             deleted = set()
         for start, name in named:

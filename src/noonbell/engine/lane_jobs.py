@@ -215,10 +215,11 @@ class LaneJobs:
         if not unsure:
             return
         try:
-            ended = await self._store.history.last_outcomes([start.sid for start in unsure])
+            last = await self._store.history.past_runs([start.sid for start in unsure], None, 1)
         except StoreError as error:  # the runs go on; at worst nobody is told that they recovered
             logger.error("How the runs before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
             return
+        ended = {run.sid: run.outcome for run in last}
         for start in unsure:
             self._notices.learn(start, failing=ended.get(start.sid, "succeeded") != "succeeded")
 

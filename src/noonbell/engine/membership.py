@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from noonbell.core.presence import GRACE_US, EngineRecord, EngineSign, EngineState, engine_name, lane_name, others_up
-from noonbell.core.records import LifecycleEvent
+from noonbell.core.records import LifecycleEvent, LifecycleStep
 from noonbell.errors import SchedulerInUseError
 from noonbell.ports import Clock, Hold, Ledger
 
@@ -81,34 +81,36 @@ class Membership:
         self.up_since = await self._store.engines.join(record)
         await self.see_others()
 
-    async def record(self, event: Any, detail: str = "") -> None:
-        """Write into the lifecycle of the lane."""
-        await self._store.engines.record(
-            LifecycleEvent(lane_name(self._lane), self._clock.now(), self.instance, event, detail)
-        )
-
-    async def beat(self, state: EngineState, load: dict[str, Any] | None = None) -> None:
-        """Record the state of this engine, its load, and its last poll."""
+    async def beat(
+        self, state: EngineState, load: dict[str, Any] | None = None, *, event: LifecycleStep | None = None
+    ) -> None:
+        """Record the state of this engine, its load, its last poll, and a step of its life."""
         self.state = state
         last_poll_at, grace_us = self.polled()
         sign = EngineSign(
             self.instance, self._clock.now(), self.up_since, state, self._zone_data(), load or {}, last_poll_at,
-            grace_us,
+            grace_us, self._step(event),
         )  # fmt: skip
         await self._store.engines.beat(sign, self._clock.now)
 
     async def see_others(self) -> bool:
         """Read which engines are up; returns whether one has zone data that is new here and not this host's."""
-        engines = await self._store.engines.alive(self._clock.now())
+        engines = (await self._store.engines.members(self._clock.now())).alive
         self.others_up = others_up(engines, self._lane, self.instance)
         seen = {one.zone_data for one in engines} - {self._zone_data()}
         news = seen - self._known_data
         self._known_data = seen
         return bool(news)
 
-    async def leave(self) -> None:
+    async def leave(self, *, event: LifecycleStep | None = None) -> None:
         """Record that nothing of this engine runs any more; `release` gives up the lease."""
-        await self._store.engines.leave(self.instance)
+        await self._store.engines.leave(self.instance, self._step(event))
+
+    def _step(self, event: LifecycleStep | None) -> LifecycleEvent | None:
+        """Return an event in the lifecycle of the lane."""
+        if event is None:
+            return None
+        return LifecycleEvent(lane_name(self._lane), self._clock.now(), self.instance, event)
 
     def release(self) -> None:
         hold, self._hold = self._hold, None

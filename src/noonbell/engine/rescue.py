@@ -55,7 +55,10 @@ class Rescuer(PeriodicService[Rescue]):
     async def run_once(self) -> Rescue:
         """Rescue if there is a dead engine, or a reason to look closer."""
         due = self._left > 0 or self._clock.elapsed() - self._swept >= _SWEEP_SECONDS
-        return await self.rescue() if due or await self._store.engines.dead(self._lane) else _NOTHING
+        return await self.rescue() if due or await self._finds_dead() else _NOTHING
+
+    async def _finds_dead(self) -> bool:
+        return bool((await self._store.engines.members(self._clock.now(), self._lane)).dead)
 
     async def rescue(self) -> Rescue:
         """Free what dead engines have left."""

@@ -53,7 +53,7 @@ class UnstartedRuns:
         """Hand back what a failed claim has claimed all the same: this engine would never start it."""
         if not self.in_doubt:
             return
-        owned = await self._store.runs.owned(self._owner)
+        owned = await self._store.runs.live(owner=self._owner)
         lost = [live for live in owned if not self._in_flight.holds(live)]
         if lost:
             logger.warning("%d runs were claimed by a look that failed; they start now", len(lost))

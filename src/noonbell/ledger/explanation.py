@@ -20,7 +20,7 @@ from noonbell.ledger.policies import is_declared, quiet_for_good, stored_quiet_h
 from noonbell.ledger.reading import EARLIEST, SECOND, instant, is_instant, moment, rows
 from noonbell.ledger.subject import Context, Stored, Subject, times_of
 from noonbell.ledger.wording import Answer, counted, length, vocabulary_of
-from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger, RunFilter, ScheduleFilter
 
 _MINUTE: Final = 60 * SECOND
 _MOST_LISTED: Final = 5
@@ -55,7 +55,7 @@ class Explanation:
         row = found[-1]
         lane = str(row["managed_by"])
         if not is_declared(lane):
-            existing = await store.schedules.find([str(row["schedule_id"])])
+            existing = await store.schedules.find(ScheduleFilter(schedule_ids=[str(row["schedule_id"])]))
             lane = existing[0].lane if existing else "default"
         silenced = any(one.policies(epoch).quiet_hours_policy_id for one in stored for epoch in one.epochs)
         quiet = await stored_quiet_hours(store) if silenced else {}
@@ -102,7 +102,9 @@ class Explanation:
         found.extend(run.run_for for run in await self._store.runs.live(sid) if run.kind == "scheduled")
         low = max(found, default=self._now - _MINUTE)
         while True:  # the newest run or span, without a read of all of them
-            found.extend(run.run_for for run in await self._store.history.runs(sid, low, self._now, "scheduled"))
+            found.extend(
+                run.run_for for run in await self._store.history.runs(RunFilter(sid, low, self._now, "scheduled"))
+            )
             found.extend(span.to_at for span in await self._store.history.spans(sid, low, self._now))
             if found:
                 return max(found)
@@ -213,7 +215,7 @@ class Explanation:
             found = stored.recurrence(epoch).after(max(asked - 1, first))
             return [] if found is None or found > min(last, limit) else [found]
         sid, every = stored.row["sid"], stored.every(epoch)
-        met = [run.run_for for run in await self._store.history.runs(sid, asked, last, "scheduled")]
+        met = [run.run_for for run in await self._store.history.runs(RunFilter(sid, asked, last, "scheduled"))]
         met += [run.run_for for run in await self._store.runs.live(sid) if asked <= run.run_for <= last]
         for span in await self._store.history.spans(sid, asked, last):
             begin = span.from_at + -(-max(0, asked - span.from_at) // every) * every
@@ -258,7 +260,8 @@ class Explanation:
         if stored.policies(epoch).kind == "interval":
             sid, reach = stored.row["sid"], max(3 * stored.every(epoch), _MINUTE)
             met += [
-                run.run_for for run in await self._store.history.runs(sid, asked - reach, asked + reach, "scheduled")
+                run.run_for
+                for run in await self._store.history.runs(RunFilter(sid, asked - reach, asked + reach, "scheduled"))
             ]
             for span in await self._store.history.spans(sid, asked - reach, asked + reach):
                 met += (span.from_at, span.to_at)
@@ -321,7 +324,7 @@ class Explanation:
     # --- runs by hand, and edits --------------------------------------------------------------------------------------
 
     async def _asked_for(self, stored: Stored, asked: int) -> tuple[str, dict[str, Any]]:
-        manual = await self._store.history.runs(stored.row["sid"], asked, asked + _MINUTE - 1, "manual")
+        manual = await self._store.history.runs(RunFilter(stored.row["sid"], asked, asked + _MINUTE - 1, "manual"))
         if not manual:
             return "", {}
         run = manual[0]

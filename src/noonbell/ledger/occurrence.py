@@ -14,6 +14,7 @@ from noonbell.ledger.reasons import FAR_BACK, Reasons
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject
 from noonbell.ledger.wording import Answer, counted, length
+from noonbell.ports import RunFilter
 
 _LATE: Final = 60 * SECOND  # a later start needs a reason
 _MOST_ATTEMPTS: Final = 5  # the latest are listed one by one
@@ -51,7 +52,7 @@ class _Explainer:
         self._live = live
 
     async def explain(self, at: int) -> Answer:
-        for ended in await self._store.history.runs(self._sid, at, at, "scheduled"):
+        for ended in await self._store.history.runs(RunFilter(self._sid, at, at, "scheduled")):
             return await self._fired(ended)
         for run in self._live:
             if run.run_for == at:
@@ -155,7 +156,7 @@ class _Explainer:
 
     async def _cleared_by_hand(self, run: Run) -> bool:
         # asked for twice in one instant, they are kept apart by a microsecond
-        manual = await self._store.history.runs(self._sid, run.run_for, run.ended_at + SECOND, "manual")
+        manual = await self._store.history.runs(RunFilter(self._sid, run.run_for, run.ended_at + SECOND, "manual"))
         return any((one.outcome, one.ended_at) == ("succeeded", run.ended_at) for one in manual)
 
     async def _preempted(self, run: Run) -> str:
@@ -315,5 +316,5 @@ class _Explainer:
         return None
 
     async def _run_at(self, at: int) -> Run | LiveRun | None:
-        ended = await self._store.history.runs(self._sid, at, at, "scheduled")
+        ended = await self._store.history.runs(RunFilter(self._sid, at, at, "scheduled"))
         return ended[0] if ended else next((run for run in self._live if run.run_for == at), None)

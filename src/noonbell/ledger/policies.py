@@ -16,7 +16,7 @@ import msgspec
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import DstPolicy
 from noonbell.errors import QuietHoursInvalidError
-from noonbell.ledger.reading import LATEST, is_instant
+from noonbell.ledger.reading import LATEST, is_instant, stored_zone_rules
 from noonbell.ports import Ledger
 from noonbell.timing import QuietHours, rules_hash
 
@@ -124,7 +124,7 @@ async def stored_quiet_hours(store: Ledger) -> dict[str, StoredQuietHours]:
     """Return each stored policy by its id."""
     found: dict[str, StoredQuietHours] = {}
     policies = await store.schedules.quiet_hours()
-    rules = await store.schedules.zone_rules() if policies else {}
+    rules = await stored_zone_rules(store) if policies else {}
     for policy in policies:
         hours: QuietHours | None = None
         try:

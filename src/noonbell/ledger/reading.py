@@ -6,12 +6,13 @@ Stored values are not trusted: `is_instant` and `zone_named` reject what cannot 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from noonbell.core.records import LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Ledger, LedgerTable
 
 SECOND: Final = 1_000_000
@@ -66,15 +67,42 @@ async def rows(
     after: tuple[Any, ...] | None = None,
     above_sid: int | None = None,
     upto_sid: int | None = None,
+    managed_by: str | None = None,
     page: int = 5_000,
 ) -> AsyncIterator[list[tuple[Any, ...]]]:
     """Read a table in pages of rows."""
     shape = LEDGER_TABLES[table]
     key = [shape.columns.index(column) for column in shape.key]
     while True:
-        found = await store.read(table, after, page, above_sid=above_sid, upto_sid=upto_sid)
+        found = await store.read(table, after, page, above_sid=above_sid, upto_sid=upto_sid, managed_by=managed_by)
         if found:
             yield found
         if len(found) < page:
             return
         after = tuple(found[-1][column] for column in key)
+
+
+async def schedule_rows(store: Ledger, managed_by: str | None = None) -> list[Mapping[str, Any]]:
+    """Return all rows of the schedules table, or those of an owner, oldest first and with removed ones."""
+    columns = LEDGER_TABLES["schedules"].columns
+    pages = [found async for found in rows(store, "schedules", managed_by=managed_by)]
+    return [dict(zip(columns, row, strict=True)) for found in pages for row in found]
+
+
+async def declared_tasks(store: Ledger) -> list[Mapping[str, Any]]:
+    """Return the rows of the tasks of all declared owners, oldest first, without removed ones."""
+    columns = LEDGER_TABLES["schedules"].columns
+    found = {row["sid"]: row for row in (await store.schedules.read_declared()).rows}
+    return [{name: row[name] for name in columns} for row in found.values()]
+
+
+async def lifecycle_of(store: Ledger, managed_by: str) -> list[LifecycleEvent]:
+    """Return the lifecycle of an owner, oldest first."""
+    pages = [found async for found in rows(store, "lifecycle", managed_by=managed_by)]
+    return [LifecycleEvent(*row[1:]) for found in pages for row in found]
+
+
+async def stored_zone_rules(store: Ledger) -> dict[str, str]:
+    """Return for each zone of durable schedules and quiet hours the rules they were computed with, hash first."""
+    pages = [found async for found in rows(store, "zone_rules")]
+    return {timezone: rules for found in pages for timezone, rules in found}

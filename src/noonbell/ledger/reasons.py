@@ -9,9 +9,10 @@ from noonbell.core.presence import Polls, lane_name
 from noonbell.core.records import LifecycleEvent, Run
 from noonbell.ledger.lifecycle import Absence, absence_now, absences
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import SECOND
+from noonbell.ledger.reading import SECOND, lifecycle_of
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject
+from noonbell.ports import RunFilter
 
 FAR_BACK: Final = 1_000  # how many neighbouring spans are read in search of their run
 _HOUR: Final = 3600 * SECOND
@@ -37,9 +38,9 @@ class Reasons:
     async def read(cls, context: Context, subject: Subject) -> Reasons:
         store, lane = context.store, context.lane
         if is_declared(lane):
-            return cls(context, subject, await store.engines.lifecycle(lane), held=await store.holder(lane) is not None)
-        held = any(engine.lane == lane for engine in await store.engines.alive(context.now))
-        return cls(context, subject, await store.engines.lifecycle(lane_name(lane)), held=held)
+            return cls(context, subject, await lifecycle_of(store, lane), held=await store.holder(lane) is not None)
+        held = any(engine.lane == lane for engine in (await store.engines.members(context.now)).alive)
+        return cls(context, subject, await lifecycle_of(store, lane_name(lane)), held=held)
 
     @property
     def started(self) -> LifecycleEvent | None:
@@ -98,13 +99,13 @@ class Reasons:
         store, subject = self._context.store, self._subject
         if isinstance(subject.recurrence, EveryN):
             back = max(20 * subject.recurrence.every, _HOUR)
-            ended = await store.history.runs(subject.sid, at - back, at - 1, "scheduled")
+            ended = await store.history.runs(RunFilter(subject.sid, at - back, at - 1, "scheduled"))
             return ended[-1] if ended else None
         for _ in range(FAR_BACK):
             before = subject.recurrence.latest(at - 1)
             if before is None or before <= subject.epoch.from_at:
                 return None
-            ended = await store.history.runs(subject.sid, before, before, "scheduled")
+            ended = await store.history.runs(RunFilter(subject.sid, before, before, "scheduled"))
             if ended:
                 return ended[0]
             spans = await store.history.spans(subject.sid, before, before)

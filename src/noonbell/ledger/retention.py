@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.core.lives import ended_lives
-from noonbell.ledger.reading import rows
+from noonbell.ledger.reading import rows, schedule_rows
 from noonbell.ports import AuditFilter, Ledger, LedgerTable, Pruned
 
 _DAY: Final = 86_400_000_000
@@ -43,7 +43,7 @@ async def prunable(store: Ledger, before: int) -> Forgotten:
     """Count what would be deleted if every day that ended by `before` were pruned now."""
     end = before - before % _DAY
     found, days = Forgotten(), set[int]()
-    cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await store.schedules.rows()}
+    cursors = {row["sid"]: (row["cursor_at"], row["enabled"]) for row in await schedule_rows(store)}
     live = {row[:3] async for row in _each(store, "live")}
     stays: set[tuple[int, int, str]] = set()  # runs at the cursor of a schedule in use: few
     async for sid, run_for, kind, *_ in _each(store, "runs"):

@@ -20,7 +20,7 @@ from noonbell.ledger.policies import EpochPolicies, policies_of, quiet_for_good
 from noonbell.ledger.reading import LATEST, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.schedule_audit import ScheduleAudit
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.timing import jitter_us
 
 _STATES: Final = ("queued", "running", "waiting")
@@ -205,7 +205,7 @@ class PollCheck:
             return
         polls, ids = await self._store.engines.polls(), list(missed)
         for first in range(0, len(ids), _AT_ONCE):
-            for stored in await self._store.schedules.find(ids[first : first + _AT_ONCE]):
+            for stored in await self._store.schedules.find(ScheduleFilter(schedule_ids=ids[first : first + _AT_ONCE])):
                 for audit, from_at, to_at, jitter in missed[stored.schedule_id]:
                     if not _unpolled(polls.get(stored.lane, Polls()), from_at, to_at, jitter):
                         text = f"{iso(from_at)} to {iso(to_at)} is recorded as missed, but its lane was polled in time"

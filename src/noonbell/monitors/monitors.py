@@ -71,7 +71,8 @@ from noonbell.monitors.stored import (
     with_change,
     with_ping,
 )
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.store.documents import removals
 from noonbell.timing.protocol import SECOND
 
 LONGEST_BODY: Final = 100_000  # bytes of a ping's body that are kept
@@ -127,7 +128,7 @@ class Monitors:
         write = DocumentWrite(MONITOR, chosen, team, msgspec.json.encode(body).decode(), expected=0)
         told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
         try:
-            document, _ = await self._store.documents.put([write, token_write(body.token, chosen, team)], now, [told])
+            document, _ = await self._store.documents.write([write, token_write(body.token, chosen, team)], now, [told])
         except DocumentConflictError as error:
             raise MonitorInvalidError("monitor_id", chosen, "is taken; choose another") from error
         return record(Stored(document, body), written.understood)
@@ -138,7 +139,7 @@ class Monitors:
     async def list(self, *, team: str | None = None, cursor: str | None = None, limit: int = 100) -> MonitorPage:
         """A page of monitors by id, of one team or of all."""
         size = _page_size(limit)
-        found = await self._store.documents.page(MONITOR, team, cursor or "", size + 1)
+        found = await self._store.documents.find(DocumentFilter(MONITOR, team=team), cursor or "", size + 1)
         more = found[size - 1].id if len(found) > size else None
         return MonitorPage([record(stored(document)) for document in found[:size]], more)
 
@@ -146,14 +147,14 @@ class Monitors:
         """The last pings, newest first."""
         body = (await self._find(monitor_id)).body
         ids = slot_ids(PING, body.key, body.pings)[-_page_size(limit) :]
-        kept = [read_ping(document.body) for document in await self._store.documents.get(PING, ids)]
+        kept = [read_ping(document.body) for document in await self._store.documents.find(DocumentFilter(PING, ids))]
         return [_ping_record(ping) for ping in sorted(kept, key=lambda ping: -ping.number)]
 
     async def flips(self, monitor_id: str, *, limit: int = 200) -> Sequence[FlipRecord]:
         """The last changes of its status, newest first."""
         body = (await self._find(monitor_id)).body
         ids = slot_ids(FLIP, body.key, body.flips)[-_page_size(limit) :]
-        kept = [read_flip(document.body) for document in await self._store.documents.get(FLIP, ids)]
+        kept = [read_flip(document.body) for document in await self._store.documents.find(DocumentFilter(FLIP, ids))]
         return [
             FlipRecord(
                 one.number, moment(one.flip.at), one.flip.was, one.flip.status, one.flip.reason,
@@ -238,7 +239,7 @@ class Monitors:
 
         before, after = await self._editor.edit(monitor_id, now, step)
         # the monitor knows its token, so an old one that stays behind after a crash here opens nothing
-        await self._store.documents.drop(TOKEN, [token_id(before.body.token)])
+        await self._store.documents.write(removed=removals(TOKEN, [token_id(before.body.token)]))
         return record(after)
 
     async def delete(self, monitor_id: str, *, version: int | None = None) -> None:
@@ -247,12 +248,12 @@ class Monitors:
         now, body = self._clock.now(), found.body
         facts = {"name": body.name, "status": body.state.status}
         told = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
-        if not await self._store.documents.drop(MONITOR, [monitor_id], [told], expected=version):
+        if not await self._store.documents.write(audits=[told], removed=removals(MONITOR, [monitor_id], version)):
             raise MonitorNotFoundError(monitor_id)
         # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
-        await self._store.documents.drop(TOKEN, [token_id(body.token)])
+        await self._store.documents.write(removed=removals(TOKEN, [token_id(body.token)]))
         for kind, count in ((PING, body.pings + 1), (FLIP, body.flips + 1)):
-            await self._store.documents.drop(kind, slot_ids(kind, body.key, count))
+            await self._store.documents.write(removed=removals(kind, slot_ids(kind, body.key, count)))
 
     # --- pings ----------------------------------------------------------------------------------------------------
 
@@ -313,7 +314,7 @@ class Monitors:
     async def _owner(self, token: str) -> tuple[str, str]:
         """The monitor that a token is for, and its team."""
         try:
-            found = await self._store.documents.get(TOKEN, [token_id(token)])
+            found = await self._store.documents.find(DocumentFilter(TOKEN, [token_id(token)]))
         except UnicodeEncodeError:
             raise PingUnknownError from None
         if not found:

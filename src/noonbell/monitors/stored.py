@@ -27,7 +27,7 @@ from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
 from noonbell.monitors.alerts import AlertEvent, worth_telling
 from noonbell.monitors.state import Change, Flip, PingKind, PingSchedule, State, deadlines
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
 from noonbell.timing.protocol import SECOND
 
 MONITOR: Final = "monitor"
@@ -213,7 +213,7 @@ class Editor:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, monitor_ids: Sequence[str]) -> list[Stored]:
-        return [stored(document) for document in await self._store.documents.get(MONITOR, monitor_ids)]
+        return [stored(document) for document in await self._store.documents.find(DocumentFilter(MONITOR, monitor_ids))]
 
     async def edit(self, monitor_id: str, at: int, step: Callable[[Stored], Edit | None]) -> tuple[Stored, Stored]:
         """Let `step` say what becomes of it, and write that whole; returns it as it was and as it is.
@@ -232,7 +232,7 @@ class Editor:
                     return before, before
                 writes = [body_write(before.document, edit.body), *edit.beside]
                 try:
-                    document, *_ = await self._store.documents.put(writes, at, edit.audits)
+                    document, *_ = await self._store.documents.write(writes, at, edit.audits)
                 except DocumentConflictError as error:
                     if error.kind != MONITOR or not left:
                         raise

@@ -31,6 +31,7 @@ from noonbell.monitors.records import moment
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
 from noonbell.ports import Clock, Ledger
+from noonbell.store.documents import due_documents
 from noonbell.timing.protocol import SECOND
 
 logger = logging.getLogger("noonbell.monitors")
@@ -75,7 +76,7 @@ class Watch(PeriodicService[WatchResult]):
         judged = 0
         while True:
             now = self._clock.now()
-            due, next_at = await self._store.documents.due(MONITOR, now, _AT_ONCE)
+            due, next_at = await due_documents(self._store, MONITOR, now, _AT_ONCE)
             self._hearing.looked(self._clock.now())
             for document in due:
                 if not self.stopping:
@@ -105,7 +106,7 @@ class Watch(PeriodicService[WatchResult]):
             document.kind, document.id, document.team, document.body, document.version, now + _PUT_OFF
         )
         try:
-            await self._store.documents.put([write], now)
+            await self._store.documents.write([write], now)
         except DocumentConflictError:
             logger.debug('The monitor "%s" was changed meanwhile', document.id)
 

@@ -48,7 +48,8 @@ from noonbell.notify.records import (
 )
 from noonbell.notify.sending import SendContext
 from noonbell.notify.wording import RenderedNotice, trial_letter
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.store.documents import removals
 
 NEW: Final = "new"  # no id: in an address it stands for something that is to be made
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -161,12 +162,12 @@ class Channels:
         """A page of channels by id, of one team or of all."""
         if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
             raise ChannelInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
-        found = await self._store.documents.page(CHANNEL, team, cursor or "", limit + 1)
+        found = await self._store.documents.find(DocumentFilter(CHANNEL, team=team), cursor or "", limit + 1)
         more = found[limit - 1].id if len(found) > limit else None
         return ChannelPage([channel_record(document) for document in found[:limit]], more)
 
     async def _find(self, channel_id: str) -> Document:
-        found = await self._store.documents.get(CHANNEL, [channel_id])
+        found = await self._store.documents.find(DocumentFilter(CHANNEL, [channel_id]))
         if not found:
             raise ChannelNotFoundError(channel_id)
         return found[0]
@@ -188,7 +189,7 @@ class Channels:
         kind_named(kind)
         self._postman().require_allowed(kind)
         chosen = uuid.uuid4().hex[:12] if channel_id is None else _id(channel_id)
-        if await self._store.documents.get(CHANNEL, [chosen]):
+        if await self._store.documents.find(DocumentFilter(CHANNEL, [chosen])):
             raise ChannelInvalidError("channel_id", chosen, "is taken; choose another")
         checked = check_config(kind, config)
         said, rate = _name(name), _rate(most_per_minute)
@@ -255,7 +256,7 @@ class Channels:
             raise ChannelInUseError(channel_id, naming)
         now, body = self._clock.now(), channel_body(document)
         told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
-        if not await self._store.documents.drop(CHANNEL, [channel_id], [told], expected=version):
+        if not await self._store.documents.write(audits=[told], removed=removals(CHANNEL, [channel_id], version)):
             raise ChannelNotFoundError(channel_id)
         await self._drop_states(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
@@ -265,7 +266,7 @@ class Channels:
 
     async def _rules_naming(self, channel_id: str) -> Sequence[str]:
         naming, after = [], ""
-        while page := await self._store.documents.page(RULE, None, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(RULE), after, _PAGE):
             naming += [document.id for document in page if channel_id in rule_body(document).channels]
             after = page[-1].id
         return naming
@@ -273,17 +274,17 @@ class Channels:
     async def _drop_states(self, channel_id: str) -> None:
         """Forget what was counted in each lane; what a turn that is under way writes after this, no channel reads."""
         prefix = state_id(channel_id, "")
-        while page := await self._store.documents.page(STATE, None, prefix, _LANES):
+        while page := await self._store.documents.find(DocumentFilter(STATE), prefix, _LANES):
             ids = [document.id for document in page if document.id.startswith(prefix)]
             if not ids:
                 break
-            await self._store.documents.drop(STATE, ids)
+            await self._store.documents.write(removed=removals(STATE, ids))
 
     async def _put(self, channel_id: str, team: str, body: ChannelBody, *, expected: int, event: str) -> Document:
         now = self._clock.now()
         told = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
         write = DocumentWrite(CHANNEL, channel_id, team, _encode(body).decode(), expected)
-        (document,) = await self._store.documents.put([write], now, [told])
+        (document,) = await self._store.documents.write([write], now, [told])
         self._changed()
         return document
 

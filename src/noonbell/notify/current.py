@@ -12,7 +12,7 @@ import msgspec
 
 from noonbell.notify.limits import Held
 from noonbell.notify.records import Subject
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger, ScheduleFilter
 
 States = dict[tuple[Subject, str], str]
 
@@ -35,13 +35,16 @@ async def current_states(store: Ledger, held: Iterable[Held], team: str) -> Stat
         ids[subject].append(subject_id)
     states: States = {}
     if ids["schedule"]:
-        found = [one for one in await store.schedules.find(ids["schedule"]) if one.team == team]
-        outcomes = await store.history.last_outcomes([one.sid for one in found])
+        found = [
+            one for one in await store.schedules.find(ScheduleFilter(schedule_ids=ids["schedule"])) if one.team == team
+        ]
+        last = await store.history.past_runs([one.sid for one in found], None, 1)
+        outcomes = {run.sid: run.outcome for run in last}
         for one in found:
             if one.sid in outcomes:
                 states["schedule", one.schedule_id] = "working" if outcomes[one.sid] == "succeeded" else "failing"
     if ids["monitor"]:
-        for document in await store.documents.get("monitor", ids["monitor"]):
+        for document in await store.documents.find(DocumentFilter("monitor", ids["monitor"])):
             if document.team == team:
                 states["monitor", document.id] = _monitor(document.body).state.status
     return states

@@ -38,7 +38,8 @@ from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, instant, state_id
 from noonbell.notify.wording import RenderedNotice, letter_of, summary_of
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
+from noonbell.store.documents import due_documents, removals
 
 if TYPE_CHECKING:
     from noonbell.monitors.alerts import MonitorFlipped
@@ -64,7 +65,7 @@ async def read_book(store: Ledger) -> RuleBook:
 
 async def _all(store: Ledger, kind: str) -> list[Document]:
     found: list[Document] = []
-    while page := await store.documents.page(kind, None, found[-1].id if found else "", _PAGE):
+    while page := await store.documents.find(DocumentFilter(kind), found[-1].id if found else "", _PAGE):
         found += page
         if len(page) < _PAGE:
             break
@@ -133,7 +134,7 @@ class ChannelTarget:
     async def _loaded(self, channel: Document) -> ChannelState:
         state, lane = self._state, self._desk.lane
         if state is None or state.made_for != _made(channel):
-            found = await self._desk.store.documents.get(STATE, [state_id(channel.id, lane)])
+            found = await self._desk.store.documents.find(DocumentFilter(STATE, [state_id(channel.id, lane)]))
             self._version = found[0].version if found else 0
             state = _state_of(channel, found[0]) if found else None
             if state is None:
@@ -153,7 +154,7 @@ class ChannelTarget:
             state.due_at,
         )  # fmt: skip
         try:
-            (document,) = await desk.store.documents.put([write], desk.clock.now())
+            (document,) = await desk.store.documents.write([write], desk.clock.now())
         except DocumentConflictError:
             # another engine has had the stream meanwhile: what it wrote counts
             logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
@@ -222,12 +223,13 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
 
     async def _ask_for_summaries(self) -> int | None:
         now = self.clock.now()
-        due, next_at = await self.store.documents.due(STATE, now, _MOST_DUE)
+        due, next_at = await due_documents(self.store, STATE, now, _MOST_DUE)
         self._asked = {one: at for one, at in self._asked.items() if now - at < _FLUSH_AGAIN}
         states = [(stored, _decode_state(stored.body)) for stored in due if stored.id not in self._asked]
         states = [(stored, state) for stored, state in states if state.lane == self.lane]
         ids = [state.channel_id for _, state in states]
-        channels = {channel.id: channel for channel in await self.store.documents.get(CHANNEL, ids)} if ids else {}
+        found = await self.store.documents.find(DocumentFilter(CHANNEL, ids)) if ids else []
+        channels = {channel.id: channel for channel in found}
         messages = []
         for stored, state in states:
             channel = channels.get(state.channel_id)
@@ -250,7 +252,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
     async def _drop_state(self, stored: Document, state: ChannelState) -> None:
         """Forget what was counted for a channel that was deleted."""
         with contextlib.suppress(DocumentConflictError):  # written meanwhile: the next look sees what it is then
-            await self.store.documents.drop(STATE, [stored.id], expected=stored.version)
+            await self.store.documents.write(removed=removals(STATE, [stored.id], stored.version))
             told = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
             logger.info(told, state.channel_id, _count(state))
 
@@ -260,7 +262,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         state.held.clear()
         write = DocumentWrite(STATE, stored.id, stored.team, _encode(state).decode(), stored.version)
         with contextlib.suppress(DocumentConflictError):  # as above
-            await self.store.documents.put([write], self.clock.now())
+            await self.store.documents.write([write], self.clock.now())
             logger.info('The channel "%s" is off; what it held back is forgotten, %d in all', state.channel_id, count)
 
     # --- channels -------------------------------------------------------------------------------------------------
@@ -273,7 +275,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         return self._targets.setdefault(channel_id, ChannelTarget(self, channel_id))
 
     async def channel(self, channel_id: str) -> Document | None:
-        found = await self.store.documents.get(CHANNEL, [channel_id])
+        found = await self.store.documents.find(DocumentFilter(CHANNEL, [channel_id]))
         return found[0] if found else None
 
     async def close(self) -> None:
@@ -294,7 +296,9 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
             if isinstance(notice, Notice):
                 messages = self.notifier.of_dead_notice(notice, *facts)
         else:
-            for stored in await self.store.schedules.find([schedule_of(message.message_id)]):
+            for stored in await self.store.schedules.find(
+                ScheduleFilter(schedule_ids=[schedule_of(message.message_id)])
+            ):
                 messages += self.notifier.of_dead_message(stored, *facts)
         if messages:
             await self.store.outbox.post(messages, at)

@@ -27,7 +27,8 @@ from noonbell.notify.channels import ChannelSender, OpenChannel
 from noonbell.notify.dispatcher import read_book
 from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
 from noonbell.notify.wording import RenderedNotice, letter_of, written
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger
+from noonbell.store.documents import removals
 
 logger = logging.getLogger("noonbell.notify")
 
@@ -135,7 +136,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
             polled = self._clock.elapsed() - seconds_since(polls.last_poll_at, now)
             self._seen = self._seen or polled > self._polled
             self._polled = max(self._polled, polled)
-        found = await self._store.documents.get(ENGINE_REPORT, [self._lane])
+        found = await self._store.documents.find(DocumentFilter(ENGINE_REPORT, [self._lane]))
         self._recorded = bool(found)
         await self._read_channels()
         return found[0] if found else None
@@ -148,7 +149,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
                 if "no_engine" in rule.on:
                     for channel_id in rule.channels:
                         chosen.setdefault(channel_id, (team, rule))
-        documents = await self._store.documents.get(CHANNEL, list(chosen)) if chosen else []
+        documents = await self._store.documents.find(DocumentFilter(CHANNEL, list(chosen))) if chosen else []
         targets = []
         for document in documents:
             try:
@@ -182,14 +183,14 @@ class EngineWatch(PeriodicService[LaneSeen]):
     async def _drop(self, version: int) -> bool:
         """Take the report away; False where another process was faster."""
         try:
-            return bool(await self._store.documents.drop(ENGINE_REPORT, [self._lane], expected=version))
+            return bool(await self._store.documents.write(removed=removals(ENGINE_REPORT, [self._lane], version)))
         except DocumentConflictError:
             return False
 
     async def _record(self, version: int, *, sent: bool) -> int:
         body = msgspec.json.encode({"sent": sent}).decode()
         write = DocumentWrite(ENGINE_REPORT, self._lane, "noonbell", body, version)
-        (document,) = await self._store.documents.put([write], self._clock.now())
+        (document,) = await self._store.documents.write([write], self._clock.now())
         return document.version
 
     # --- sending --------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from noonbell.errors import DocumentConflictError, RuleInvalidError, RuleNotFoun
 from noonbell.notify.channels import ID, NEW
 from noonbell.notify.records import CHANNEL, EVENTS, RULE, Event, Rule, RuleBody, RulePage, rule_body, rule_record
 from noonbell.notify.wording import FIELDS, unknown_field
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
+from noonbell.store.documents import removals
 
 _LARGEST_PAGE: Final = 1_000
 _MOST_CHANNELS: Final = 20
@@ -94,7 +95,7 @@ class Rules:
         """A page of rules by id, of one team or of all."""
         if type(limit) is not int or not 1 <= limit <= _LARGEST_PAGE:
             raise RuleInvalidError("limit", limit, f"must be a whole number from 1 to {_LARGEST_PAGE}")
-        found = await self._store.documents.page(RULE, team, cursor or "", limit + 1)
+        found = await self._store.documents.find(DocumentFilter(RULE, team=team), cursor or "", limit + 1)
         more = found[limit - 1].id if len(found) > limit else None
         return RulePage([rule_record(document) for document in found[:limit]], more)
 
@@ -111,30 +112,30 @@ class Rules:
         """Raises DocumentConflictError where it is not of `version`."""
         team = (await self._find(rule_id)).team
         told = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}", team)
-        if not await self._store.documents.drop(RULE, [rule_id], [told], expected=version):
+        if not await self._store.documents.write(audits=[told], removed=removals(RULE, [rule_id], version)):
             raise RuleNotFoundError(rule_id)
         self._changed()
 
     async def _find(self, rule_id: str) -> Document:
-        found = await self._store.documents.get(RULE, [rule_id])
+        found = await self._store.documents.find(DocumentFilter(RULE, [rule_id]))
         if not found:
             raise RuleNotFoundError(rule_id)
         return found[0]
 
     async def _require_known(self, body: RuleBody, team: str) -> None:
         """A rule that can never tell anybody is a slip of the pen."""
-        found = await self._store.documents.get(CHANNEL, body.channels)
+        found = await self._store.documents.find(DocumentFilter(CHANNEL, body.channels))
         known = {document.id for document in found if document.team == team}
         for channel_id in body.channels:
             if channel_id not in known:
                 raise RuleInvalidError("channels", channel_id, f'is no channel of the team "{team}"; create it first')
         if body.schedule_id is not None:
-            schedules = await self._store.schedules.find([body.schedule_id])
+            schedules = await self._store.schedules.find(ScheduleFilter(schedule_ids=[body.schedule_id]))
             if team not in [one.team for one in schedules]:
                 reason = f'is no schedule of the team "{team}"; create it first'
                 raise RuleInvalidError("schedule_id", body.schedule_id, reason)
         if body.monitor_id is not None:
-            monitors = await self._store.documents.get("monitor", [body.monitor_id])
+            monitors = await self._store.documents.find(DocumentFilter("monitor", [body.monitor_id]))
             if team not in [one.team for one in monitors]:
                 reason = f'is no monitor of the team "{team}"; create it first'
                 raise RuleInvalidError("monitor_id", body.monitor_id, reason)
@@ -143,7 +144,7 @@ class Rules:
         now, written = self._clock.now(), _encode(body).decode()
         told = AuditEvent(now, f"rule.{event}", rule_id, self._actor, written, team)
         write = DocumentWrite(RULE, rule_id, team, written, expected)
-        (document,) = await self._store.documents.put([write], now, [told])
+        (document,) = await self._store.documents.write([write], now, [told])
         self._changed()
         return document
 

@@ -62,9 +62,8 @@ class StoreLease:
     async def record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         """Note a step of our life; a store that fails now must not keep us from stopping."""
         try:
-            await self.store.engines.record(
-                LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
-            )
+            step = LifecycleEvent(self._managed_by, self._clock.now(), self._instance, event, detail)
+            await self.store.schedules.declare(Declaration(self._managed_by, step.at, events=[step]))
         except Exception as error:
             expected = isinstance(error, StoreError)
             self._logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
@@ -74,7 +73,7 @@ class StoreLease:
         now = self._clock.now()
         removed = [RemovedSchedule(sid, await self._cursor(sid, now)) for sid in sids]
         if removed:
-            await self.store.schedules.declare(Declaration(self._managed_by, now, [], [], removed, [], [], []))
+            await self.store.schedules.declare(Declaration(self._managed_by, now, removed=removed))
 
     async def end(self) -> None:
         """Let go of the name, and of the store if it is ours."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from noonbell.core.presence import Polls
-from noonbell.core.records import AuditEvent, DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
+from noonbell.core.records import DurableSchedule, Edit, QuietHoursPolicy, StoredSchedule
 from noonbell.errors import DeletionRefusedError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.notify.dispatcher import read_book
 from noonbell.notify.notifier import Notifier
 from noonbell.planning.plans import Plan, owned
-from noonbell.ports import Ledger, QuietChanges
+from noonbell.ports import Ledger, QuietChanges, QuietHoursDrop, QuietHoursPut, ScheduleChange
 from noonbell.schedules import changes, warnings
 
 
@@ -63,7 +63,8 @@ async def apply(
     edits = _Edits(plan, now, await store.engines.polls(), who, notifier)
     created = _created(plan, now, lane)
     try:
-        await store.schedules.apply(created, list(plan.seen), edits, now, who, quiet=_quiet(plan, now, who))
+        change = ScheduleChange(created, now, who, list(plan.seen), edits, _quiet(plan, now, who))
+        await store.schedules.apply(change)
     except ScheduleNotFoundError as error:
         raise PlanOutdatedError(error.sought, "was deleted") from error
     wakes = [new.next_run_at for new in created] + edits.wakes
@@ -133,15 +134,15 @@ def _subjects(plan: Plan, lane: str) -> list[warnings.Subject]:
 
 
 def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
-    put: list[tuple[QuietHoursPolicy, AuditEvent]] = []
-    dropped: list[tuple[str, AuditEvent]] = []
+    put: list[QuietHoursPut] = []
+    dropped: list[QuietHoursDrop] = []
     for item in plan.quiet_hours:
         if item.kind == "delete":
             told = changes.quiet_hours_told(now, actor, item.id, before=plan.policies.get(item.id))
-            dropped.append((item.id, told))
+            dropped.append(QuietHoursDrop(item.id, told))
             continue
         declared = plan.file.quiet_hours[item.id]
         policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now, plan.team)
         before = None if item.kind == "create" else plan.policies.get(item.id)
-        put.append((policy, changes.quiet_hours_told(now, actor, item.id, before=before, after=policy)))
+        put.append(QuietHoursPut(policy, changes.quiet_hours_told(now, actor, item.id, before=before, after=policy)))
     return QuietChanges(put, dropped)

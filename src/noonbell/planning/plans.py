@@ -133,17 +133,17 @@ async def plan(
     """
     stored = {one.schedule_id: one for one in await owned(store, file.owner, team)}
     new = [key for key in file.schedules if key not in stored]
-    others = await store.schedules.find(new) if new else []
+    others = await store.schedules.find(ScheduleFilter(schedule_ids=new)) if new else []
     taken = {one.schedule_id: one.managed_by if one.team == team else "another team" for one in others}
-    rows = await store.schedules.rows(file.owner) if new else []
-    gone = {str(row["schedule_id"]) for row in rows if row["removed_at"] is not None}
+    removed = ScheduleFilter(managed_by=file.owner, schedule_ids=new, deleted=True)
+    gone = {one.schedule_id for one in await store.schedules.find(removed)} if new else set()
     policies = {policy.policy_id: policy for policy in await store.schedules.quiet_hours()}
     own = {key: one for key, one in policies.items() if one.team == team}
     making = _Making(file, stored, own, now)
     making.refuse_ids(taken, gone)
     making.refuse_quiet_hours({key for key, one in policies.items() if one.team != team})
     for policy_id in making.dropped:
-        users = await store.schedules.page(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
+        users = await store.schedules.find(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, _PAGE)
         making.refuse_users(policy_id, [one for one in users if one.managed_by != file.owner])
     compared = await compute(making.compared)
     seen = {key: Seen(one.epoch, one.enabled, one.lane) for key, one in stored.items()}
@@ -157,7 +157,7 @@ async def owned(store: Ledger, owner: str, team: str) -> list[StoredSchedule]:
     found: list[StoredSchedule] = []
     while True:
         after = found[-1].sid if found else 0
-        page = await store.schedules.page(ScheduleFilter(managed_by=owner, team=team), after, _PAGE)
+        page = await store.schedules.find(ScheduleFilter(managed_by=owner, team=team), after, _PAGE)
         found += page
         if len(page) < _PAGE:
             return found

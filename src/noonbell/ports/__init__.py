@@ -7,17 +7,17 @@ happened.
 
 from noonbell.ports.audit import AuditFilter, LedgerAudit
 from noonbell.ports.clock import Clock
-from noonbell.ports.documents import LedgerDocuments
-from noonbell.ports.engines import LedgerEngines, Rescue, TellCut
-from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun
+from noonbell.ports.documents import DocumentFilter, LedgerDocuments
+from noonbell.ports.engines import LedgerEngines, Members, Rescue, TellCut
+from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun, RunFilter
 from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
 from noonbell.ports.outbox import (
     BOUNDS,
     AwayTarget,
     LedgerOutbox,
+    MakeAudit,
     StreamBounds,
     StreamClaim,
-    TellNumbers,
 )
 from noonbell.ports.runs import Claimed, Decide, LaneClaim, LedgerRuns, Settled
 from noonbell.ports.schedules import (
@@ -26,12 +26,17 @@ from noonbell.ports.schedules import (
     LedgerSchedules,
     MakeEdit,
     QuietChanges,
+    QuietHoursDrop,
+    QuietHoursPut,
     Sample,
+    ScheduleChange,
     ScheduleFilter,
+    WakeFilter,
 )
-from noonbell.ports.tables import LEDGER_TABLES, LedgerTable, TableShape
+from noonbell.ports.tables import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds, TableShape
 
 __all__ = [
+    "ALL_ROWS",
     "BOUNDS",
     "LEDGER_TABLES",
     "NO_QUIET_CHANGES",
@@ -43,6 +48,7 @@ __all__ = [
     "Clock",
     "Decide",
     "Declared",
+    "DocumentFilter",
     "Hold",
     "LaneClaim",
     "Ledger",
@@ -55,17 +61,24 @@ __all__ = [
     "LedgerRuns",
     "LedgerSchedules",
     "LedgerTable",
+    "MakeAudit",
     "MakeEdit",
+    "Members",
     "PastRun",
     "Pruned",
     "QuietChanges",
+    "QuietHoursDrop",
+    "QuietHoursPut",
     "Rescue",
+    "RowBounds",
+    "RunFilter",
     "Sample",
+    "ScheduleChange",
     "ScheduleFilter",
     "Settled",
     "StreamBounds",
     "StreamClaim",
     "TableShape",
     "TellCut",
-    "TellNumbers",
+    "WakeFilter",
 ]

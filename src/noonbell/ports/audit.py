@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from noonbell.core.records import AuditEvent
@@ -20,9 +19,7 @@ class AuditFilter(NamedTuple):
 
 
 class LedgerAudit(Protocol):
-    """Audit events, numbered in the order in which they were written."""
-
-    async def append(self, audits: Sequence[AuditEvent]) -> None: ...
+    """Audit events, numbered in the order in which they were written: by the verbs that change what they tell of."""
 
     async def page(
         self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False

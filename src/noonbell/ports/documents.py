@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from noonbell.core.records import AuditEvent, Document, DocumentWrite
+from noonbell.core.records import AuditEvent, Document, DocumentRemoval, DocumentWrite
+
+
+class DocumentFilter(NamedTuple):
+    """Which documents are meant; None leaves a part open. With `waking` those that have a wake-up."""
+
+    kind: str
+    ids: Sequence[str] | None = None
+    team: str | None = None
+    waking: bool = False
 
 
 class LedgerDocuments(Protocol):
     """Documents by kind and id, with versions."""
 
-    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
-        """Put all of them or none, with the audit events; returns them as they are now, in order.
+    async def write(
+        self,
+        put: Sequence[DocumentWrite] = (),
+        at: int = 0,
+        audits: Sequence[AuditEvent] = (),
+        *,
+        removed: Sequence[DocumentRemoval] = (),
+    ) -> list[Document]:
+        """Remove and put documents, all of them or none; `at` is the time of those that are put.
 
-        Raises DocumentConflictError if one does not have the expected version, or belongs to another team.
+        Returns the documents that were put, as they are now and in order, and after them those that were removed, as
+        they were. A document that does not exist is passed over when it is removed. The audit events are written
+        unless there was something to remove and none of it existed; without documents they are written alone.
+
+        Raises DocumentConflictError if a document does not have the expected version, or one to be put belongs to
+        another team.
         """
         ...
 
-    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
-        """Return those that exist, by id."""
-        ...
-
-    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-        """Return a page by id, past `after`; of one team or of all."""
-        ...
-
-    async def drop(
-        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
-    ) -> int:
-        """Delete them; returns how many there were. The audit events are written only if there was one.
-
-        Raises DocumentConflictError, and deletes none, if one of them does not have the version `expected`.
-        """
-        ...
-
-    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-        """Return those whose wake_at has come, the earliest first, and when the next one that was left out comes."""
+    async def find(self, wanted: DocumentFilter, after: str = "", limit: int | None = None) -> list[Document]:
+        """Return up to `limit` documents whose ids come after `after`, by id; with `waking` the earliest first."""
         ...

@@ -20,11 +20,21 @@ class Rescue(NamedTuple):
     left: int = 0
 
 
+class Members(NamedTuple):
+    """Engines that have joined and not left.
+
+    Those that are alive, by lane and by when they joined, and the names of those that are alive no more.
+    """
+
+    alive: list[EngineRecord]
+    dead: list[str]
+
+
 TellCut = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
 
 
 class LedgerEngines(Protocol):
-    """The engines of all lanes, and the lifecycle of all owners."""
+    """The engines of all lanes."""
 
     async def join(self, engine: EngineRecord) -> int:
         """Add an engine, whose name is held, to its lane; returns since when the lane is up.
@@ -34,22 +44,19 @@ class LedgerEngines(Protocol):
         ...
 
     async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
-        """Record a heartbeat. That of an engine which did not join, or was taken for dead, is dropped.
+        """Record a heartbeat, with the step of the engine's life that is in it.
 
+        That of an engine which did not join, or was taken for dead, is dropped.
         `now` is the clock. It is read after the polls of the lane are, within the transaction (`Polls.polled`).
         """
         ...
 
-    async def leave(self, instance: str) -> None:
-        """Remove an engine that has ended and left nothing behind."""
+    async def leave(self, instance: str, event: LifecycleEvent | None = None) -> None:
+        """Remove an engine that has ended and left nothing behind; with it the last step of its life is recorded."""
         ...
 
-    async def alive(self, now: int) -> list[EngineRecord]:
-        """Return the engines that are alive, by lane and by when they joined."""
-        ...
-
-    async def dead(self, lane: str) -> list[str]:
-        """Return those that have joined the lane, have not left it, and are alive no more: a cheap look."""
+    async def members(self, now: int, lane: str | None = None) -> Members:
+        """Return the engines of a lane, or of all."""
         ...
 
     async def polls(self) -> dict[str, Polls]:
@@ -77,12 +84,4 @@ class LedgerEngines(Protocol):
         With `stopped` the owner itself stops and hands over what it has cut off: its runs and streams alone, and none
         of them counts a death.
         """
-        ...
-
-    async def record(self, event: LifecycleEvent) -> None:
-        """Append to the lifecycle."""
-        ...
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        """Return the lifecycle of an owner, oldest first."""
         ...

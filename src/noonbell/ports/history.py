@@ -26,6 +26,19 @@ class PastRun(NamedTuple):
     team: str
 
 
+class RunFilter(NamedTuple):
+    """Which ended runs of a schedule are meant; None leaves a part open, the bounds on their instants are included.
+
+    With `instants` those for these instants, each by one look-up.
+    """
+
+    sid: int
+    from_at: int | None = None
+    to_at: int | None = None
+    kind: Kind | None = None
+    instants: Sequence[int] | None = None
+
+
 class LedgerHistory(Protocol):
     """What has happened, by schedule."""
 
@@ -43,42 +56,25 @@ class LedgerHistory(Protocol):
         """Return up to `limit` spans that touch [from_at, to_at]; it costs what it returns."""
         ...
 
-    async def runs(
-        self,
-        sid: int,
-        from_at: int,
-        to_at: int,
-        kind: Kind | None = None,
-        limit: int | None = None,
-        *,
-        newest_first: bool = False,
-    ) -> list[Run]:
-        """Return up to `limit` ended runs for instants in [from_at, to_at].
+    async def runs(self, wanted: RunFilter, limit: int | None = None, *, newest_first: bool = False) -> list[Run]:
+        """Return up to `limit` ended runs in the order of their instants.
 
         The runs of other schedules between them are passed over one by one.
         """
-        ...
-
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        """Return the ended scheduled runs for these occurrences, each by one look-up."""
         ...
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         """Return recorded attempts of runs for instants in [from_at, to_at]."""
         ...
 
-    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-        """Return ended runs of a schedule in the order of their ends, the last first, past `before`.
+    async def past_runs(self, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
+        """Return up to `limit` ended runs of each schedule, by sid and in the order of their ends, the last first.
 
-        It costs what it returns, however long the history is. It ends where the older runs were pruned; if `before`
-        was pruned itself, it returns nothing.
+        With `before` those that ended before that run of the schedule. It costs what it returns, however long the
+        history is. It ends where the older runs were pruned; if `before` was pruned itself, it returns nothing.
         """
         ...
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         """Return ended runs of all durable schedules in the order of their instants, the last first, past `before`."""
-        ...
-
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
-        """Return the outcome of the run that ended last, by schedule; schedules without one are left out."""
         ...

@@ -135,11 +135,13 @@ class Ledger(Protocol):
         *,
         above_sid: int | None = None,
         upto_sid: int | None = None,
+        managed_by: str | None = None,
     ) -> list[tuple[Any, ...]]:
         """Return up to `limit` raw rows of a table, in the order of its key and past the key `after`.
 
         The columns and keys are those of LEDGER_TABLES. Bounds on the sid (above_sid < sid <= upto_sid) narrow it to
-        some schedules; a lifecycle has no sid. Damaged rows come as they are stored.
+        some schedules, and `managed_by` to those of an owner, where the table has such a column. Damaged rows come as
+        they are stored.
         """
         ...
 

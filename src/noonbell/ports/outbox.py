@@ -38,7 +38,7 @@ class StreamClaim(NamedTuple):
     next_wake_at: int | None
 
 
-TellNumbers = Callable[[list[int]], AuditEvent]
+MakeAudit = Callable[[list[int]], AuditEvent]
 
 
 class LedgerOutbox(Protocol):
@@ -75,13 +75,12 @@ class LedgerOutbox(Protocol):
         """Return a page by number, past `after`; of one schedule, of one team, or of all."""
         ...
 
-    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-        """Put dead letters back at the end of their streams, to be delivered at once; returns how many there were.
+    async def resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
+        """Take dead letters out of the list; returns how many there were.
 
-        If there was one, the audit event that `tell` makes of their numbers is written.
+        With `redeliver_at` they are put back at the ends of their streams, to be delivered from then on; without it
+        they are forgotten. If there was one, the audit event that `audit` makes of their numbers is written.
         """
-        ...
-
-    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        """Delete dead letters; returns how many there were. The audit event is written as by `revive`."""
         ...

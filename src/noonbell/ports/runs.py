@@ -101,13 +101,10 @@ class LedgerRuns(Protocol):
         """
         ...
 
-    async def live(self, sid: int) -> list[LiveRun]:
-        """Return the live runs of a schedule."""
-        ...
+    async def live(self, sid: int | None = None, *, owner: str | None = None) -> list[LiveRun]:
+        """Return live runs: those of a schedule, or those that `owner` has claimed and not settled.
 
-    async def owned(self, owner: str) -> list[LiveRun]:
-        """Return the runs that `owner` has claimed and not settled: to account for them after a failed claim.
-
-        It may read every schedule, so it is for that and for a stop alone.
+        The latter are to account for them after a failed claim, so claims of the owner that are still under way are
+        waited for. They may cost a look at every schedule.
         """
         ...

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from noonbell.core.records import Attempt, Epoch, LifecycleEvent, LiveRun, PrunedDay, Run, Span
 
-LedgerTable = Literal["schedules", "epochs", "live", "runs", "spans", "attempts", "pruned", "lifecycle"]
+LedgerTable = Literal[
+    "schedules", "epochs", "live", "runs", "spans", "attempts", "pruned", "lifecycle", "zone_rules"
+]  # fmt: skip
 
 
 class TableShape(NamedTuple):
@@ -16,6 +18,16 @@ class TableShape(NamedTuple):
     columns: tuple[str, ...]
     key: tuple[str, ...]
 
+
+class RowBounds(NamedTuple):
+    """What narrows a table: above_sid < sid <= upto_sid, and an owner."""
+
+    above_sid: int | None = None
+    upto_sid: int | None = None
+    managed_by: str | None = None
+
+
+ALL_ROWS: Final = RowBounds()
 
 LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
     "schedules": TableShape(
@@ -35,4 +47,6 @@ LEDGER_TABLES: Mapping[LedgerTable, TableShape] = {
     "attempts": TableShape(Attempt.__struct_fields__, ("sid", "run_for", "kind", "attempt")),
     "pruned": TableShape(PrunedDay.__struct_fields__, ("sid", "epoch", "day")),
     "lifecycle": TableShape(("id", *LifecycleEvent.__struct_fields__), ("id",)),
+    # for each zone of durable schedules and quiet hours the rules that they were computed with, hash first
+    "zone_rules": TableShape(("timezone", "zone_hash"), ("timezone",)),
 }  # fmt: skip

@@ -37,15 +37,15 @@ class DeadLetters(EngineNotifier):
     async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
         """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
         now = self._clock.now()
-        tell = changes.letters_told(now, self._actor, "message.revived", self._team)
-        revived = await self._store.outbox.revive(await self._own_letters(numbers), now, tell)
+        audit = changes.letters_told(now, self._actor, "message.revived", self._team)
+        revived = await self._store.outbox.resolve(await self._own_letters(numbers), audit, redeliver_at=now)
         self._actions.wake()
         return revived
 
     async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
         """Forget them; returns how many there were."""
-        tell = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
-        return await self._store.outbox.drop(await self._own_letters(numbers), tell)
+        audit = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
+        return await self._store.outbox.resolve(await self._own_letters(numbers), audit)
 
     async def _own_letters(self, numbers: Sequence[int]) -> Sequence[int]:
         """Those of the numbers that are seen; a letter stays with its team, so this holds later, too."""

@@ -26,7 +26,7 @@ async def page_with_declared(
     now: int | None = None,
 ) -> Page[Schedule]:
     """Return up to `limit` schedules past the number `after`; `declared` are the rows of all declared tasks."""
-    durable = await store.schedules.page(wanted, after, limit + 1)
+    durable = await store.schedules.find(wanted, after, limit + 1)
     found = [(stored.sid, schedule_record(stored, now=now)) for stored in durable]
     found += [
         (int(row["sid"]), declared_record(row)) for row in declared if row["sid"] > after and _matches(row, wanted)

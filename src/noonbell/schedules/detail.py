@@ -14,7 +14,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
 from noonbell.core.records import Attempt, Epoch, History, LiveRun, QuietHoursPolicy, StoredSchedule
 from noonbell.core.records import Run as StoredRun
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, Ledger, ScheduleFilter
 from noonbell.schedules import arguments
 from noonbell.schedules.history import Run, RunHistory, ended_run, live_run
 from noonbell.schedules.occurrences import decided_newest, upcoming
@@ -85,7 +85,11 @@ class Details(RunHistory):
 
         async def read(store: Ledger) -> _Rows:
             history = await self._history(schedule_id, store)
-            found = await store.schedules.find([schedule_id]) if history.removed_at is None else []
+            found = (
+                await store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
+                if history.removed_at is None
+                else []
+            )
             stored = found[0] if found else None
             epochs = await store.history.epochs(history.sid)
             decided = await decided_newest(
@@ -97,7 +101,7 @@ class Details(RunHistory):
                 stored,
                 epochs,
                 [(live, await _attempts_of(store, live)) for live in lives],
-                await store.history.past_runs(history.sid, None, wanted),
+                await store.history.past_runs([history.sid], None, wanted),
                 decided,
                 await self._quiet_hours_of(store, stored),
             )

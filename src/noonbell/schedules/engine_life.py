@@ -94,8 +94,7 @@ class EngineLife:
             await self._rescuer.rescue()
             await self._zones.run_once()
             await self._lane.actions.know_secrets()
-            await member.record("init-ok")
-            await member.beat("up")
+            await member.beat("up", event="init-ok")
         except BaseException:
             member.release()
             raise
@@ -238,8 +237,7 @@ class EngineLife:
     async def _record(self, event: Literal["stop-start", "stop-end"]) -> None:
         member = self.member
         try:
-            await member.record(event)
-            await (member.beat("stopping") if event == "stop-start" else member.leave())
+            await (member.beat("stopping", event=event) if event == "stop-start" else member.leave(event=event))
         except LeaseLostError:
             logger.warning("%s is not recorded: the engine %s was taken for dead", event, member.instance)
         except Exception as error:

@@ -22,7 +22,7 @@ from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
 from noonbell.core.turns import cause_of
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import Ledger, LedgerKey, PastRun
+from noonbell.ports import Ledger, LedgerKey, PastRun, RunFilter
 from noonbell.schedules.arguments import require_id
 from noonbell.schedules.occurrences import kind_of
 from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
@@ -87,7 +87,7 @@ class RunHistory:
 
         async def read(store: Ledger) -> tuple[History, list[StoredRun]]:
             history = await self._history(schedule_id, store)
-            return history, await store.history.past_runs(history.sid, before, size + 1)
+            return history, await store.history.past_runs([history.sid], before, size + 1)
 
         history, found = await self._store.snapshot(read)
         items = [ended_run(history, run) for run in found[:size]]
@@ -130,7 +130,7 @@ class RunHistory:
                 raise ScheduleNotFoundError("run", run_id)
             recorded = await store.history.attempts(history.sid, run_for, run_for)
             tried = [one for one in recorded if one.kind == kind]
-            for ended in await store.history.runs(history.sid, run_for, run_for, kind):
+            for ended in await store.history.runs(RunFilter(history.sid, run_for, run_for, kind)):
                 return ended_run(history, ended, await _with_plain(store, ended, tried))
             for live in await store.runs.live(history.sid):
                 if (live.kind, live.run_for) == (kind, run_for):
@@ -146,11 +146,11 @@ class RunHistory:
 
         async def read(store: Ledger) -> tuple[History, list[StoredRun]]:
             history = await self._history(schedule_id, store)
-            return history, await store.history.past_runs(history.sid, None, min(_BLOCK, last))
+            return history, await store.history.past_runs([history.sid], None, min(_BLOCK, last))
 
         history, runs = await self._store.snapshot(read)
         while len(runs) % _BLOCK == 0 < len(runs) < last:  # many are read block by block: others use the store as well
-            block = await self._store.history.past_runs(history.sid, key_of(runs[-1]), min(_BLOCK, last - len(runs)))
+            block = await self._store.history.past_runs([history.sid], key_of(runs[-1]), min(_BLOCK, last - len(runs)))
             if not block:
                 break
             runs += block

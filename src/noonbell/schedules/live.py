@@ -33,7 +33,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
 from noonbell.core.records import AuditEvent, Run
 from noonbell.errors import StoreError, describe_error
-from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, ScheduleFilter
+from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, RunFilter, ScheduleFilter
 
 logger = logging.getLogger("noonbell.schedules")
 
@@ -292,15 +292,15 @@ class _Look:
         if key in self._seen_runs:
             return []
         known = await self._of(key.sid)
-        runs = await self._store.history.runs(key.sid, key.run_for, key.run_for, key.kind)
+        runs = await self._store.history.runs(RunFilter(key.sid, key.run_for, key.run_for, key.kind))
         self._see(key)
         return [] if known is None else [("run", known.team, _ended(known, run)) for run in runs]
 
     async def _of(self, sid: int) -> _Known | None:
         if sid not in self._known:
-            found = await self._store.schedules.page(ScheduleFilter(), sid - 1, 1)
+            found = await self._store.schedules.find(ScheduleFilter(sids=[sid]))
             known = None
-            if found and found[0].sid == sid:
+            if found:
                 known = _Known(found[0].schedule_id, found[0].columns.name, found[0].team)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

@@ -21,7 +21,7 @@ from noonbell.actions.callback import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, terms_of, timing_of
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, RunFilter
 from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import Timing, parse_interval, rules_hash
 from noonbell.timing.protocol import SECOND
@@ -164,7 +164,10 @@ class _Reader:
 
     async def _looked_up(self, due: list[int]) -> list[_Dated]:
         """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
-        runs = {run.run_for: run for run in await self._store.history.runs_for(self._sid, due)}
+        runs = {
+            run.run_for: run
+            for run in await self._store.history.runs(RunFilter(self._sid, kind="scheduled", instants=due))
+        }
         spans = deque(await self._store.history.spans(self._sid, due[0], due[-1], len(due) + 1))
         part: list[_Dated] = []
         for at in due:
@@ -180,7 +183,7 @@ class _Reader:
 
     async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """What the ledger holds, in order."""
-        found = await self._store.history.runs(self._sid, low + 1, high, "scheduled", limit)
+        found = await self._store.history.runs(RunFilter(self._sid, low + 1, high, "scheduled"), limit)
         runs = [_of_run(run) for run in found]
         ended = {at for at, _ in runs}
         alive = sorted(at for at in self._lives if low < at <= high and at not in ended)
@@ -195,7 +198,9 @@ class _Reader:
 
     async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
         """As `_as_written`, the newest first."""
-        found = await self._store.history.runs(self._sid, low + 1, high, "scheduled", limit, newest_first=True)
+        found = await self._store.history.runs(
+            RunFilter(self._sid, low + 1, high, "scheduled"), limit, newest_first=True
+        )
         runs = [_of_run(run) for run in found]
         ended = {at for at, _ in runs}
         alive = sorted((at for at in self._lives if low < at <= high and at not in ended), reverse=True)

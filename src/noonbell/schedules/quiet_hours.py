@@ -11,7 +11,7 @@ import msgspec
 from noonbell.actions.callback import moment
 from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy
 from noonbell.errors import ScheduleChangedError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ports import Clock
+from noonbell.ports import Clock, QuietChanges, QuietHoursDrop, QuietHoursPut, ScheduleChange
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.engine_notifier import EngineNotifier
 from noonbell.schedules.fields import check_team
@@ -86,8 +86,8 @@ class QuietHoursEdits(EngineNotifier):
         before = await self._quiet_hours(policy_id)
         seen_at = _seen_at(before, seen)
         audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
-        if not await self._store.schedules.drop_quiet_hours(policy_id, audit, seen_at=seen_at):
-            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
+        dropped = QuietChanges(dropped=[QuietHoursDrop(policy_id, audit, seen_at)])
+        await self._store.schedules.apply(ScheduleChange(quiet=dropped))
 
     async def _put_quiet_hours(
         self,
@@ -104,7 +104,9 @@ class QuietHoursEdits(EngineNotifier):
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
         change = changes.EditBuilder({}, now, polls, self._actor, notifier=await self._notifier())
         audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
-        await self._store.schedules.put_quiet_hours(policy, audit, change.reopen, seen_at=seen_at)
+        await self._store.schedules.apply(
+            ScheduleChange(edit=change.reopen, quiet=QuietChanges([QuietHoursPut(policy, audit, seen_at)]))
+        )
         self._wake_after(change)
         told = await warnings.of_quiet_hours(self._store, policy_id)
         return msgspec.structs.replace(await self.get_quiet_hours(policy_id), warnings=told)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, Ledger
+from noonbell.ports import AuditFilter, Clock, Ledger, ScheduleFilter
 from noonbell.schedules import arguments, audits
 from noonbell.schedules.arguments import Order
 from noonbell.schedules.detail import Details
@@ -33,7 +33,7 @@ class Reading(Details, RunWarnings):
         """
         size, chosen = page_size(limit), arguments.schedule_filter(wanted)
         chosen = chosen._replace(team=self._only(chosen.team))
-        found = await self._store.schedules.page(chosen, arguments.after_cursor(cursor), size + 1)
+        found = await self._store.schedules.find(chosen, arguments.after_cursor(cursor), size + 1)
         now = self._clock.now()
         items = [schedule_record(stored, now=now) for stored in found[:size]]
         return Page(items, str(found[size - 1].sid) if len(found) > size else None)
@@ -68,7 +68,7 @@ class Reading(Details, RunWarnings):
 
         async def read(store: Ledger) -> Sequence[tuple[int, Occurrence]]:
             sid = (await self._history(schedule_id, store)).sid
-            existing = await store.schedules.find([schedule_id])
+            existing = await store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
             stored = existing[0] if existing else None
             select = decided_newest if newest else decided
             return await select(store, sid, stored, now, after=after, upto=upto, limit=size + 1)
@@ -79,7 +79,7 @@ class Reading(Details, RunWarnings):
 
     async def _find(self, schedule_id: str) -> StoredSchedule:
         arguments.require_id("schedule", schedule_id)
-        found = await self._store.schedules.find([schedule_id])
+        found = await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
         if not found or self._team not in (None, found[0].team):
             raise ScheduleNotFoundError("schedule", schedule_id)
         return found[0]

@@ -38,7 +38,7 @@ class RunWarnings:
     async def warnings(self, schedule: Schedule) -> list[str]:
         """Why runs of a schedule may not start, as sentences; empty where nothing is known against it."""
         found = []
-        if schedule.lane not in lanes_up(await self._store.engines.alive(0)):
+        if schedule.lane not in lanes_up((await self._store.engines.members(0)).alive):
             found.append(no_engine(schedule.lane))
         if unknown := self._unknown_callback(schedule):
             found.append(unknown)
@@ -82,5 +82,5 @@ class RunWarnings:
         log([unknown_callback(name) for name in sorted(named - {*self._actions.callbacks})])
 
     async def _log_no_engine(self, schedule_id: str) -> None:
-        if not self._is_view and self._lane.engine is None and not await self._store.engines.alive(0):
+        if not self._is_view and self._lane.engine is None and not (await self._store.engines.members(0)).alive:
             logger.warning("schedule=%s no engine is up: the run starts when one is started", schedule_id)

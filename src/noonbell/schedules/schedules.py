@@ -51,7 +51,7 @@ from noonbell.errors import (
     ScheduleViewError,
 )
 from noonbell.notify import Channels, NotificationDispatcher, Rules
-from noonbell.ports import Clock, Ledger, MakeEdit
+from noonbell.ports import Clock, Ledger, MakeEdit, ScheduleChange, ScheduleFilter
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.dead_letters import DeadLetters
 from noonbell.schedules.fields import Changes, Fields, check_team
@@ -316,9 +316,9 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._require_allowed([new])
         await self._require_quiet_hours([new])
         await warnings.log_missing_secrets(self._secrets, [new])
-        await self._store.schedules.create([new], now, self._actor)
+        await self._store.schedules.apply(ScheduleChange([new], now, self._actor))
         self._wake(new.next_run_at)
-        (stored,) = await self._store.schedules.find([new.schedule_id])
+        (stored,) = await self._store.schedules.find(ScheduleFilter(schedule_ids=[new.schedule_id]))
         return self._with_callback_logged(schedule_record(stored, understood, await self._warnings([stored])))
 
     async def create_many(self, many: Iterable[Fields], *, progress: Progress | None = None) -> list[str]:
@@ -347,10 +347,12 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await warnings.log_missing_secrets(self._secrets, made)
         async for batch, done in batches(made, self._clock):
             with arguments.telling_written(done - len(batch), len(made)):
-                await self._store.schedules.create(batch, now, self._actor)
+                await self._store.schedules.apply(ScheduleChange(batch, now, self._actor))
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
-                found = await self._store.schedules.find([new.schedule_id for new in batch])
+                found = await self._store.schedules.find(
+                    ScheduleFilter(schedule_ids=[new.schedule_id for new in batch])
+                )
                 warnings.log(await self._warnings(found))
             if progress is not None:
                 progress(done, len(made))
@@ -430,7 +432,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
                 raise no_quiet_hours(str(policy_id))
             return change(stored)
 
-        await self._store.schedules.edit(schedule_ids, self._seen(edit))
+        await self._store.schedules.apply(ScheduleChange(edited=schedule_ids, edit=self._seen(edit)))
         self._wake_after(change)
         return change
 
@@ -447,7 +449,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             gone.append(stored.sid)
             return changes.deleted(stored, now, actor)
 
-        await self._store.schedules.edit([schedule_id], self._seen(edit))
+        await self._store.schedules.apply(ScheduleChange(edited=[schedule_id], edit=self._seen(edit)))
         if self._lane.engine is not None:
             for sid in gone:
                 self._lane.engine.deleted(sid)

@@ -101,7 +101,7 @@ async def of_schedules(
         action = definition_of(stored.columns.definition).action
         if action.get("kind") == "message":
             if stored.lane not in known:
-                engines = await store.engines.alive(now)
+                engines = (await store.engines.members(now)).alive
                 known[stored.lane] = _known_targets(engines, stored.lane, targets, delivers=delivers)
             target = str(action.get("to", "default"))
             if (warning := _undeclared(stored.columns.name, stored.lane, target, known[stored.lane])) is not None:
@@ -118,7 +118,7 @@ async def of_many(store: Ledger, subjects: Sequence[Subject], here: Here, now: i
     """
     if not subjects:
         return ()
-    engines = await store.engines.alive(now)
+    engines = (await store.engines.members(now)).alive
     up = lanes_up(engines)
     known = {
         lane: _known_targets(engines, lane, here.targets, delivers=here.delivers)
@@ -139,7 +139,7 @@ async def of_many(store: Ledger, subjects: Sequence[Subject], here: Here, now: i
             engine.add(one.name, f'lane "{_short(one.lane)}"', no_engine(one.lane))
     ids = [one.schedule_id for one in subjects if one.may_be_quiet]
     for start in range(0, len(ids), _BATCH):
-        for stored in await store.schedules.find(ids[start : start + _BATCH]):
+        for stored in await store.schedules.find(ScheduleFilter(schedule_ids=ids[start : start + _BATCH])):
             if (warning := quiet_one_shot(stored)) is not None:
                 quiet.add(stored.columns.name, "", warning)
     return tuple(kind.text() for kind in kinds if kind.count)
@@ -177,7 +177,7 @@ def _short(text: str) -> str:
 async def of_quiet_hours(store: Ledger, policy_id: str) -> tuple[str, ...]:
     """The warnings about one-shots that quiet hours cover."""
     wanted = ScheduleFilter(quiet_hours_policy_id=policy_id, type="one_shot", enabled=True)
-    found = await store.schedules.page(wanted, 0, _MOST_LOOKED_AT)
+    found = await store.schedules.find(wanted, 0, _MOST_LOOKED_AT)
     return tuple(warning for stored in found if (warning := quiet_one_shot(stored)) is not None)
 
 

@@ -28,7 +28,8 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import quiet_zones
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
-from noonbell.ports import AuditFilter, Clock, Ledger, ScheduleFilter
+from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ports import AuditFilter, Clock, Ledger, QuietChanges, QuietHoursPut, ScheduleChange, ScheduleFilter
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.schedules.zone_rules import Move, Rules, hash_of, is_older, refresh, zone_data
 
@@ -69,7 +70,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Bring schedules up to the rules of now."""
         changed, outdated = [], set()
         await self._learn()
-        for timezone, text in sorted((await self._store.schedules.zone_rules()).items()):
+        for timezone, text in sorted((await stored_zone_rules(self._store)).items()):
             before = Rules.read(text)
             found = zone_data(timezone)
             if found is None:
@@ -85,7 +86,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             if after.zone_hash == before.zone_hash:
                 refresh(timezone, found[0])
                 if not is_older(after.version, before.version):
-                    await self._store.schedules.put_zone_rules({timezone: after.written()})
+                    await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: after.written()}))
             elif is_older(after.version, before.version):
                 outdated.add(timezone)
             else:
@@ -106,16 +107,16 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
     async def _learn(self) -> None:
         """Remember the rules of zones that quiet hours were written in before their zones were watched."""
         used = {zone for policy in await self._store.schedules.quiet_hours() for zone in quiet_zones(policy.document)}
-        for timezone in used - (await self._store.schedules.zone_rules()).keys():
+        for timezone in used - (await stored_zone_rules(self._store)).keys():
             if (found := zone_data(timezone)) is not None:
                 rules = Rules(hash_of(timezone, found[0]), found[1], found[0])
-                await self._store.schedules.put_zone_rules({timezone: rules.written()})
+                await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: rules.written()}))
 
     async def _change(self, timezone: str, before: Rules, after: Rules) -> None:
         refresh(timezone, after.data)
         move = Move(timezone, before, after, self._clock.now())
         after_sid, in_zone = 0, ScheduleFilter(timezone=timezone)
-        while page := await self._store.schedules.page(in_zone, after_sid, _PAGE):
+        while page := await self._store.schedules.find(in_zone, after_sid, _PAGE):
             waiting = [stored for stored in page if await self._is_waiting(stored, after.zone_hash)]
             moving: list[str] = []
             for stored in waiting:
@@ -127,7 +128,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
                     moving.append(stored.schedule_id)
                 await asyncio.sleep(0)
             try:
-                await self._store.schedules.edit(moving, move)
+                await self._store.schedules.apply(ScheduleChange(edited=moving, edit=move))
             except (ScheduleNotFoundError, ScheduleChangedError):
                 continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
             after_sid = page[-1].sid
@@ -135,7 +136,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         for policy in await self._store.schedules.quiet_hours():
             if timezone in quiet_zones(policy.document):
                 silenced += await self._change_quiet(policy.policy_id, move.rules)
-        await self._store.schedules.put_zone_rules({timezone: after.written()})
+        await self._store.schedules.apply(ScheduleChange(zone_rules={timezone: after.written()}))
         logger.warning(
             "The rules of %s have changed (zone data %s, now %s): %d schedules go on by the new ones, %d of them move "
             "in the coming year; so do the quiet hours of %d others",
@@ -146,7 +147,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         """Take quiet hours and their schedules over to new rules; returns how many schedules that were."""
         while policies := await self._store.schedules.quiet_hours(policy_id):
             (policy,) = policies
-            if not await self._store.schedules.page(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
+            if not await self._store.schedules.find(ScheduleFilter(quiet_hours_policy_id=policy_id), 0, 1):
                 return 0
             events = await self._store.audit.page(
                 AuditFilter(policy_id, QUIET_CHANGED, from_at=policy.updated_at), 0, _PAGE
@@ -157,7 +158,9 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             move = QuietMove(policy, rules, now)
             anew = replace(policy, updated_at=now)
             try:
-                await self._store.schedules.put_quiet_hours(anew, move.told(), move, seen_at=policy.updated_at)
+                await self._store.schedules.apply(
+                    ScheduleChange(edit=move, quiet=QuietChanges([QuietHoursPut(anew, move.told(), policy.updated_at)]))
+                )
             except (QuietHoursHaveChangedError, ScheduleChangedError):
                 continue
             return move.concerned

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from noonbell.core.presence import LANE
 from noonbell.ports import Sample
-from noonbell.store.upcoming import ComingOnPostgres, ComingOnSqlite
 
 BLOCK: Final = 20
 # the plus sign keeps the index of wake-ups out of it: it is gone through in the order of sids
@@ -28,26 +27,31 @@ def _starts(size: int, low: int, high: int) -> list[int]:
     return [low + int((part + chance.random()) * width) for part in range(parts)]
 
 
-class SamplingOnSqlite(ComingOnSqlite):
+class SamplingOnSqlite:
     _connection: Any
 
     async def sample(self, size: int) -> Sample:
-        def look(db: Any) -> tuple[list[int], int]:
+        from noonbell.store.sqlite import stored  # noqa: PLC0415 - apsw, where this store is used
+
+        def look(db: Any) -> Sample:
             ((total, low, high),) = db.execute(_COUNT_SQL)
             if total == 0:
-                return [], 0
+                return Sample([], 0)
             sql = f"SELECT sid FROM schedule_state WHERE sid >= ? AND {_ENABLED} ORDER BY sid LIMIT ?"
             places, block = ([low], size) if total <= size else (_starts(size, low, high), BLOCK)
-            return sorted({row[0] for place in places for row in db.execute(sql, (place, block))}), total
+            sids = sorted({row[0] for place in places for row in db.execute(sql, (place, block))})
+            return Sample(stored.by_sids(db, sids), total)
 
-        sids, total = await self._connection.run(look, write=False)
-        return Sample(await self._by_sids(sids), total)
+        found: Sample = await self._connection.run(look, write=False)
+        return found
 
 
-class SamplingOnPostgres(ComingOnPostgres):
+class SamplingOnPostgres:
     _connections: Any
 
     async def sample(self, size: int) -> Sample:
+        from noonbell.store.postgres import stored  # noqa: PLC0415 - asyncpg, where this store is used
+
         async with self._connections.reading() as db:
             total, low, high = await db.fetchrow(_COUNT_SQL)
             if total == 0:
@@ -59,4 +63,4 @@ class SamplingOnPostgres(ComingOnPostgres):
                 ") AS near ORDER BY 1"
             )
             sids = [row[0] for row in await db.fetch(sql, places, block)]
-        return Sample(await self._by_sids(sids), total)
+            return Sample(await stored.by_sids(db, sids), total)

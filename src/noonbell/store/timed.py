@@ -29,7 +29,7 @@ class VerbTimes:
 
 
 class StoreTimes:
-    """What was measured, by verb: `runs.claim`, `documents.get`, `snapshot`."""
+    """What was measured, by verb: `runs.claim`, `documents.find`, `snapshot`."""
 
     def __init__(self) -> None:
         self.verbs: dict[str, VerbTimes] = {}

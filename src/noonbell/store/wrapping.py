@@ -86,8 +86,11 @@ class LedgerWrapper:
         *,
         above_sid: int | None = None,
         upto_sid: int | None = None,
+        managed_by: str | None = None,
     ) -> list[tuple[Any, ...]]:
-        return await self._store.read(table, after, limit, above_sid=above_sid, upto_sid=upto_sid)
+        return await self._store.read(
+            table, after, limit, above_sid=above_sid, upto_sid=upto_sid, managed_by=managed_by
+        )
 
     async def backlog(self, now: int) -> dict[str, int]:
         return await self._store.backlog(now)

@@ -29,20 +29,17 @@ T = TypeVar("T")
 
 CrashPoint = Literal[
     "before-claim", "after-claim", "before-settle", "after-settle", "before-declare", "after-declare",
-    "before-record", "after-record", "before-hand-back", "after-hand-back", "before-trigger", "after-trigger",
+    "before-hand-back", "after-hand-back", "before-trigger", "after-trigger",
 ]  # fmt: skip
 Fault = Literal["read", "write", "rollback", "lost-answer"]
 
 # The verbs that write, by part; all others read.
 _WRITES: Final[Mapping[str, frozenset[str]]] = {
-    "schedules": frozenset(
-        ("declare", "create", "edit", "apply", "put_quiet_hours", "drop_quiet_hours", "put_zone_rules")
-    ),
+    "schedules": frozenset(("declare", "apply")),
     "runs": frozenset(("claim", "settle", "hand_back", "trigger", "ask")),
-    "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue", "record")),
-    "outbox": frozenset(("post", "claim", "settle", "revive", "drop")),
-    "documents": frozenset(("put", "drop")),
-    "audit": frozenset(("append",)),
+    "engines": frozenset(("join", "beat", "leave", "record_gaps", "rescue")),
+    "outbox": frozenset(("post", "claim", "settle", "resolve")),
+    "documents": frozenset(("write",)),
 }
 
 
@@ -235,5 +232,5 @@ class FaultyStore(LedgerWrapper):
 
 def _named(part: str, verb: str) -> str:
     """Return what crash points and `on_commit` call a verb: those of runs and declarations go by their own name."""
-    plain = part == "runs" or (part, verb) in {("schedules", "declare"), ("engines", "record")}
+    plain = part == "runs" or (part, verb) == ("schedules", "declare")
     return (verb if plain else f"{part}-{verb}").replace("_", "-")

@@ -46,7 +46,7 @@ _RUNNING_POINTS: Final[tuple[CrashPoint, ...]] = (
     "before-claim", "after-claim", "after-claim", "before-settle", "before-settle", "after-settle", "after-settle",
 )  # fmt: skip
 _INIT_POINTS: Final[tuple[CrashPoint, ...]] = ("before-declare", "after-declare", "after-claim")
-_STOP_POINTS: Final[tuple[CrashPoint, ...]] = ("before-record", "after-record", "before-settle", "after-settle")
+_STOP_POINTS: Final[tuple[CrashPoint, ...]] = ("before-declare", "after-declare", "before-settle", "after-settle")
 _INVALID: Final[tuple[Callable[[Any], Any], ...]] = (
     lambda one: [one, one],
     lambda one: [(one[0], "61 * * * *", one[2], one[3])],

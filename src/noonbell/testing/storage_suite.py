@@ -22,6 +22,7 @@ from noonbell.testing.storage_cases.claiming import ClaimingCases
 from noonbell.testing.storage_cases.declaring import DeclaringCases
 from noonbell.testing.storage_cases.documents import DocumentCases
 from noonbell.testing.storage_cases.engines import EngineCases
+from noonbell.testing.storage_cases.filters import FilterCases
 from noonbell.testing.storage_cases.lasting import LastingCases
 from noonbell.testing.storage_cases.messages import MessageCases
 from noonbell.testing.storage_cases.pruning import PruningCases
@@ -40,6 +41,7 @@ class StorageSuite(
     PruningCases,
     MessageCases,
     DocumentCases,
+    FilterCases,
     LastingCases,
     EngineCases,
     WakingCases,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noonbell.core.records import AT_ONCE, StoredSchedule, Turn
 from noonbell.errors import StoreError, TimelineAwayError
-from noonbell.ports import Claimed, Decide, LaneClaim, Ledger
+from noonbell.ports import Claimed, Decide, LaneClaim, Ledger, ScheduleFilter
+from noonbell.store.waking import wake_times
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Claim:
         inactive: list[int] = []
         if asked:
             try:
-                true = await self._store.schedules.wake_times(asked)
+                true = wake_times(await self._store.schedules.find(ScheduleFilter(sids=asked)))
             except StoreError as error:
                 logger.debug("%d members of the timeline are not acknowledged: %s", len(asked), error)
                 true = dict.fromkeys(asked, now + _LOCKED_PAUSE_US)

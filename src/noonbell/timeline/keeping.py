@@ -19,7 +19,7 @@ from typing import Final
 
 from noonbell.background import PeriodicService
 from noonbell.errors import TimelineAwayError, TimelineError, describe_error
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, Ledger, WakeFilter
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, may_be_whole
 from noonbell.timeline.timeline_store import TimelineStore
 
@@ -107,9 +107,9 @@ class Keeper(PeriodicService[bool]):
 
     async def _fill_with(self, token: str, after: tuple[int, int], until: int, *, live: bool) -> bool:
         lane, timeline = self._lane, self._timeline
-        place = after
+        place, wanted = after, WakeFilter(until, lane, live=live)
         while True:
-            page = await self._store.schedules.upcoming_wakes(lane, place, until, _PAGE, live=live)
+            page = await self._store.schedules.wakes(wanted, place, _PAGE)
             times, now = [(sid, at) for at, sid in page], self._clock.now()
             if page and not await self._fronted.reach(lane, lambda: timeline.feed(lane, token, times, now)):  # noqa: B023 - it is awaited before the loop goes on
                 return False

@@ -3,7 +3,7 @@
 Every verb is the database's. Those that change when a schedule wakes go there first and to Redis second, so that Redis
 never knows of what was not committed:
 
-- create, edit, apply, ask, settle, hand back: committed, then put into the set or dropped from it;
+- apply, ask, settle, hand back: committed, then put into the set or dropped from it;
 - claim: popped from the set, under a lease; the database decides about exactly those, by its own guards, as it always
   does; then they are acknowledged with the times at which they truly wake. A member that came too early, twice or for
   nothing costs that one question.
@@ -42,13 +42,18 @@ from noonbell.ports import (
     BackgroundService,
     Clock,
     Decide,
+    DocumentFilter,
     LaneClaim,
     Ledger,
     MakeEdit,
     Rescue,
+    ScheduleChange,
+    ScheduleFilter,
     Settled,
+    WakeFilter,
 )
 from noonbell.store.outage import Outage
+from noonbell.store.waking import wake_times
 from noonbell.store.wrapping import LedgerWrapper, with_verbs
 from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
@@ -83,15 +88,7 @@ class TimelineStore(LedgerWrapper):
         self.keepers = 0  # who looks after the connection: others need not try whether it is back
         self._dead = False
         self._closing: set[asyncio.Task[None]] = set()
-        self.schedules = with_verbs(
-            store.schedules,
-            {
-                "create": self._create,
-                "edit": self._edit,
-                "apply": self._apply,
-                "put_quiet_hours": self._put_quiet_hours,
-            },
-        )
+        self.schedules = with_verbs(store.schedules, {"apply": self._apply})
         self.runs = with_verbs(
             store.runs,
             {"ask": self._ask, "settle": self._settle, "hand_back": self._hand_back, "claim": self._claim},
@@ -210,9 +207,11 @@ class TimelineStore(LedgerWrapper):
 
     # --- what changes when a schedule wakes -----------------------------------------------------------------------
 
-    async def _create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        sids = await self._store.schedules.create(created, at, actor)
-        await self._created(created, sids)
+    async def _apply(self, change: ScheduleChange) -> list[int]:
+        edited = _Edited(change.edit)
+        sids = await self._store.schedules.apply(change._replace(edit=edited))
+        await self._created(change.created, sids)
+        await self._follow_all(edited.lanes)
         return sids
 
     async def _created(self, created: Sequence[DurableSchedule], sids: Sequence[int]) -> None:
@@ -223,36 +222,11 @@ class TimelineStore(LedgerWrapper):
         for lane, some in times.items():
             await self._tell(lane, some)
 
-    async def _edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        edited = _Edited(edit)
-        await self._store.schedules.edit(schedule_ids, edited)
-        await self._follow_all(edited.lanes)
-
-    async def _apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        **more: Any,
-    ) -> list[int]:
-        edited = _Edited(edit)
-        sids = await self._store.schedules.apply(created, schedule_ids, edited, at, actor, **more)
-        await self._created(created, sids)
-        await self._follow_all(edited.lanes)
-        return sids
-
-    async def _put_quiet_hours(self, policy: Any, audit: Any, edit: MakeEdit, **more: Any) -> None:
-        edited = _Edited(edit)
-        await self._store.schedules.put_quiet_hours(policy, audit, edited, **more)
-        await self._follow_all(edited.lanes)
-
     async def _ask(self, schedule_id: str, at: int, *more: Any, **named: Any) -> int | None:
         run_for = await self._store.runs.ask(schedule_id, at, *more, **named)
         if run_for is not None and self.usable:
             try:
-                for stored in await self._store.schedules.find([schedule_id]):
+                for stored in await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id])):
                     await self._tell(stored.lane, {stored.sid: at})
             except StoreError as error:  # it is committed: the repair finds it
                 logger.debug("What was asked for is not in the timeline: %s", error)
@@ -280,7 +254,7 @@ class TimelineStore(LedgerWrapper):
         self.lane(lane).owed = True  # runs that have ended may have left something due, and which it is nobody says
         if found.queued and self.usable:
             try:
-                freed = await self._store.schedules.upcoming_wakes(lane, (-1, -1), AT_ONCE, _MOST_FREED, live=True)
+                freed = await self._store.schedules.wakes(WakeFilter(AT_ONCE, lane, live=True), (-1, -1), _MOST_FREED)
             except StoreError as error:  # it is committed: the repair finds them
                 logger.debug("Freed runs are not in the timeline: %s", error)
             else:
@@ -294,7 +268,7 @@ class TimelineStore(LedgerWrapper):
                 self.lane(lane).lose(self._clock.now())
                 continue
             try:
-                times = await self._store.schedules.wake_times(list(sids))
+                times = wake_times(await self._store.schedules.find(ScheduleFilter(sids=list(sids))))
             except StoreError as error:  # the verb itself has happened, so it must not fail now
                 logger.debug("The timeline was not told of %d schedules: %s", len(list(sids)), error)
                 self.lane(lane).owed = True
@@ -373,7 +347,7 @@ class _Edited:
 
 async def kept_namespace(store: Ledger) -> str | None:
     """The name of a database among those that share a Redis server, where it has been given one."""
-    for found in await store.documents.get(_KIND, [_ID]):
+    for found in await store.documents.find(DocumentFilter(_KIND, [_ID])):
         return str(msgspec.json.decode(found.body)["name"])
     return None
 
@@ -385,7 +359,7 @@ async def _namespace(store: Ledger, clock: Clock) -> str:
         name = uuid.uuid4().hex[:16]
         body = msgspec.json.encode({"name": name}).decode()
         try:
-            await store.documents.put([DocumentWrite(_KIND, _ID, DEFAULT_TEAM, body, expected=0)], clock.now())
+            await store.documents.write([DocumentWrite(_KIND, _ID, DEFAULT_TEAM, body, expected=0)], clock.now())
         except DocumentConflictError:  # another was faster
             return await kept_namespace(store) or name
     return name

@@ -16,6 +16,7 @@ from noonbell.core.turns import timing_of
 from noonbell.cron import parse
 from noonbell.language import Surprise, Understood
 from noonbell.language.preview import coming_surprises
+from noonbell.ports import Ledger, ScheduleFilter, WakeFilter
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
 from noonbell.schedules.records import QuietHoursRecord
 from noonbell.timing import QuietHours
@@ -96,6 +97,11 @@ async def foresee(
 async def _beside(visitor: RequestContext, at: int, editing: str | None) -> int:
     """How many other schedules of the team wake next in the minute of `at`."""
     begin = at - at % _MINUTE
-    store = visitor.service.store
-    found = await store.schedules.upcoming(begin - 1, begin + _MINUTE - 1, _MOST_BESIDE, visitor.team)
-    return sum(1 for one in found if one.schedule_id != editing)
+    wanted = WakeFilter(begin + _MINUTE - 1, team=visitor.team)
+
+    async def read(store: Ledger) -> int:
+        wakes = {sid for _, sid in await store.schedules.wakes(wanted, (begin, -1), _MOST_BESIDE)}
+        edited = [] if editing is None else await store.schedules.find(ScheduleFilter(schedule_ids=[editing]))
+        return len(wakes - {one.sid for one in edited})
+
+    return await visitor.service.store.snapshot(read)

@@ -69,7 +69,7 @@ async def _tell(
     event = AuditEvent(
         now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(told), visitor.team
     )
-    await visitor.service.store.audit.append([event])
+    await visitor.service.store.documents.write(audits=[event])
 
 
 def _as_stored(action: dict[str, Any], schedule_id: str | None, team: str, now: int) -> StoredSchedule:

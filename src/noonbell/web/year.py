@@ -156,7 +156,7 @@ async def _latest_runs(store: Ledger, sid: int, begin: int) -> tuple[list[Run], 
     """The latest runs, and the instant up to which they were read; 0 where all of the year were."""
     runs: list[Run] = []
     while len(runs) < MOST_RUNS:
-        block = await store.history.past_runs(sid, key_of(runs[-1]) if runs else None, _BLOCK)
+        block = await store.history.past_runs([sid], key_of(runs[-1]) if runs else None, _BLOCK)
         runs += block
         if len(block) < _BLOCK or block[-1].run_for < begin:
             return runs, 0

@@ -21,7 +21,7 @@ from noonbell.core.detail import unpack
 from noonbell.core.records import Attempt
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.receive import Receiver
 from noonbell.schedules import Occurrence
 from noonbell.store.memory import MemoryStore
@@ -61,7 +61,7 @@ class World:
 
     async def recorded(self, schedules: Schedules, schedule_id: str) -> None:
         """Return when the attempt that is under way has been recorded."""
-        (stored,) = await self.store.schedules.find([schedule_id])
+        (stored,) = await self.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
         engine = schedules._lane.engine
         assert engine is not None
         await engine.recorded(stored.sid)
@@ -72,7 +72,7 @@ class World:
         return (await schedules.occurrences(schedule_id)).items[0]
 
     async def attempts(self, schedule_id: str) -> list[Attempt]:
-        (stored,) = await self.store.schedules.find([schedule_id])
+        (stored,) = await self.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
         return await self.store.history.attempts(stored.sid, 0, 1 << 60)
 
 

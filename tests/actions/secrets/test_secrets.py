@@ -24,7 +24,7 @@ from noonbell.errors import (
     SecretUnreadableError,
     SigningKeyError,
 )
-from noonbell.ports import AuditFilter, Ledger
+from noonbell.ports import AuditFilter, DocumentFilter, Ledger
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
@@ -145,7 +145,7 @@ async def test_a_damaged_record_hides_no_other(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "GOOD", "value good")
     for name, body in (("BAD", "{}"), ("WORSE", "no json")):
-        await store.documents.put([DocumentWrite("secret", f"{T}/{name}", T, body, 0)], 5)
+        await store.documents.write([DocumentWrite("secret", f"{T}/{name}", T, body, 0)], 5)
     assert [facts.name for facts in await secrets.list(T)] == ["BAD", "GOOD", "WORSE"]
     assert await secrets.resolve(T, ["GOOD"]) == {"GOOD": "value good"}
     for _ in range(2):
@@ -158,8 +158,8 @@ async def test_a_damaged_record_hides_no_other(store: Ledger) -> None:
 async def test_a_record_moved_to_another_name_or_team_does_not_open(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.put(T, "TOKEN", "value one")
-    (document,) = await store.documents.get("secret", [f"{T}/TOKEN"])
-    await store.documents.put(
+    (document,) = await store.documents.find(DocumentFilter("secret", [f"{T}/TOKEN"]))
+    await store.documents.write(
         [
             DocumentWrite("secret", f"{T}/COPY", T, document.body),
             DocumentWrite("secret", "team2/TOKEN", "team2", document.body),
@@ -253,7 +253,7 @@ async def test_signing_keys_are_made_once_and_replaced_with_an_overlap(store: Le
     assert third.key not in {first.key, second.key}
     assert await here.drop_signing_keys("abc")
     assert not await here.drop_signing_keys("abc")
-    (document,) = await store.documents.get("signing_key", ["other"])
+    (document,) = await store.documents.find(DocumentFilter("signing_key", ["other"]))
     assert "whsec" not in document.body
 
 
@@ -274,8 +274,8 @@ async def test_signing_keys_of_another_team_are_neither_shown_nor_changed_nor_dr
 async def test_a_signing_key_does_not_open_as_a_secret(store: Ledger) -> None:
     secrets = secrets_of(store)
     await secrets.signing_keys("TOKEN")
-    (document,) = await store.documents.get("signing_key", ["TOKEN"])
-    await store.documents.put([DocumentWrite("secret", f"{T}/TOKEN", T, document.body)], 5)
+    (document,) = await store.documents.find(DocumentFilter("signing_key", ["TOKEN"]))
+    await store.documents.write([DocumentWrite("secret", f"{T}/TOKEN", T, document.body)], 5)
     with pytest.raises(SecretUnreadableError):
         await secrets.resolve(T, ["TOKEN"])
 

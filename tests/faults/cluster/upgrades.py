@@ -35,6 +35,7 @@ import msgspec
 
 import noonbell
 from noonbell.core.presence import lane_name
+from noonbell.ledger.reading import lifecycle_of
 from noonbell.ports import Ledger
 from tests.faults.cluster import next_version
 from tests.faults.cluster.clock import MINUTE, SECOND, real_us
@@ -168,7 +169,7 @@ class Roll:
             cluster.wrong.append(f"worker {worker.number} was rescued by worker {finder}, of the other version")
 
     async def _was_found(self, worker: WorkerProcess) -> bool:
-        for event in await self._store.engines.lifecycle(lane_name("default")):
+        for event in await lifecycle_of(self._store, lane_name("default")):
             of, by = _FOUND_BY.search(event.instance), _FOUND_BY.search(event.detail)
             if event.event == "crash" and of and by and int(of[1]) == worker.pid:
                 self._cluster.facts.setdefault("finders", {})[worker.number] = self._pids[int(by[1])]
@@ -237,7 +238,9 @@ class Roll:
         wanted = [next_version.VERSION] * cluster.setting.workers
 
         async def shown() -> bool:
-            return [engine.version for engine in await self._store.engines.alive(cluster.clock.now())] == wanted
+            return [
+                engine.version for engine in (await self._store.engines.members(cluster.clock.now())).alive
+            ] == wanted
 
         if not await happens(shown, PATIENCE_SECONDS):
             cluster.wrong.append("the engines of the lane are not all of the next version")

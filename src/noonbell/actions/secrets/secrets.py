@@ -123,7 +123,7 @@ class Secrets:
         now = self._clock.now()
         facts = {"key_version": key_version, "rewrapped": done.rewrapped, "unreadable": len(done.unreadable)}
         told = AuditEvent(now, "secrets.rotated", "secrets", self._actor, _encode(facts).decode())
-        await self._store.documents.put([], now, [told])
+        await self._store.documents.write(audits=[told])
 
     # --- for requests ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ import msgspec
 from noonbell.actions.secrets.records import SealedKind, SealedSecret
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
-from noonbell.ports import Ledger
+from noonbell.ports import DocumentFilter, Ledger
+from noonbell.store.documents import removals
 
 _PAGE: Final = 500
 _encode = msgspec.json.Encoder().encode
@@ -46,13 +47,13 @@ class SecretDocuments:
         self._kind: SealedKind = kind
 
     async def put_secret(self, sealed: SealedSecret) -> bool:
-        found = await self._store.documents.get(self._kind, [self._id(sealed.team, sealed.name)])
+        found = await self._store.documents.find(DocumentFilter(self._kind, [self._id(sealed.team, sealed.name)]))
         stored = 0 if not found else self._read(found[0]).version
         if sealed.version != stored + 1:
             return False
         event = "created" if not found else "replaced"
         try:
-            await self._store.documents.put(
+            await self._store.documents.write(
                 [self._write(sealed, found[0].version if found else 0)],
                 self._clock(),
                 [self._told(event, sealed.team, sealed.name, version=sealed.version)],
@@ -62,13 +63,13 @@ class SecretDocuments:
         return True
 
     async def get_secrets(self, team: str, names: Sequence[str]) -> list[SealedSecret]:
-        found = await self._store.documents.get(self._kind, [self._id(team, name) for name in names])
+        found = await self._store.documents.find(DocumentFilter(self._kind, [self._id(team, name) for name in names]))
         return [self._read(document) for document in found if document.team == team]
 
     async def list_secrets(self, team: str) -> list[SealedSecret]:
         listed: list[SealedSecret] = []
         after = ""
-        while page := await self._store.documents.page(self._kind, team, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(self._kind, team=team), after, _PAGE):
             listed += map(self._read, page)
             after = page[-1].id
         return listed
@@ -77,7 +78,7 @@ class SecretDocuments:
         """The teams that have any."""
         found: set[str] = set()
         after = ""
-        while page := await self._store.documents.page(self._kind, None, after, _PAGE):
+        while page := await self._store.documents.find(DocumentFilter(self._kind), after, _PAGE):
             found.update(document.team for document in page)
             after = page[-1].id
         return found
@@ -86,35 +87,40 @@ class SecretDocuments:
         if not await self.get_secrets(team, [name]):
             return False  # there may be one of another team: the id of signing keys does not name theirs
         told = self._told("deleted", team, name)
-        return await self._store.documents.drop(self._kind, [self._id(team, name)], [told]) > 0
+        removed = removals(self._kind, [self._id(team, name)])
+        return bool(await self._store.documents.write(audits=[told], removed=removed))
 
     async def secrets_under_other_keys(
         self, key_version: int, limit: int, after: tuple[str, str] | None = None
     ) -> list[SealedSecret]:
         found: list[SealedSecret] = []
         last = "" if after is None else self._id(*after)
-        while len(found) < limit and (page := await self._store.documents.page(self._kind, None, last, _PAGE)):
+        while len(found) < limit and (
+            page := await self._store.documents.find(DocumentFilter(self._kind), last, _PAGE)
+        ):
             found += (sealed for sealed in map(self._read, page) if sealed.key_version != key_version)
             last = page[-1].id
         return found[:limit]
 
     async def rewrap_secrets(self, pairs: Sequence[tuple[SealedSecret, SealedSecret]]) -> int:
         ids = [self._id(old.team, old.name) for old, _ in pairs]
-        stored = {document.id: document for document in await self._store.documents.get(self._kind, ids)}
+        stored = {
+            document.id: document for document in await self._store.documents.find(DocumentFilter(self._kind, ids))
+        }
         writes = [
             self._write(new, stored[one].version)
             for one, (old, new) in zip(ids, pairs, strict=True)
             if one in stored and self._read(stored[one]) == old
         ]
         try:
-            return len(await self._store.documents.put(writes, self._clock()))
+            return len(await self._store.documents.write(writes, self._clock()))
         except DocumentConflictError:
             # somebody was quicker with one of them: the others go one by one
             return sum([await self._rewrapped(write) for write in writes])
 
     async def _rewrapped(self, write: DocumentWrite) -> int:
         try:
-            return len(await self._store.documents.put([write], self._clock()))
+            return len(await self._store.documents.write([write], self._clock()))
         except DocumentConflictError:
             return 0
 

@@ -84,7 +84,7 @@ async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages,
     """Some schedules of the team at a time; `next_cursor` is null when all have been looked at."""
     start, end = _stretch(asked, service.clock.now())
     wanted = ScheduleFilter(team=caller.team)
-    found = await service.store.schedules.page(wanted, int(asked.cursor or 0), asked.limit + 1)
+    found = await service.store.schedules.find(wanted, int(asked.cursor or 0), asked.limit + 1)
     sids = [stored.sid for stored in found[: asked.limit]]
     report = await verify_schedules(service.store, sids, from_at=instant(start), to_at=instant(end))
     return _told(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
@@ -114,7 +114,7 @@ def _stretch(asked: Stretch, now: int) -> tuple[datetime, datetime]:
 async def _here(service: Serving, declared: Declared, team: str, schedule_id: str) -> datetime:
     """Now, in the zone of a schedule; in UTC where it was deleted."""
     row = await declared.find(team, schedule_id)
-    found = [] if row is not None else await service.store.schedules.find([schedule_id])
+    found = [] if row is not None else await service.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
     zone = str(row["timezone"]) if row is not None else found[0].columns.timezone if found else "UTC"
     return moment(service.clock.now()).astimezone(ZoneInfo(zone))
 

@@ -25,7 +25,7 @@ async def list_instances(
 ) -> PageOf[InstanceResponse]:
     """By lane, and by the time at which they joined."""
     now = service.clock.now()
-    engines = await service.store.engines.alive(now)
+    engines = (await service.store.engines.members(now)).alive
     found, next_cursor = page_of(engines, _place, asked)
     whole = caller.manages_teams
     return PageOf(

@@ -170,7 +170,7 @@ async def create_schedules(
         for place, fields in enumerate(many):
             fields.setdefault("schedule_id", f"{attempt.new_id}-{place}")
         ids = [str(fields["schedule_id"]) for fields in many]
-        found = await service.store.schedules.find(ids) if attempt.repeated else []
+        found = await service.store.schedules.find(ScheduleFilter(schedule_ids=ids)) if attempt.repeated else []
         ours = [one for one in found if one.team == caller.team and attempt.may_have_made(moment(one.created_at))]
         if len(ours) < len(set(ids)):
             await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field

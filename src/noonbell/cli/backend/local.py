@@ -24,12 +24,12 @@ from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report, verify_store, why
-from noonbell.ledger.reading import instant, moment
+from noonbell.ledger.reading import instant, moment, schedule_rows
 from noonbell.ledger.why import find_task, zone_of_task
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
 from noonbell.planning import Plan, ScheduleFile, apply, plan
-from noonbell.ports import Clock, Ledger
+from noonbell.ports import Clock, Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.live import LiveChanges, LiveEvent
 from noonbell.schedules.warnings import Here
@@ -119,7 +119,7 @@ class LocalBackend:
 
     async def engines(self) -> Sequence[EngineUp]:
         now = self._clock.now()
-        found = await self._store.engines.alive(now)
+        found = (await self._store.engines.members(now)).alive
         return [
             EngineUp(
                 one.lane, one.state, moment(one.up_since), moment(one.joined_at), one.seen_ago_us / 1_000_000,
@@ -157,7 +157,9 @@ class LocalSecrets:
         return await self._secrets.rotate_signing_keys(schedule_id, team, overlap=overlap)
 
     async def _require(self, schedule_id: str, team: str) -> None:
-        if not any(found.team == team for found in await self._store.schedules.find([schedule_id])):
+        if not any(
+            found.team == team for found in await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
+        ):
             raise ScheduleNotFoundError("schedule", schedule_id)
 
 
@@ -191,7 +193,7 @@ class LocalLedger:
         )
 
     async def owners(self) -> list[str]:
-        return sorted({str(row["managed_by"]) for row in await self._store.schedules.rows()})
+        return sorted({str(row["managed_by"]) for row in await schedule_rows(self._store)})
 
 
 def _counting(store: Ledger, progress: Callable[[int], None]) -> Ledger:

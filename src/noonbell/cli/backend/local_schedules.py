@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
+from noonbell.ledger.reading import declared_tasks
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.declared_tasks import declared_record, page_with_declared
@@ -64,7 +65,7 @@ class LocalSchedules:
         try:
             return await self._schedules.get(schedule_id)
         except ScheduleNotFoundError:
-            for row in await self._store.schedules.declared_tasks():
+            for row in await declared_tasks(self._store):
                 if row["schedule_id"] == schedule_id:
                     return declared_record(row)
             raise
@@ -72,5 +73,5 @@ class LocalSchedules:
     async def list(self, *, cursor: str | None = None, limit: int = 100, **wanted: Any) -> Page[Schedule]:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
             raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page")
-        declared = await self._store.schedules.declared_tasks()
+        declared = await declared_tasks(self._store)
         return await page_with_declared(self._store, declared, ScheduleFilter(**wanted), int(cursor or 0), limit)

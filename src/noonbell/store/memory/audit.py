@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from itertools import islice
 
@@ -13,10 +12,6 @@ from noonbell.store.memory.handle import MemoryPart
 
 class MemoryAudit(MemoryPart):
     """The audit events of a memory store."""
-
-    async def append(self, audits: Sequence[AuditEvent]) -> None:
-        with self._transaction() as tx:
-            tx.tell(audits)
 
     async def page(
         self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False

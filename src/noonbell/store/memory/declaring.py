@@ -43,16 +43,16 @@ _LIVE: Final = (
 class DeclaredInMemory(MemoryPart):
     """The verbs of schedules for declared tasks."""
 
-    async def read_declared(self, managed_by: str) -> Declared:
+    async def read_declared(self, managed_by: str | None = None) -> Declared:
         rows: list[Mapping[str, Any]] = []
         for row in raw_rows(self._tables(), managed_by, removed=False):
-            if row["sid"] in self.data.durable:
+            if row["sid"] in self.data.durable or not row["managed_by"].startswith(managed_by or DECLARED_OWNERS):
                 continue
             epoch = self.data.epochs[row["sid"]].get(row["epoch"])
             lives: Sequence[LiveRun | None] = in_order(self.data.live.get(row["sid"])) or (None,)
             of_epoch = {"zone_hash": epoch and epoch.zone_hash, "policies": epoch and epoch.policies}
             rows.extend({**row, **_live_columns(live), **of_epoch} for live in lives)
-        events = lifecycle_of(self.data, managed_by)
+        events = [] if managed_by is None else lifecycle_of(self.data, managed_by)
         return Declared(rows, events[-1] if events else None)
 
     async def declare(self, declaration: Declaration) -> list[int]:
@@ -135,10 +135,6 @@ class DeclaredInMemory(MemoryPart):
         for number, epoch in list(self.data.epochs[sid].items()):
             if epoch.to_at is None:
                 tx.put(self.data.epochs[sid], number, replace(epoch, to_at=to_at))
-
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        rows = raw_rows(self._tables(), None, removed=False)
-        return [row for row in rows if row["managed_by"].startswith(DECLARED_OWNERS)]
 
 
 def _new_row(sid: int, new: NewSchedule, declaration: Declaration) -> Row:

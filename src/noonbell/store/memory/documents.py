@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from itertools import islice
 
-from noonbell.core.records import AuditEvent, Document, DocumentWrite
+from noonbell.core.records import AuditEvent, Document, DocumentRemoval, DocumentWrite
 from noonbell.errors import DocumentConflictError
+from noonbell.ports import DocumentFilter
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.tables import Transaction
 
@@ -15,13 +15,34 @@ from noonbell.store.memory.tables import Transaction
 class MemoryDocuments(MemoryPart):
     """The documents of a memory store."""
 
-    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
+    async def write(
+        self,
+        put: Sequence[DocumentWrite] = (),
+        at: int = 0,
+        audits: Sequence[AuditEvent] = (),
+        *,
+        removed: Sequence[DocumentRemoval] = (),
+    ) -> list[Document]:
         with self._transaction() as tx:
-            put = [self._put_document(tx, write, at) for write in writes]
-            tx.tell(audits)
-        return [copy(document) for document in put]
+            gone = self._remove(tx, removed)
+            written = [self._put(tx, write, at) for write in put] + gone
+            if written or not removed:
+                tx.tell(audits)
+        return [copy(document) for document in written]
 
-    def _put_document(self, tx: Transaction, write: DocumentWrite, at: int) -> Document:
+    def _remove(self, tx: Transaction, removed: Sequence[DocumentRemoval]) -> list[Document]:
+        found: list[Document] = []
+        for removal in removed:
+            before = self.data.documents.get((removal.kind, removal.id))
+            if before is None:
+                continue
+            if removal.expected not in (None, before.version):
+                raise DocumentConflictError(removal.kind, removal.id, before.version)
+            tx.delete(self.data.documents, (removal.kind, removal.id))
+            found.append(before)
+        return found
+
+    def _put(self, tx: Transaction, write: DocumentWrite, at: int) -> Document:
         before = self.data.documents.get((write.kind, write.id))
         version = 0 if before is None else before.version
         if before is not None and before.team != write.team:
@@ -33,39 +54,16 @@ class MemoryDocuments(MemoryPart):
         tx.put(self.data.documents, (write.kind, write.id), document)
         return document
 
-    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
-        documents = self._tables().documents
-        return [copy(documents[kind, one]) for one in sorted(set(ids)) if (kind, one) in documents]
-
-    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-        documents = sorted(self._tables().documents.items())
-        found = (
-            copy(document)
-            for (its_kind, one), document in documents
-            if its_kind == kind and one > after and team in (None, document.team)
-        )
-        return list(islice(found, limit))
-
-    async def drop(
-        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
-    ) -> int:
-        with self._transaction() as tx:
-            found = [(kind, one) for one in sorted(set(ids)) if (kind, one) in self.data.documents]
-            for key in found:
-                version = self.data.documents[key].version
-                if expected not in (None, version):
-                    raise DocumentConflictError(kind, key[1], version)
-                tx.delete(self.data.documents, key)
-            if found:
-                tx.tell(audits)
-        return len(found)
-
-    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-        waking = sorted(
-            (document.wake_at, document.id, document)
-            for document in self._tables().documents.values()
-            if document.kind == kind and document.wake_at is not None
-        )
-        due = [document for wake_at, _, document in waking if wake_at <= now][:limit]
-        following = waking[len(due)][0] if len(waking) > len(due) else None
-        return [copy(document) for document in due], following
+    async def find(self, wanted: DocumentFilter, after: str = "", limit: int | None = None) -> list[Document]:
+        ids = None if wanted.ids is None else set(wanted.ids)
+        found = [
+            document
+            for (kind, one), document in self._tables().documents.items()
+            if kind == wanted.kind
+            and one > after
+            and (ids is None or one in ids)
+            and wanted.team in (None, document.team)
+            and (document.wake_at is not None or not wanted.waking)
+        ]
+        found.sort(key=lambda document: (document.wake_at or 0 if wanted.waking else 0, document.id))
+        return [copy(document) for document in found[:limit]]

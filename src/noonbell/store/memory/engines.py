@@ -14,7 +14,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome
 from noonbell.core.turns import definition_of
-from noonbell.ports import Rescue, TellCut
+from noonbell.ports import Members, Rescue, TellCut
 from noonbell.store.memory import outbox
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.stored import stored
@@ -22,7 +22,7 @@ from noonbell.store.memory.tables import MemoryData, Transaction, in_order
 
 
 class MemoryEngines(MemoryPart):
-    """The engines of all lanes, and the lifecycle of all owners, of a memory store."""
+    """The engines of all lanes of a memory store."""
 
     async def join(self, engine: EngineRecord) -> int:
         with self._transaction() as tx:
@@ -42,22 +42,26 @@ class MemoryEngines(MemoryPart):
                 )  # fmt: skip
                 tx.put(self.data.engines, sign.instance, after)
                 tx.put(self.data.seen, sign.instance, sign.at)
+                if sign.event is not None:
+                    tx.record(sign.event)
                 if sign.last_poll_at is not None:
                     polls = self.data.lanes.get(before.lane, Polls())
                     tx.put(self.data.lanes, before.lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
 
-    async def leave(self, instance: str) -> None:
+    async def leave(self, instance: str, event: LifecycleEvent | None = None) -> None:
         with self._transaction() as tx:
+            if event is not None and instance in self.data.engines:
+                tx.record(event)
             _forget(tx, self.data, [instance])
 
-    async def alive(self, now: int) -> list[EngineRecord]:
+    async def members(self, now: int, lane: str | None = None) -> Members:
         seen = self._tables().seen
-        found = [replace(one, seen_ago_us=max(now - seen[one.instance], 0)) for one in self._alive()]
-        return sorted(found, key=lambda one: (one.lane, one.joined_at, one.instance))
-
-    async def dead(self, lane: str) -> list[str]:
-        self._tables()
-        return self._dead(lane)
+        joined = [one for one in self.data.engines.values() if lane in (None, one.lane)]
+        alive = [
+            replace(one, seen_ago_us=max(now - seen[one.instance], 0)) for one in joined if self._lives(one.instance)
+        ]
+        dead = sorted(one.instance for one in joined if not self._lives(one.instance))
+        return Members(sorted(alive, key=lambda one: (one.lane, one.joined_at, one.instance)), dead)
 
     async def polls(self) -> dict[str, Polls]:
         return dict(self._tables().lanes)
@@ -78,13 +82,6 @@ class MemoryEngines(MemoryPart):
 
     def _lives(self, instance: str | None) -> bool:
         return instance is not None and engine_name(instance) in self.data.held
-
-    async def record(self, event: LifecycleEvent) -> None:
-        with self._transaction() as tx:
-            tx.record(event)
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        return lifecycle_of(self._tables(), managed_by)
 
     # --- rescue ---------------------------------------------------------------------------------------------------
 

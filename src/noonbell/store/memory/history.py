@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from noonbell.core.history import RunKey, mended
 from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
-from noonbell.ports import LedgerKey, PastRun
+from noonbell.ports import LedgerKey, PastRun, RunFilter
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.tables import NO_HISTORY, MemoryData, Transaction, between, in_order, order
 
@@ -38,31 +38,26 @@ class MemoryHistory(MemoryPart):
         wanted = ((key, span) for key, span in spans if order(span.from_at) <= high and order(span.to_at) >= low)
         return _page(wanted, limit, newest_first=newest_first)
 
-    async def runs(
-        self,
-        sid: int,
-        from_at: int,
-        to_at: int,
-        kind: Kind | None = None,
-        limit: int | None = None,
-        *,
-        newest_first: bool = False,
-    ) -> list[Run]:
-        low, high = order(from_at), order(to_at)
-        runs = self._tables().runs.get(sid, {}).items()
-        wanted = ((key, run) for key, run in runs if kind in (None, run.kind) and low <= order(run.run_for) <= high)
-        return _page(wanted, limit, newest_first=newest_first)
+    async def runs(self, wanted: RunFilter, limit: int | None = None, *, newest_first: bool = False) -> list[Run]:
+        runs = self._tables().runs.get(wanted.sid, {}).items()
+        instants = None if wanted.instants is None else set(wanted.instants)
+        found = (
+            (key, run)
+            for key, run in runs
+            if wanted.kind in (None, run.kind)
+            and (instants is None or run.run_for in instants)
+            and (wanted.from_at is None or order(wanted.from_at) <= order(run.run_for))
+            and (wanted.to_at is None or order(run.run_for) <= order(wanted.to_at))
+        )
+        return _page(found, limit, newest_first=newest_first)
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         attempts = in_order(self._tables().attempts.get(sid))
         return [attempt for attempt in attempts if between(from_at, attempt.run_for, to_at)]
 
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+    async def past_runs(self, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
         data = self._tables()
-        return {sid: run.outcome for sid in sids for run in chain(data, sid, None, 1)}
-
-    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-        return [copy(run) for run in chain(self._tables(), sid, before, limit)]
+        return [copy(run) for sid in sorted(set(sids)) for run in chain(data, sid, before, limit)]
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         data = self._tables()
@@ -78,10 +73,6 @@ class MemoryHistory(MemoryPart):
             PastRun(rows[run.sid]["schedule_id"], rows[run.sid]["name"], copy(run), rows[run.sid]["team"])
             for _, run in nlargest(limit, older, key=lambda pair: pair[0])
         ]
-
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        runs = self._tables().runs.get(sid, {})
-        return [copy(runs[at, "scheduled"]) for at in instants if (at, "scheduled") in runs]
 
 
 def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) -> list[Run]:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from noonbell.core.presence import lane_key
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, MakeAudit, StreamBounds, StreamClaim
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.tables import MemoryData, Row, Transaction
 from noonbell.store.stream_selection import DueStream, choose, looked_at
@@ -143,22 +143,17 @@ class MemoryOutbox(MemoryPart):
         )
         return list(islice(found, limit))
 
-    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+    async def resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
         with self._transaction() as tx:
             found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
             for number in found:
-                message = self.data.dead_letters[number].message
-                append(tx, self.data, [message], at)
-                stream = self.data.streams[message.sid]
-                _put(tx, self.data, message.sid, stream | {"wake_at": min(stream["wake_at"], at)})
+                if redeliver_at is not None:
+                    message = self.data.dead_letters[number].message
+                    append(tx, self.data, [message], redeliver_at)
+                    stream = self.data.streams[message.sid]
+                    _put(tx, self.data, message.sid, stream | {"wake_at": min(stream["wake_at"], redeliver_at)})
                 tx.delete(self.data.dead_letters, number)
-            tx.tell([tell(found)] if found and tell is not None else [])
-        return len(found)
-
-    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        with self._transaction() as tx:
-            found = [number for number in sorted(set(numbers)) if number in self.data.dead_letters]
-            for number in found:
-                tx.delete(self.data.dead_letters, number)
-            tx.tell([tell(found)] if found and tell is not None else [])
+            tx.tell([audit(found)] if found and audit is not None else [])
         return len(found)

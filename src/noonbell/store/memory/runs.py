@@ -126,12 +126,10 @@ class MemoryRuns(MemoryPart):
         with self._transaction() as tx:
             return manual_runs.ask(self.data, tx, schedule_id, at=at, actor=actor, cause=cause, queue=queue)
 
-    async def owned(self, owner: str) -> list[LiveRun]:
-        lives = (live for sid in sorted(self._tables().live) for live in in_order(self.data.live[sid]))
-        return [live for live in lives if live.state == "running" and live.owner == owner]
-
-    async def live(self, sid: int) -> list[LiveRun]:
-        return in_order(self._tables().live.get(sid))
+    async def live(self, sid: int | None = None, *, owner: str | None = None) -> list[LiveRun]:
+        live = self._tables().live
+        found = (run for one in (sorted(live) if sid is None else [sid]) for run in in_order(live.get(one)))
+        return [run for run in found if owner is None or (run.state == "running" and run.owner == owner)]
 
     # --- settling -------------------------------------------------------------------------------------------------
 

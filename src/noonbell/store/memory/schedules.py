@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import Any
 
 from msgspec.structs import replace
 
 from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, QuietHoursPolicy, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import NO_QUIET_CHANGES, MakeEdit, QuietChanges, Sample, ScheduleFilter
+from noonbell.ports import MakeEdit, Sample, ScheduleChange, ScheduleFilter
 from noonbell.store.memory.declaring import DeclaredInMemory
-from noonbell.store.memory.stored import DURABLE, WRITTEN, raw_rows, stored
+from noonbell.store.memory.stored import DURABLE, WRITTEN, stored
 from noonbell.store.memory.tables import Row, Transaction, in_order
 from noonbell.store.memory.turns import write_turn
 from noonbell.store.memory.waking import WakingInMemory
@@ -25,28 +24,21 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
 
     # --- creating and editing -------------------------------------------------------------------------------------
 
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+    async def apply(self, change: ScheduleChange) -> list[int]:
+        put, dropped = change.quiet
         with self._transaction() as tx:
-            return self._create_all(tx, created, at, actor)
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        with self._transaction() as tx:
-            users = {sid for policy, _ in quiet.put for sid in self._users_of(policy.policy_id)}
-            self._edit_known(tx, schedule_ids, edit, users)
-            for policy, audit in quiet.put:
-                self._put_policy(tx, policy, audit)
-            sids = self._create_all(tx, created, at, actor)
-            for policy_id, audit in quiet.dropped:
-                self._drop_policy(tx, policy_id, audit)
+            for one in put:
+                self._require_as_seen(one.policy.policy_id, one.seen_at)
+            users = {sid for one in put for sid in self._users_of(one.policy.policy_id)}
+            self._edit_known(tx, change.edited, change.edit, users)
+            for one in put:
+                self._put_policy(tx, one.policy, one.audit)
+            sids = self._create_all(tx, change.created, change.at, change.actor)
+            for gone in dropped:
+                self._require_as_seen(gone.policy_id, gone.seen_at)
+                self._drop_policy(tx, gone.policy_id, gone.audit)
+            for timezone, zone_hash in change.zone_rules.items():
+                tx.put(self.data.zone_rules, timezone, zone_hash)
         return sids
 
     def _create_all(self, tx: Transaction, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
@@ -85,13 +77,7 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         tx.insert(self.data.epochs[sid], 1, epoch)
         self._know_rules(tx, {epoch.timezone: epoch.zone_hash})
 
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        with self._transaction() as tx:
-            self._edit_known(tx, schedule_ids, edit)
-
-    def _edit_known(
-        self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int] = ()
-    ) -> None:
+    def _edit_known(self, tx: Transaction, schedule_ids: Sequence[str], edit: MakeEdit, others: Iterable[int]) -> None:
         known = self._known(schedule_ids)
         for one in schedule_ids:
             if one not in known:
@@ -139,33 +125,12 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         for timezone in rules.keys() - self.data.zone_rules.keys():
             tx.put(self.data.zone_rules, timezone, rules[timezone])
 
-    async def zone_rules(self) -> dict[str, str]:
-        return dict(self._tables().zone_rules)
-
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
-        with self._transaction() as tx:
-            for timezone, zone_hash in rules.items():
-                tx.put(self.data.zone_rules, timezone, zone_hash)
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
-
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        with self._transaction() as tx:
-            self._require_as_seen(policy.policy_id, seen_at)
-            self._edit(tx, self._users_of(policy.policy_id), edit)
-            self._put_policy(tx, policy, audit)
 
     def _require_as_seen(self, policy_id: str, seen_at: int | None) -> None:
         policy = self.data.quiet_hours.get(policy_id)
         if seen_at is not None and (policy is None or policy.updated_at != seen_at):
             raise ScheduleChangedError(policy_id, "quiet-hours policy")
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        with self._transaction() as tx:
-            self._require_as_seen(policy_id, seen_at)
-            return self._drop_policy(tx, policy_id, audit)
 
     def _users_of(self, policy_id: str) -> list[int]:
         users = ScheduleFilter(quiet_hours_policy_id=policy_id)
@@ -180,49 +145,40 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         self._know_rules(tx, quiet_rules(policy.document))
         tx.tell([audit])
 
-    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> bool:
+    def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> None:
         users = self._users_of(policy_id)
         if users:
             raise QuietHoursInUseError(policy_id, len(users))
         if policy_id not in self.data.quiet_hours:
-            return False
+            raise ScheduleNotFoundError("quiet-hours policy", policy_id)
         tx.delete(self.data.quiet_hours, policy_id)
         tx.tell([audit])
-        return True
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return [policy for policy in in_order(self._tables().quiet_hours) if policy_id in (None, policy.policy_id)]
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        self._tables()
-        return [stored(self.data, sid) for sid in sorted(self._known(schedule_ids).values())]
-
-    async def by_sids(self, sids: Sequence[int]) -> list[StoredSchedule]:
-        durable = self._tables().durable
-        return [stored(self.data, sid) for sid in sids if sid in durable]
-
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        return raw_rows(self._tables(), managed_by, removed=True)
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
-        data = self._tables()
-        found = (stored(self.data, sid) for sid in sorted(data.durable) if sid > after_sid and self._is(sid, wanted))
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
+        rows = self._tables().schedules
+        found = (stored(self.data, sid) for sid in sorted(rows) if sid > after_sid and self._is(sid, wanted))
         return list(islice(found, limit))
 
     def _is(self, sid: int, wanted: ScheduleFilter) -> bool:
-        row, durable = self.data.schedules[sid], self.data.durable[sid]
+        row, durable = self.data.schedules[sid], self.data.durable.get(sid, {})
         return (
-            row["removed_at"] is None
+            wanted.deleted in (None, row["removed_at"] is not None)
+            and wanted.declared in (None, not durable)
+            and (wanted.sids is None or sid in wanted.sids)
+            and (wanted.schedule_ids is None or row["schedule_id"] in wanted.schedule_ids)
             and wanted.managed_by in (None, row["managed_by"])
             and wanted.team in (None, row["team"])
-            and wanted.lane in (None, durable["lane"])
+            and wanted.lane in (None, durable.get("lane", row["managed_by"]))
             and wanted.enabled in (None, bool(row["enabled"]))
             and wanted.type in (None, row["type"])
             and wanted.timezone in (None, row["timezone"])
             and wanted.quiet_hours_policy_id in (None, row["quiet_hours_policy_id"])
-            and (wanted.tag is None or wanted.tag in definition_of(durable["definition"]).tags)
+            and (wanted.tag is None or wanted.tag in _listed_tags(row, durable))
             and (wanted.name_contains is None or _lower(wanted.name_contains) in _lower(row["name"]))
         )
 
@@ -248,9 +204,10 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         taken = sids if len(sids) <= size else sorted(Random(size).sample(sids, size))  # noqa: S311 - no secret
         return Sample([stored(data, sid) for sid in taken], len(sids))
 
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        rows = self._tables().schedules
-        return {sid for sid in sids if sid in rows and rows[sid]["removed_at"] is not None}
+
+def _listed_tags(row: Row, durable: Row) -> tuple[str, ...]:
+    """The tags that a schedule is listed by; they go with a schedule."""
+    return definition_of(durable["definition"]).tags if durable and row["removed_at"] is None else ()
 
 
 def _lower(name: str) -> bytes:

@@ -26,6 +26,7 @@ from noonbell.ports import (
     LedgerSchedules,
     LedgerTable,
     Pruned,
+    RowBounds,
 )
 from noonbell.store.memory import pruning
 from noonbell.store.memory.audit import MemoryAudit
@@ -117,8 +118,9 @@ class MemoryStore:
         *,
         above_sid: int | None = None,
         upto_sid: int | None = None,
+        managed_by: str | None = None,
     ) -> list[tuple[Any, ...]]:
-        return self._handle.tables().page(table, after, limit, above_sid, upto_sid)
+        return self._handle.tables().page(table, after, limit, RowBounds(above_sid, upto_sid, managed_by))
 
     async def backlog(self, now: int) -> dict[str, int]:
         data = self._handle.tables()

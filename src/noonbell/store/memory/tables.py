@@ -31,10 +31,10 @@ from noonbell.core.records import (
     Run,
     Span,
 )
-from noonbell.core.turns import definition_of
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.ports import LEDGER_TABLES, LedgerTable, RowBounds
 from noonbell.store.memory.wake_index import WakeIndex
+from noonbell.store.waking import live_wake
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -99,18 +99,8 @@ class MemoryData:
         durable = self.durable.get(sid)
         key = row["managed_by"] if durable is None else lane_key(durable["lane"])
         self.due[key].put(sid, row["next_run_at"] if row["enabled"] == 1 else None)
-        self.woken[key].put(sid, self.live_wake(sid, durable))
-
-    def live_wake(self, sid: int, durable: Row | None) -> int | None:
-        """When the live runs of a schedule want to be looked at.
-
-        Without overlap `allow` they go one after the other: what a person asked for, then the oldest.
-        """
-        lives = sorted(self.live.get(sid, {}).values(), key=lambda live: (live.kind == "scheduled", live.run_for))
-        wakes = [live for live in lives if live.state != "running"]
-        if durable is None or definition_of(durable["definition"]).overlap != "allow":
-            wakes = wakes[:1] if len(wakes) == len(lives) else []
-        return min((live.wake_at for live in wakes if live.wake_at is not None), default=None)
+        lives = self.live.get(sid, {}).values()
+        self.woken[key].put(sid, live_wake(lives, None if durable is None else durable["definition"]))
 
     def reindex(self) -> None:
         """Rebuild the indexes from the rows, which may have been edited by hand."""
@@ -126,19 +116,26 @@ class MemoryData:
         return self.ended.get(sid, NO_HISTORY) | {name: durable.get(name) for name in ("anchor_at", "backlog_left")}
 
     def page(
-        self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+        self, table: LedgerTable, after: tuple[Any, ...] | None, limit: int, bounds: RowBounds
     ) -> list[tuple[Any, ...]]:
         """Rows as tuples, in the order of the table's key."""
+        above_sid, upto_sid, managed_by = bounds
         shape = LEDGER_TABLES[table]
         places = [shape.columns.index(name) for name in shape.key]
         rows: Iterable[tuple[Any, ...]]
         if table == "lifecycle":
-            rows = ((number, *_values(event, shape.columns[1:])) for number, event in self.lifecycle.items())
+            rows = (
+                (number, *_values(event, shape.columns[1:]))
+                for number, event in self.lifecycle.items()
+                if managed_by in (None, event.managed_by)
+            )
+        elif table == "zone_rules":
+            rows = iter(self.zone_rules.items())
         elif table == "schedules":
             rows = (
                 _with_history(row, self.beside(sid), shape.columns)
                 for sid, row in self.schedules.items()
-                if _within(above_sid, sid, upto_sid)
+                if _within(above_sid, sid, upto_sid) and managed_by in (None, row["managed_by"])
             )
         else:
             tables: Mapping[int, Mapping[Any, Any]] = getattr(self, table)

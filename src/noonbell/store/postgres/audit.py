@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
 from noonbell.store import audit_pages
-from noonbell.store.postgres import auditing
 from noonbell.store.postgres.session import Part
 
 
 class PostgresAudit(Part):
     """Audit events, numbered in the order of the commits."""
-
-    async def append(self, audits: Sequence[AuditEvent]) -> None:
-        async with self._connections.writing() as db:
-            await auditing.append(db, audits)
 
     async def page(
         self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False

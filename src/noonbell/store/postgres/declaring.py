@@ -23,44 +23,38 @@ _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at
 _INTERRUPTED = "interrupted: the instance ended before the attempt did"
 
 
-async def schedules(db: Connection, managed_by: str | None) -> list[Mapping[str, Any]]:
-    rows = await db.fetch(
-        f"SELECT {', '.join(_SCHEDULE)} FROM {JOINED} WHERE $1::text IS NULL OR managed_by = $1 ORDER BY sid",
-        managed_by,
-    )
-    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
+_NAMES = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash", "policies")
+_READ = ", ".join(
+    [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), "l.kind", "l.epoch", "e.zone_hash", "e.policies"]
+)
+# LIMIT and OFFSET 0: each row by its key, whatever the planner thinks of the tables.
+_TASKS = f"""
+    SELECT {_READ} FROM schedule_definitions m
+    CROSS JOIN LATERAL (SELECT {", ".join(_SCHEDULE)} FROM {JOINED} WHERE sid = m.sid LIMIT 1) s
+    LEFT JOIN LATERAL (SELECT * FROM live_runs t WHERE t.sid = m.sid OFFSET 0) l ON true
+    LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch
+    WHERE m.managed_by = ANY ($1::text[]) AND m.lane IS NULL AND m.removed_at IS NULL
+    ORDER BY s.sid, l.kind, l.run_for
+"""
 
 
-async def declared_tasks(db: Connection) -> list[Mapping[str, Any]]:
-    # The owners are read from the numbers of lanes, of which there are few. They are bound to the second statement, so
-    # that it is planned for them and not for the owner that most schedules have. LIMIT: each row by its key.
-    owners = await db.fetch(
-        "SELECT name FROM lane_numbers WHERE name LIKE ANY ($1::text[])", [f"{prefix}%" for prefix in DECLARED_OWNERS]
-    )
-    rows = await db.fetch(
-        f"SELECT t.* FROM schedule_definitions m CROSS JOIN LATERAL (SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
-        "WHERE sid = m.sid LIMIT 1) t WHERE m.managed_by = ANY ($1::text[]) AND m.removed_at IS NULL ORDER BY t.sid",
-        [row[0] for row in owners],
-    )
-    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
-
-
-async def read(db: Connection, managed_by: str) -> Declared:
-    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash", "policies")
-    of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
-    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
-    rows = await db.fetch(
-        f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(_SCHEDULE)} FROM {JOINED} "
-        "WHERE managed_by = $1 AND lane IS NULL AND removed_at IS NULL) AS s LEFT JOIN live_runs l ON l.sid = s.sid "
-        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch ORDER BY s.sid, l.kind, l.run_for",
-        managed_by,
-    )
-    found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+async def read(db: Connection, managed_by: str | None) -> Declared:
+    if managed_by is not None:
+        owners = [managed_by]
+    else:
+        # The owners are read from the numbers of lanes, of which there are few. They are bound to the second statement,
+        # so that it is planned for them and not for the owner that most schedules have.
+        prefixes = [f"{prefix}%" for prefix in DECLARED_OWNERS]
+        found = await db.fetch("SELECT name FROM lane_numbers WHERE name LIKE ANY ($1::text[])", prefixes)
+        owners = [row[0] for row in found]
+    rows: list[Mapping[str, Any]] = [dict(zip(_NAMES, row, strict=True)) for row in await db.fetch(_TASKS, owners)]
+    if managed_by is None:
+        return Declared(rows, None)
     last = await db.fetchrow(
         "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id DESC LIMIT 1",
         managed_by,
     )
-    return Declared(found, None if last is None else LifecycleEvent(*last))
+    return Declared(rows, None if last is None else LifecycleEvent(*last))
 
 
 async def record(db: Connection, events: Sequence[LifecycleEvent]) -> None:

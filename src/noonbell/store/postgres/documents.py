@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from noonbell.core.records import AuditEvent, Document, DocumentWrite
+from noonbell.core.records import AuditEvent, Document, DocumentRemoval, DocumentWrite
 from noonbell.errors import DocumentConflictError
+from noonbell.ports import DocumentFilter
 from noonbell.store.postgres import auditing
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.session import Part
 
 _COLUMNS: Final = "kind, id, team, version, body, created_at, updated_at, wake_at"
-_CHOSEN: Final = "kind = $1 AND id = ANY($2::text[])"
 
 
-async def put(db: Connection, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent]) -> list[Document]:
+async def write(
+    db: Connection,
+    put: Sequence[DocumentWrite],
+    at: int,
+    audits: Sequence[AuditEvent],
+    removed: Sequence[DocumentRemoval],
+) -> list[Document]:
+    gone = await _remove(db, removed) if removed else []
     # in one order for all, so that two who put the same documents wait for each other once
-    order = sorted(range(len(writes)), key=lambda place: (writes[place].kind, writes[place].id))
-    found = {place: await _put(db, writes[place], at) for place in order}
-    await auditing.append(db, audits)
-    return [found[place] for place in range(len(writes))]
+    order = sorted(range(len(put)), key=lambda place: (put[place].kind, put[place].id))
+    found = {place: await _put(db, put[place], at) for place in order}
+    written = [found[place] for place in range(len(put))] + gone
+    if written or not removed:
+        await auditing.append(db, audits)
+    return written
+
+
+async def _remove(db: Connection, removed: Sequence[DocumentRemoval]) -> list[Document]:
+    columns = ", ".join(f"d.{name}" for name in _COLUMNS.split(", "))
+    rows = await db.fetch(
+        "DELETE FROM documents d USING unnest($1::text[], $2::text[]) AS b (kind, id) "
+        f"WHERE d.kind = b.kind AND d.id = b.id RETURNING {columns}",
+        [one.kind for one in removed], [one.id for one in removed],
+    )  # fmt: skip
+    found = {(row[0], row[1]): Document(*row) for row in rows}
+    for one in removed:  # what was deleted comes back with the error
+        document = found.get((one.kind, one.id))
+        if document is not None and one.expected not in (None, document.version):
+            raise DocumentConflictError(one.kind, one.id, document.version)
+    return list(found.values())
 
 
 async def _put(db: Connection, write: DocumentWrite, at: int) -> Document:
@@ -42,37 +66,28 @@ async def _put(db: Connection, write: DocumentWrite, at: int) -> Document:
 class PostgresDocuments(Part):
     """Documents by kind and id, with versions."""
 
-    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
+    async def write(
+        self,
+        put: Sequence[DocumentWrite] = (),
+        at: int = 0,
+        audits: Sequence[AuditEvent] = (),
+        *,
+        removed: Sequence[DocumentRemoval] = (),
+    ) -> list[Document]:
         async with self._connections.writing() as db:
-            return await put(db, writes, at, audits)
+            return await write(db, put, at, audits, removed)
 
-    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
-        async with self._connections.reading() as db:
-            sql = f"SELECT {_COLUMNS} FROM documents WHERE {_CHOSEN} ORDER BY id"
-            return [Document(*row) for row in await db.fetch(sql, kind, list(ids))]
-
-    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-        chosen = "" if team is None else "AND team = $4"
-        sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = $1 AND id > $2 {chosen} ORDER BY id LIMIT $3"
-        async with self._connections.reading() as db:
-            rows = await db.fetch(sql, kind, after, limit, *(() if team is None else (team,)))
-            return [Document(*row) for row in rows]
-
-    async def drop(
-        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
-    ) -> int:
-        async with self._connections.writing() as db:
-            gone = await db.fetch(f"DELETE FROM documents WHERE {_CHOSEN} RETURNING id, version", kind, list(ids))
-            for document_id, version in gone:  # what was deleted comes back with the error
-                if expected not in (None, version):
-                    raise DocumentConflictError(kind, document_id, version)
-            if gone:
-                await auditing.append(db, audits)
-            return len(gone)
-
-    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-        sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = $1 AND wake_at IS NOT NULL ORDER BY wake_at, id LIMIT $2"
-        async with self._connections.reading() as db:
-            waking = [Document(*row) for row in await db.fetch(sql, kind, limit + 1)]
-        found = [document for document in waking[:limit] if document.wake_at is not None and document.wake_at <= now]
-        return found, waking[len(found)].wake_at if len(waking) > len(found) else None
+    async def find(self, wanted: DocumentFilter, after: str = "", limit: int | None = None) -> list[Document]:
+        parts: tuple[tuple[str, Any], ...] = (
+            ("kind = {}", wanted.kind),
+            ("id > {}", after or None),
+            ("id = ANY({}::text[])", None if wanted.ids is None else list(wanted.ids)),
+            ("team = {}", wanted.team),
+        )
+        given = [(condition, value) for condition, value in parts if value is not None]
+        conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 2)]
+        if wanted.waking:
+            conditions.append("wake_at IS NOT NULL")
+        order = "wake_at, id" if wanted.waking else "id"
+        sql = f"SELECT {_COLUMNS} FROM documents WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT $1"
+        return [Document(*row) for row in await self._session.read(sql, limit, *(value for _, value in given))]

@@ -14,55 +14,39 @@ from noonbell.core.records import AuditEvent, DurableSchedule, Edit, Epoch, Quie
 from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules, snapshot
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import MakeEdit, QuietChanges
+from noonbell.ports import MakeEdit, ScheduleChange
 from noonbell.store.postgres import auditing, ending, lane_numbers, stored, turns
 from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
 
 
-async def create(db: Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-    await lock(db, EDITING)
-    sids = await _create(db, created, at)
-    await auditing.append(db, _created(created, at, actor))
-    return sids
-
-
-async def edit(db: Connection, schedule_ids: Sequence[str], make_edit: MakeEdit) -> None:
-    await lock(db, EDITING)
-    await auditing.append(db, await _edit(db, await _known(db, schedule_ids), make_edit))
-
-
-async def apply(
-    db: Connection,
-    created: Sequence[DurableSchedule],
-    schedule_ids: Sequence[str],
-    make_edit: MakeEdit,
-    *,
-    at: int,
-    actor: str,
-    quiet: QuietChanges,
-) -> list[int]:
+async def apply(db: Connection, change: ScheduleChange) -> list[int]:
     """Edit first: what is renamed or deleted makes room for what is new. What is told of it all comes at the end.
 
     The numbers are locked before it: an edit may append to streams of the outbox, and those come after them.
     """
     await lock(db, EDITING)
+    put, dropped = change.quiet
     users: set[int] = set()
-    for policy, _ in quiet.put:
-        users.update(await stored.users_of(db, policy.policy_id))
-    found = await _known(db, schedule_ids, users)
-    if created:
+    for one in put:
+        await _require_as_seen(db, one.policy.policy_id, one.seen_at)
+        users.update(await stored.users_of(db, one.policy.policy_id))
+    found = await _known(db, change.edited, users) if change.edited or users else []
+    if change.created:
         await lock(db, NUMBERING)
-    audits = await _edit(db, found, make_edit)
-    for policy, audit in quiet.put:
-        await _put_policy(db, policy)
-        audits.append(audit)
-    sids = await _create(db, created, at)
-    audits += _created(created, at, actor)
-    for policy_id, audit in quiet.dropped:
-        if await _drop_policy(db, policy_id):
-            audits.append(audit)
+    audits = await _edit(db, found, change.edit) if found else []
+    for one in put:
+        await _put_policy(db, one.policy)
+        audits.append(one.audit)
+    sids = await _create(db, change.created, change.at)
+    audits += _created(change.created, change.at, change.actor)
+    for gone in dropped:
+        await _require_as_seen(db, gone.policy_id, gone.seen_at)
+        await _drop_policy(db, gone.policy_id)
+        audits.append(gone.audit)
+    if change.zone_rules:
+        await _put_zone_rules(db, change.zone_rules)
     await auditing.append(db, audits)
     return sids
 
@@ -76,7 +60,6 @@ def _created(created: Sequence[DurableSchedule], at: int, actor: str) -> list[Au
 async def _create(db: Connection, created: Sequence[DurableSchedule], at: int) -> list[int]:
     if not created:
         return []
-    await lock(db, NUMBERING)
     first: int = await db.fetchval("SELECT coalesce(max(sid), 0) + 1 FROM schedule_definitions")
     sids = list(range(first, first + len(created)))
     await lane_numbers.number(db, {lane_numbers.name_of(new.lane, new.managed_by) for new in created})
@@ -162,7 +145,7 @@ def _turned(tagged: Sequence[tuple[str, str, int]]) -> tuple[list[str], list[str
     return [tag for tag, _, _ in tagged], [team for _, team, _ in tagged], [sid for _, _, sid in tagged]
 
 
-async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[int] = ()) -> list[StoredSchedule]:
+async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[int]) -> list[StoredSchedule]:
     """These schedules, locked, in the order in which they were named, and then the others by sid."""
     sids = await stored.sids_of(db, schedule_ids)
     for one in schedule_ids:
@@ -272,17 +255,6 @@ async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str, st
 # --- quiet hours ------------------------------------------------------------------------------------------------------
 
 
-async def put_quiet_hours(
-    db: Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit, seen_at: int | None = None
-) -> None:
-    await lock(db, EDITING)
-    await _require_as_seen(db, policy.policy_id, seen_at)
-    users = await stored.locked(db, await stored.users_of(db, policy.policy_id))
-    audits = await _edit(db, users, make_edit)
-    await _put_policy(db, policy)
-    await auditing.append(db, [*audits, audit])
-
-
 async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
     put = await db.fetch(
         "INSERT INTO quiet_hours_policies AS t (policy_id, name, document, created_at, updated_at, team) "
@@ -302,19 +274,13 @@ async def _require_as_seen(db: Connection, policy_id: str, seen_at: int | None) 
         raise ScheduleChangedError(policy_id, "quiet-hours policy")
 
 
-async def drop_quiet_hours(db: Connection, policy_id: str, audit: AuditEvent, seen_at: int | None = None) -> bool:
-    await lock(db, EDITING)
-    await _require_as_seen(db, policy_id, seen_at)
-    dropped = await _drop_policy(db, policy_id)
-    await auditing.append(db, [audit] if dropped else [])
-    return dropped
-
-
-async def _drop_policy(db: Connection, policy_id: str) -> bool:
+async def _drop_policy(db: Connection, policy_id: str) -> None:
     users = len(await stored.users_of(db, policy_id))
     if users:
         raise QuietHoursInUseError(policy_id, users)
-    return bool(await db.fetch("DELETE FROM quiet_hours_policies WHERE policy_id = $1 RETURNING policy_id", policy_id))
+    sql = "DELETE FROM quiet_hours_policies WHERE policy_id = $1 RETURNING policy_id"
+    if not await db.fetch(sql, policy_id):
+        raise ScheduleNotFoundError("quiet-hours policy", policy_id)
 
 
 async def quiet_hours(db: Connection, policy_id: str | None) -> list[QuietHoursPolicy]:
@@ -337,13 +303,7 @@ async def _know_zones(db: Connection, rules: Mapping[str, str]) -> None:
     )  # fmt: skip
 
 
-async def zone_rules(db: Connection) -> dict[str, str]:
-    rows = await db.fetch("SELECT timezone, zone_hash FROM zone_rules ORDER BY timezone")
-    return {row[0]: row[1] for row in rows}
-
-
-async def put_zone_rules(db: Connection, rules: Mapping[str, str]) -> None:
-    await lock(db, EDITING)
+async def _put_zone_rules(db: Connection, rules: Mapping[str, str]) -> None:
     await db.execute(
         "INSERT INTO zone_rules (timezone, zone_hash) SELECT b.* FROM unnest($1::text[], $2::text[]) b "
         "ON CONFLICT (timezone) DO UPDATE SET zone_hash = excluded.zone_hash",

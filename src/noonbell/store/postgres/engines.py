@@ -9,9 +9,9 @@ lock on its lease; where one is under way, or the lease is being renewed at that
 owned by nobody that has a lease is an orphan. So nobody writes as the owner of a run that was given to another, and
 nothing that a living engine has in hand is touched.
 
-Locks are taken in the order of all verbs (`by_policy`), and those of leases before them. Statements name `instances`
-before `engines`, and both before the others: tables are locked in the order of the text, and a newer version that
-changes several of them takes them in this order too (`schema`).
+Locks are taken in the order of all verbs (`claim_schedules`), and those of leases before them. Statements name
+`instances` before `engines`, and both before the others: tables are locked in the order of the text, and a newer
+version that changes several of them takes them in this order too (`schema`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import msgspec
 from noonbell.core.presence import (
     ENGINE,
     GRACE_US,
-    LANE,
     EngineRecord,
     EngineSign,
     Gap,
@@ -35,7 +34,7 @@ from noonbell.core.presence import (
     read_gaps,
 )
 from noonbell.core.records import AT_ONCE, LifecycleEvent
-from noonbell.ports import Rescue, TellCut
+from noonbell.ports import Members, Rescue, TellCut
 from noonbell.store.postgres import claim_schedules, declaring, hints, outbox
 from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, storable
@@ -68,12 +67,14 @@ _TRUSTED: Final = """
     NOT BETWEEN clock_timestamp() - make_interval(secs => {seconds}) AND clock_timestamp()
 """
 # Those whose sign of life is still to come are told apart from those whose lease is gone or has run out.
-_DEAD: Final = f"""
-    SELECT e.instance, {_MICROSECONDS.format(at="e.seen_at")}, {_ENDS}, coalesce({_LASTS}, false) AS set_back
+_MEMBERS: Final = f"""
+    SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8,
+        coalesce({_LASTS}, false), {_MICROSECONDS.format(at="e.seen_at")}, {_ENDS},
+        i.name IS NULL OR {_TRUSTED.format(seconds="$2")} AND (
+            NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
+        )
     FROM instances i RIGHT JOIN engines e ON {_LEASE}
-    WHERE e.lane = $1 AND (i.name IS NULL OR {_TRUSTED.format(seconds="$2")} AND (
-        NOT {_LASTS} OR e.seen_at > clock_timestamp() + interval '1 second'
-    )) ORDER BY e.instance
+    WHERE $1::text IS NULL OR e.lane = $1 ORDER BY e.lane, e.joined_at, e.instance
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
 # older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
@@ -116,16 +117,18 @@ async def join(db: Connection, engine: EngineRecord) -> int:
 
 
 async def beat(db: Connection, sign: EngineSign, now: Callable[[], int]) -> None:
-    await db.execute(
+    lane = await db.fetchval(
         "UPDATE engines SET seen_at = clock_timestamp(), up_since = $2, state = $3, zone_data = $4, load = $5, "
-        "last_poll_at = $6 WHERE instance = $1",
+        "last_poll_at = $6 WHERE instance = $1 RETURNING lane",
         sign.instance, sign.up_since, sign.state, sign.zone_data, _load(sign.load), sign.last_poll_at,
     )  # fmt: skip
+    if lane is None:
+        return
     if sign.last_poll_at is not None:
-        lane = await db.fetchval("SELECT lane FROM engines WHERE instance = $1", sign.instance)
-        if lane is not None:
-            polls = await _locked(db, lane)
-            await _put_polls(db, lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
+        polls = await _locked(db, lane)
+        await _put_polls(db, lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
+    if sign.event is not None:
+        await declaring.record(db, [sign.event])
 
 
 async def polls(db: Connection) -> dict[str, Polls]:
@@ -153,25 +156,24 @@ async def _put_polls(db: Connection, lane: str, found: Polls) -> Polls:
     return found
 
 
-async def leave(db: Connection, instance: str) -> None:
-    await db.execute("DELETE FROM engines WHERE instance = $1", instance)
+async def leave(db: Connection, instance: str, event: LifecycleEvent | None) -> None:
+    left = await db.fetchval("DELETE FROM engines WHERE instance = $1 RETURNING instance", instance)
+    if event is not None and left is not None:
+        await declaring.record(db, [event])
 
 
-async def alive(db: Connection) -> list[EngineRecord]:
-    rows = await db.fetch(
-        f"SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8 "
-        f"FROM instances i JOIN engines e ON {_LEASE} WHERE {_LASTS} ORDER BY e.lane, e.joined_at, e.instance"
-    )
-    return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]
-
-
-async def dead(db: Connection, lane: str, patience: float | None, set_back: ClockRegressionWatch) -> list[str]:
-    """As for `rescue`; what is doubtful to it is not told here."""
-    rows = await db.fetch(_DEAD, lane, patience)
+async def members(db: Connection, lane: str | None, patience: float | None, set_back: ClockRegressionWatch) -> Members:
+    """The dead are told as for `rescue`; what is doubtful to it is neither alive nor dead here, or still alive."""
+    rows = [tuple(row) for row in await db.fetch(_MEMBERS, lane, patience)]
+    described = ((*row[:10], _decode(row[10]), row[11]) for row in rows if row[12])
+    alive = [EngineRecord(**dict(zip(_FIELDS, fields, strict=True))) for fields in described]
+    dead = [row[0] for row in rows if row[15] and not row[12]]
     now = time.monotonic()
-    set_back.note(lane, [(row[0], row[1], row[2]) for row in rows if row[3]], now)
-    stuck = {} if patience is None else set_back.dead(lane, now, patience)
-    return [row[0] for row in rows if not row[3] or row[0] in stuck]
+    for one in {row[1] for row in rows} if lane is None else {lane}:
+        ahead = [(row[0], row[13], row[14]) for row in rows if row[1] == one and row[12] and row[15]]
+        set_back.note(one, ahead, now)
+        dead += set_back.dead(one, now, patience) if patience is not None else {}
+    return Members(alive, sorted(dead))
 
 
 async def lanes_up(db: Connection, lane: str | None = None) -> dict[str, int]:
@@ -231,7 +233,7 @@ def _load(load: dict[str, Any]) -> str:
 
 
 class PostgresEngines(Part):
-    """The engines of all lanes, and the lifecycle of all owners."""
+    """The engines of all lanes."""
 
     async def join(self, engine: EngineRecord) -> int:
         async with self._connections.writing() as db:
@@ -243,18 +245,15 @@ class PostgresEngines(Part):
             await self._session.still_held(db, engine_name(sign.instance))
             await beat(db, sign, now)
 
-    async def leave(self, instance: str) -> None:
+    async def leave(self, instance: str, event: LifecycleEvent | None = None) -> None:
         async with self._connections.writing() as db:
-            await leave(db, instance)
+            await self._session.still_held(db, engine_name(instance))
+            await leave(db, instance, event)
 
-    async def alive(self, now: int) -> list[EngineRecord]:
+    async def members(self, now: int, lane: str | None = None) -> Members:
         del now  # the clock of the database, which they share, says when they were seen
         async with self._connections.reading() as db:
-            return await alive(db)
-
-    async def dead(self, lane: str) -> list[str]:
-        async with self._connections.reading() as db:
-            return await dead(db, lane, self._session.patience(), self._session.set_back)
+            return await members(db, lane, self._session.patience(), self._session.set_back)
 
     async def polls(self) -> dict[str, Polls]:
         async with self._connections.reading() as db:
@@ -279,14 +278,3 @@ class PostgresEngines(Part):
                 await session.still_held(db, engine_name(owner))
                 await outbox.free(db, lane, owner, wait=True)
         return handed._replace(left=0)
-
-    async def record(self, event: LifecycleEvent) -> None:
-        async with self._connections.writing() as db:
-            # an engine that was taken for dead, or lost its name, records nothing more: another recorded its end
-            name = engine_name(event.instance) if event.managed_by.startswith(LANE) else event.managed_by
-            await self._session.still_held(db, name)
-            await declaring.record(db, [event])
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = $1 ORDER BY id"
-        return [LifecycleEvent(*row) for row in await self._session.read(sql, managed_by)]

@@ -7,15 +7,15 @@ from itertools import groupby
 from typing import Any, Final
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
-from noonbell.ports import LedgerKey, PastRun
+from noonbell.core.records import Attempt, Epoch, History, Outcome, Run, Span
+from noonbell.ports import LedgerKey, PastRun, RunFilter
 from noonbell.store.ledger_pages import RUNS_SQL, SPANS_SQL, direction
 from noonbell.store.postgres.connection import Connection
 from noonbell.store.postgres.ending import RUN
-from noonbell.store.postgres.numbers import RUN_WORDS, attempt_columns, extra_of, number, prev_kind_sql, run_columns
+from noonbell.store.postgres.numbers import attempt_columns, extra_of, number, prev_kind_sql, run_columns
 from noonbell.store.postgres.session import Part
 from noonbell.store.postgres.stored import JOINED
-from noonbell.store.words import KINDS, MANUAL, OUTCOMES, SCHEDULED, SUCCEEDED
+from noonbell.store.words import KINDS, OUTCOMES, SUCCEEDED
 
 _FIELDS: Final = Run.__struct_fields__
 _RUN: Final = run_columns(_FIELDS)
@@ -23,7 +23,7 @@ _BARE: Final = ", ".join(f"r.{name}" for name in RUN.split(", "))  # as they are
 # Each step is one look-up by primary key: LIMIT keeps the planner from joining with all days at once.
 _NAMED: Final = f"""
     LATERAL (
-        SELECT * FROM runs WHERE run_for = {{c}}.prev_for AND sid = $1::int8
+        SELECT * FROM runs WHERE run_for = {{c}}.prev_for AND sid = {{c}}.sid
         AND kind = {prev_kind_sql("{c}")} LIMIT 1
     ) r
 """
@@ -36,41 +36,39 @@ _WALK: Final = f"""
 """
 # as a run would name it that ended next
 _LAST_ENDED: Final = """
-    SELECT last_ended_for AS prev_for, ',,' || last_ended_manual AS extra FROM schedule_state WHERE sid = $1
+    SELECT s.sid, s.last_ended_for AS prev_for, ',,' || s.last_ended_manual AS extra
+    FROM schedule_state s WHERE s.sid = {sids}
 """
-_CHAIN: Final = f"{_WALK} SELECT {_RUN} FROM chain r ORDER BY place"
-_FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED, most="$2")
+_EACH: Final = "ANY($1::int8[])"
+_CHAIN: Final = f"{_WALK} SELECT {_RUN} FROM chain r ORDER BY sid, place"
+_FROM_THE_LAST: Final = _CHAIN.format(first=_LAST_ENDED.format(sids=_EACH), most="$2")
 _GOING_ON: Final = _CHAIN.format(
-    first="SELECT prev_for, extra FROM runs WHERE run_for = $3 AND sid = $1::int8 AND kind = $4::int8",
+    first="SELECT p.sid, p.prev_for, p.extra FROM unnest($1::int8[]) b (sid) CROSS JOIN LATERAL ("
+    "SELECT * FROM runs WHERE run_for = $3 AND sid = b.sid AND kind = $4::int8 LIMIT 1) p",
     most="$2",
 )
 # The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
 # are no more steps than ended runs: it comes to an end also where damage leads in a circle.
 _AROUND: Final = f"""
-    {_WALK.format(first=_LAST_ENDED, most="(SELECT ended_runs FROM schedule_state WHERE sid = $1)")}
+    {_WALK.format(first=_LAST_ENDED.format(sids="$1"), most="(SELECT ended_runs FROM schedule_state WHERE sid = $1)")}
     SELECT place, {_RUN}
     FROM (SELECT *, lag(run_for) OVER (ORDER BY place) AS named_by FROM chain) r
     WHERE place = 1 OR (run_for >= $2 AND run_for < $3) OR (prev_for >= $2 AND prev_for < $3)
         OR (named_by >= $2 AND named_by < $3)
     ORDER BY place
 """
-_LAST: Final = f"""
-    SELECT s.sid, {RUN_WORDS["outcome"]} FROM schedule_state s CROSS JOIN LATERAL (
-        SELECT outcome FROM runs WHERE run_for = s.last_ended_for AND sid = s.sid
-        AND kind = CASE WHEN s.last_ended_manual = 1 THEN {MANUAL} ELSE {SCHEDULED} END LIMIT 1
-    ) r WHERE s.sid = ANY($1::int8[])
-"""
 _PAGE: Final = 100
 
 
-async def chain(db: Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-    """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
+async def chain(db: Connection, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
+    """Up to `limit` runs of each, newest first: from the last that ended, or the one that ended before `before`."""
     if limit < 1:
         return []
+    chosen = sorted(set(sids))
     if before is None:
-        rows = await db.fetch(_FROM_THE_LAST, sid, limit)
+        rows = await db.fetch(_FROM_THE_LAST, chosen, limit)
     else:
-        rows = await db.fetch(_GOING_ON, sid, limit, before.run_for, number(KINDS, before.kind))
+        rows = await db.fetch(_GOING_ON, chosen, limit, before.run_for, number(KINDS, before.kind))
     return [Run(*row) for row in rows]
 
 
@@ -88,7 +86,7 @@ async def newer(db: Connection, sid: int, newest: Run | None) -> list[Run]:
     """The runs that have ended since this one was the last, newest first."""
     known = set() if newest is None else {key_of(newest)}
     found: list[Run] = []
-    while page := await chain(db, sid, key_of(found[-1]) if found else None, _PAGE):
+    while page := await chain(db, [sid], key_of(found[-1]) if found else None, _PAGE):
         for run in page:
             if key_of(run) in known:
                 return found
@@ -128,13 +126,9 @@ class PostgresHistory(Part):
             row = await db.fetchrow(sql, schedule_id)
         return None if row is None else History(*row)
 
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
+    async def past_runs(self, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
         async with self._connections.reading() as db:
-            return {row[0]: row[1] for row in await db.fetch(_LAST, list(sids))}
-
-    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-        async with self._connections.reading() as db:
-            return await chain(db, sid, before, limit)
+            return await chain(db, sids, before, limit)
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         conditions: list[str] = ["d.lane IS NOT NULL"]
@@ -154,15 +148,6 @@ class PostgresHistory(Part):
         async with self._connections.reading() as db:
             rows = await db.fetch(sql, *bindings)
         return [PastRun(row[0], row[1], Run(*tuple(row)[3:]), row[2]) for row in rows]
-
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        # LATERAL with LIMIT: each is one look-up in its own day
-        sql = (
-            f"SELECT {_RUN} FROM unnest($2::int8[]) WITH ORDINALITY b (at, place) CROSS JOIN LATERAL ("
-            f"SELECT * FROM runs WHERE run_for = b.at AND sid = $1::int8 AND kind = {SCHEDULED} LIMIT 1"
-            ") r ORDER BY b.place"
-        )
-        return [Run(*row) for row in await self._session.read(sql, sid, list(instants))]
 
     async def epochs(self, sid: int) -> list[Epoch]:
         sql = (
@@ -185,30 +170,38 @@ class PostgresHistory(Part):
             rows = await self._session.read(sql, sid, to_at, from_at)
         return [Span(*row) for row in rows]
 
-    async def runs(
-        self,
-        sid: int,
-        from_at: int,
-        to_at: int,
-        kind: Kind | None = None,
-        limit: int | None = None,
-        *,
-        newest_first: bool = False,
-    ) -> list[Run]:
+    async def runs(self, wanted: RunFilter, limit: int | None = None, *, newest_first: bool = False) -> list[Run]:
         order = direction(newest_first=newest_first)
-        chosen = None if kind is None else number(KINDS, kind)
-        if limit is not None and chosen is not None:
-            sql = RUNS_SQL.format(columns=_RUN, kind=chosen, order=order)
-            rows = await self._session.read(sql, sid, from_at - 1, to_at, limit)
-        else:
-            sql = (
-                f"SELECT {_RUN} FROM runs r "
-                "WHERE r.run_for BETWEEN $1 AND $2 AND r.sid = $3::int8 AND ($4::int8 IS NULL OR r.kind = $4) "
-                f"ORDER BY r.run_for {order}, r.kind {order}"
+        from_at, to_at = wanted.from_at, wanted.to_at
+        kind = None if wanted.kind is None else number(KINDS, wanted.kind)
+        page = limit is not None and kind is not None and wanted.instants is None
+        if page and from_at is not None and to_at is not None:
+            sql = RUNS_SQL.format(columns=_RUN, kind=kind, order=order)
+            return [Run(*row) for row in await self._session.read(sql, wanted.sid, from_at - 1, to_at, limit)]
+        bindings: list[Any] = []
+
+        def bound(value: Any) -> str:
+            bindings.append(value)
+            return f"${len(bindings)}"
+
+        source = "runs r"
+        if wanted.instants is not None:  # LATERAL: each is one look-up in its own day
+            day = f"SELECT * FROM runs WHERE run_for = b.at AND sid = {bound(wanted.sid)}::int8 OFFSET 0"
+            source = f"unnest({bound(sorted(set(wanted.instants)))}::int8[]) b (at) CROSS JOIN LATERAL ({day}) r"
+        conditions = [
+            condition.format(bound(value))
+            for condition, value in (
+                ("r.sid = {}::int8", wanted.sid),
+                ("r.run_for >= {}", from_at),
+                ("r.run_for <= {}", to_at),
+                ("r.kind = {}::int8", kind),
             )
-            most = () if limit is None else (limit,)
-            rows = await self._session.read(f"{sql} LIMIT $5" if most else sql, from_at, to_at, sid, chosen, *most)
-        return [Run(*row) for row in rows]
+            if value is not None
+        ]
+        sql = f"SELECT {_RUN} FROM {source} WHERE {' AND '.join(conditions)} ORDER BY r.run_for {order}, r.kind {order}"
+        if limit is not None:
+            sql += f" LIMIT {bound(limit)}"
+        return [Run(*row) for row in await self._session.read(sql, *bindings)]
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         sql = (

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from noonbell.core.presence import engine_name
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, MakeAudit, StreamBounds, StreamClaim
 from noonbell.store.postgres import auditing
 from noonbell.store.postgres.batches import batch
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US
@@ -264,25 +264,30 @@ async def dead_letters(
     ]
 
 
-async def revive(db: Connection, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+async def resolve(
+    db: Connection, numbers: Sequence[int], audit: MakeAudit | None = None, redeliver_at: int | None = None
+) -> int:
+    chosen = list(set(numbers))
+    if redeliver_at is not None:
+        await _redeliver(db, chosen, redeliver_at)
+    rows = await db.fetch("DELETE FROM dead_letters WHERE id = ANY($1::int8[]) RETURNING id", chosen)
+    found = sorted(row[0] for row in rows)
+    if found and audit is not None:
+        await auditing.append(db, [audit(found)])
+    return len(found)
+
+
+async def _redeliver(db: Connection, numbers: Sequence[int], at: int) -> None:
+    """Put dead letters back at the ends of their streams."""
     rows = await db.fetch(
-        f"SELECT id, {_COLUMNS} FROM dead_letters WHERE id = ANY($1::int8[]) ORDER BY id FOR UPDATE", list(set(numbers))
+        f"SELECT {_COLUMNS} FROM dead_letters WHERE id = ANY($1::int8[]) ORDER BY id FOR UPDATE", numbers
     )
-    messages = [OutboxMessage(*parts) for _, *parts in rows]
+    messages = [OutboxMessage(*row) for row in rows]
     await append(db, messages, [at] * len(messages))
     await db.execute(
         "UPDATE outbox_streams SET wake_at = $2 WHERE sid = ANY($1::int8[]) AND wake_at > $2",
         sorted({m.sid for m in messages}), at,
     )  # fmt: skip
-    return await drop(db, [row[0] for row in rows], tell)
-
-
-async def drop(db: Connection, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-    rows = await db.fetch("DELETE FROM dead_letters WHERE id = ANY($1::int8[]) RETURNING id", list(set(numbers)))
-    found = sorted(row[0] for row in rows)
-    if found and tell is not None:
-        await auditing.append(db, [tell(found)])
-    return len(found)
 
 
 class PostgresOutbox(Part):
@@ -315,10 +320,8 @@ class PostgresOutbox(Part):
         async with self._connections.reading() as db:
             return await dead_letters(db, sid, after, limit, team)
 
-    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
+    async def resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
         async with self._connections.writing() as db:
-            return await revive(db, numbers, at, tell)
-
-    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        async with self._connections.writing() as db:
-            return await drop(db, numbers, tell)
+            return await resolve(db, numbers, audit, redeliver_at)

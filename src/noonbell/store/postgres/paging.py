@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.ports import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds
 from noonbell.store.postgres.numbers import attempt_columns, number, run_columns
 from noonbell.store.postgres.stored import JOINED
 from noonbell.store.words import KINDS
@@ -28,9 +28,10 @@ def _source(table: LedgerTable) -> tuple[str, str, str]:
 
 
 def statement(
-    table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+    table: LedgerTable, after: tuple[Any, ...] | None, limit: int, bounds: RowBounds = ALL_ROWS
 ) -> tuple[str, list[Any]]:
     """The SQL of a page and its bindings."""
+    above_sid, upto_sid, managed_by = bounds
     shape = LEDGER_TABLES[table]
     source, prefix, columns = _source(table)
     keys = [f"{prefix}{name}" for name in shape.key]
@@ -56,5 +57,7 @@ def statement(
             conditions.append(f"sid > {bound(above_sid)}::int8")
         if upto_sid is not None:
             conditions.append(f"sid <= {bound(upto_sid)}::int8")
+    if managed_by is not None and "managed_by" in shape.columns:
+        conditions.append(f"managed_by = {bound(managed_by)}")
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     return f"SELECT {columns} FROM {source} {where}ORDER BY {key} LIMIT $1", bindings

@@ -79,11 +79,11 @@ class PostgresRuns(Part):
         async with self._connections.writing() as db:
             return await manual_runs.ask(db, schedule_id, at, actor, cause, queue=queue)
 
-    async def live(self, sid: int) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM live_runs WHERE sid = $1 ORDER BY kind, run_for"
-        return [LiveRun(*row) for row in await self._session.read(sql, sid)]
-
-    async def owned(self, owner: str) -> list[LiveRun]:
-        """Wait for claims of this owner that are still on their way, even over a connection that was lost."""
-        async with self._session.accounting(owner) as db:
-            return await slots.owned(db, owner)
+    async def live(self, sid: int | None = None, *, owner: str | None = None) -> list[LiveRun]:
+        if owner is not None:
+            # waits for claims of this owner that are still on their way, even over a connection that was lost
+            async with self._session.accounting(owner) as db:
+                return [live for live in await slots.owned(db, owner) if sid in (None, live.sid)]
+        where, bindings = ("true", []) if sid is None else ("sid = $1", [sid])
+        sql = f"SELECT {claiming.LIVE} FROM live_runs WHERE {where} ORDER BY sid, kind, run_for"
+        return [LiveRun(*row) for row in await self._session.read(sql, *bindings)]

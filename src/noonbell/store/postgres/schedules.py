@@ -5,11 +5,8 @@ Editing durable schedules needs no engine: it takes the locks of the schedules t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from noonbell.core.records import AuditEvent, Declaration, DurableSchedule, QuietHoursPolicy, StoredSchedule
-from noonbell.ports import NO_QUIET_CHANGES, Declared, MakeEdit, QuietChanges, ScheduleFilter
+from noonbell.core.records import Declaration, QuietHoursPolicy, StoredSchedule
+from noonbell.ports import Declared, ScheduleChange, ScheduleFilter
 from noonbell.store.postgres import declaring, editing, hints, settling, slots, stored
 from noonbell.store.postgres.session import Part
 from noonbell.store.sampling import SamplingOnPostgres
@@ -21,7 +18,7 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
 
     # --- declared tasks -------------------------------------------------------------------------------------------
 
-    async def read_declared(self, managed_by: str) -> Declared:
+    async def read_declared(self, managed_by: str | None = None) -> Declared:
         async with self._connections.reading() as db:
             return await declaring.read(db, managed_by)
 
@@ -38,87 +35,24 @@ class PostgresSchedules(Part, SamplingOnPostgres, WakingOnPostgres):
                 await slots.spill(db, touched)
             return await declaring.apply(db, declaration)
 
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        async with self._connections.reading() as db:
-            return await declaring.declared_tasks(db)
+    # --- changing -------------------------------------------------------------------------------------
 
-    # --- creating and editing -------------------------------------------------------------------------------------
-
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+    async def apply(self, change: ScheduleChange) -> list[int]:
         noting = hints.WakeCollector()
-        noting.created(created)
+        noting.created(change.created)
         async with self._connections.writing() as db:
-            sids = await editing.create(db, created, at, actor)
-            await hints.give(db, noting.wakes)
-            return sids
-
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        noting = hints.WakeCollector()
-        async with self._connections.writing() as db:
-            await editing.edit(db, schedule_ids, noting.edits(edit))
-            await hints.give(db, noting.wakes)
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        noting = hints.WakeCollector()
-        noting.created(created)
-        async with self._connections.writing() as db:
-            noted = noting.edits(edit)
-            sids = await editing.apply(db, created, schedule_ids, noted, at=at, actor=actor, quiet=quiet)
+            sids = await editing.apply(db, change._replace(edit=noting.edits(change.edit)))
             await hints.give(db, noting.wakes)
             return sids
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        async with self._connections.reading() as db:
-            return await stored.by_ids(db, schedule_ids)
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
         async with self._connections.reading() as db:
             return await stored.page(db, wanted, after_sid, limit)
 
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        async with self._connections.reading() as db:
-            return await declaring.schedules(db, managed_by)
-
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        sql = "SELECT sid FROM schedule_definitions WHERE sid = ANY($1::int8[]) AND removed_at IS NOT NULL"
-        async with self._connections.reading() as db:
-            return {row[0] for row in await db.fetch(sql, list(sids))}
-
     # --- quiet hours ----------------------------------------------------------------------------------------------
-
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        noting = hints.WakeCollector()
-        async with self._connections.writing() as db:
-            await editing.put_quiet_hours(db, policy, audit, noting.edits(edit), seen_at)
-            await hints.give(db, noting.wakes)
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        async with self._connections.writing() as db:
-            return await editing.drop_quiet_hours(db, policy_id, audit, seen_at)
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         async with self._connections.reading() as db:
             return await editing.quiet_hours(db, policy_id)
-
-    # --- zone rules -----------------------------------------------------------------------------------------------
-
-    async def zone_rules(self) -> dict[str, str]:
-        async with self._connections.reading() as db:
-            return await editing.zone_rules(db)
-
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
-        async with self._connections.writing() as db:
-            await editing.put_zone_rules(db, rules)

@@ -18,6 +18,7 @@ from noonbell.ports import (
     LedgerSchedules,
     LedgerTable,
     Pruned,
+    RowBounds,
 )
 from noonbell.store import backlog
 from noonbell.store.postgres import paging, pruning
@@ -184,8 +185,9 @@ class PostgresStore:
         *,
         above_sid: int | None = None,
         upto_sid: int | None = None,
+        managed_by: str | None = None,
     ) -> list[tuple[Any, ...]]:
-        sql, bindings = paging.statement(table, after, limit, above_sid, upto_sid)
+        sql, bindings = paging.statement(table, after, limit, RowBounds(above_sid, upto_sid, managed_by))
         return [tuple(row) for row in await self._read(sql, *bindings)]
 
     async def backlog(self, now: int) -> dict[str, int]:

@@ -123,21 +123,20 @@ async def sids_of(db: Connection, schedule_ids: Sequence[str]) -> dict[str, int]
     return {row[0]: row[1] for row in rows}
 
 
-async def by_ids(db: Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-    """Those that exist, by sid."""
-    return await gathered(db, await db.fetch(f"SELECT {COLUMNS} {_BY_IDS} ORDER BY sid", list(set(schedule_ids))))
-
-
 async def by_sids(db: Connection, sids: Sequence[int]) -> list[StoredSchedule]:
     """Durable schedules by their numbers, the deleted ones among them."""
     sql = f"SELECT {COLUMNS} FROM {JOINED} WHERE sid = ANY($1::int8[]) AND lane IS NOT NULL"
     return await gathered(db, await db.fetch(sql, list(sids)))
 
 
-async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: int | None) -> list[StoredSchedule]:
+    hidden = wanted.deleted is not False or wanted.declared is not False  # deleted schedules or declared tasks count
     parts: tuple[tuple[str, Any], ...] = (
+        ("d.sid > {}", after_sid or None),
+        ("d.sid = ANY({}::int8[])", None if wanted.sids is None else list(wanted.sids)),
+        ("d.schedule_id = ANY({}::text[])", None if wanted.schedule_ids is None else list(wanted.schedule_ids)),
         ("d.managed_by = {}", wanted.managed_by),
-        ("d.lane = {}", wanted.lane),
+        ("coalesce(d.lane, d.managed_by) = {}" if hidden else "d.lane = {}", wanted.lane),
         ("d.type = {}", wanted.type),
         # by this collation only ASCII letters have a case, as on the other stores
         ('strpos(lower(d.name COLLATE "C"), lower({}::text COLLATE "C")) > 0', wanted.name_contains),
@@ -148,24 +147,26 @@ async def page(db: Connection, wanted: ScheduleFilter, after_sid: int, limit: in
         ("d.timezone = {}", wanted.timezone),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
-    conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 3)]
+    conditions = [condition.format(f"${place}") for place, (condition, _) in enumerate(given, 1)]
+    # in the text, so that a partial index can serve
+    if wanted.deleted is not None:
+        conditions.append(f"d.removed_at IS {'NOT ' if wanted.deleted else ''}NULL")
+    if wanted.declared is not None:
+        conditions.append(f"d.lane IS {'' if wanted.declared else 'NOT '}NULL")
     if wanted.enabled is not None:
-        # in the text, so that a partial index can serve
-        conditions.append("s.enabled = 1" if wanted.enabled else "s.enabled = 0 AND s.removed = 0")
+        live = " AND s.removed = 0" if wanted.deleted is False else ""
+        conditions.append("s.enabled = 1" if wanted.enabled else f"s.enabled = 0{live}")
     if wanted.team not in (None, DEFAULT_TEAM):
         conditions.append(f"d.team <> '{DEFAULT_TEAM}'")  # says nothing new, but is what their index asks for
     if wanted.type not in (None, "cron"):
         conditions.append("d.type <> 'cron'")  # as above
     tags = "" if wanted.tag is None else "JOIN schedule_tags t ON t.sid = d.sid"
-    return await _page(db, conditions, after_sid, limit, *(value for _, value in given), joined=tags)
-
-
-async def _page(
-    db: Connection, conditions: Sequence[str], after_sid: int, limit: int, *bindings: Any, joined: str = ""
-) -> list[StoredSchedule]:
-    where = " AND ".join(("d.sid > $1", "d.lane IS NOT NULL", "d.removed_at IS NULL", *conditions))
-    sql = f"SELECT {COLUMNS} FROM {JOINED} {joined} WHERE {where} ORDER BY d.sid LIMIT $2"
-    return await gathered(db, await db.fetch(sql, after_sid, limit, *bindings))
+    bindings = [value for _, value in given]
+    sql = f"SELECT {COLUMNS} FROM {JOINED} {tags} WHERE {' AND '.join(conditions) or 'true'} ORDER BY d.sid"
+    if limit is not None:
+        bindings.append(limit)
+        sql += f" LIMIT ${len(bindings)}"
+    return await gathered(db, await db.fetch(sql, *bindings))
 
 
 async def users_of(db: Connection, policy_id: str) -> list[int]:

@@ -21,9 +21,6 @@ def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
 class SqliteAudit(Part):
     """The audit of a file."""
 
-    async def append(self, audits: Sequence[AuditEvent]) -> None:
-        await self._connection.run(lambda db: append(db, audits))
-
     async def page(
         self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False
     ) -> list[tuple[int, AuditEvent]]:

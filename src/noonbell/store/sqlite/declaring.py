@@ -31,40 +31,42 @@ _LIVE = ("run_for", "fence", "owner", "state", "attempt", "wake_at", "started_at
 
 # The owners are read from the numbers of lanes, of which there are few, and their tasks by the index of names.
 _DECLARED = " OR ".join(f"n.name GLOB '{prefix}*'" for prefix in DECLARED_OWNERS)
-DECLARED_TASKS = (
-    f"SELECT {', '.join(_SCHEDULE)} FROM {SCHEDULES} WHERE removed_at IS NULL "
-    f"AND managed_by IN (SELECT n.name FROM lane_numbers n WHERE {_DECLARED}) ORDER BY sid"
+_OF_ALL_OWNERS = f"IN (SELECT n.name FROM lane_numbers n WHERE {_DECLARED})"
+_LIVE_NAMES = (*_LIVE, "live_kind", "live_epoch")
+_NO_LIVE = dict.fromkeys(_LIVE_NAMES)
+
+
+def tasks_sql(owners: str) -> str:
+    """Return the statement for the tasks of these owners."""
+    return (
+        f"SELECT {', '.join(f's.{name}' for name in _SCHEDULE)}, e.zone_hash, e.policies "
+        f"FROM (SELECT * FROM {SCHEDULES}) s "
+        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
+        f"WHERE s.managed_by {owners} AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid"
+    )
+
+
+OF_ALL_OWNERS = tasks_sql(_OF_ALL_OWNERS)
+# CROSS JOIN: the batch drives, whatever the planner thinks of the tables
+_LIVES = (
+    f"SELECT l.sid, {', '.join(f'l.{name}' for name in _LIVE)}, l.kind, l.epoch "
+    "FROM json_each(?) b CROSS JOIN live_runs l ON l.sid = b.value ORDER BY l.sid, l.kind, l.run_for"
 )
 
 
-def schedules(db: apsw.Connection, managed_by: str | None) -> list[Mapping[str, Any]]:
-    rows = db.execute(
-        f"SELECT {', '.join(_SCHEDULE)} FROM {SCHEDULES} WHERE ?1 IS NULL OR managed_by = ?1 ORDER BY sid",
-        (managed_by,),
-    )
-    return [dict(zip(_SCHEDULE, row, strict=True)) for row in rows]
-
-
-def declared_tasks(db: apsw.Connection) -> list[Mapping[str, Any]]:
-    return [dict(zip(_SCHEDULE, row, strict=True)) for row in db.execute(DECLARED_TASKS)]
-
-
-def read(db: apsw.Connection, managed_by: str) -> Declared:
-    names = (*_SCHEDULE, *_LIVE, "live_kind", "live_epoch", "zone_hash", "policies")
-    of_both = ("l.kind", "l.epoch", "e.zone_hash", "e.policies")
-    columns = [*(f"s.{n}" for n in _SCHEDULE), *(f"l.{n}" for n in _LIVE), *of_both]
-    rows = db.execute(
-        f"SELECT {', '.join(columns)} FROM (SELECT * FROM {SCHEDULES}) s LEFT JOIN live_runs l ON l.sid = s.sid "
-        "LEFT JOIN epochs e ON e.sid = s.sid AND e.epoch = s.epoch "
-        "WHERE s.managed_by = ? AND s.lane IS NULL AND s.removed_at IS NULL ORDER BY s.sid",
-        (managed_by,),
-    )
-    found: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+def read(db: apsw.Connection, managed_by: str | None) -> Declared:
+    names = (*_SCHEDULE, "zone_hash", "policies")
+    of_owner = db.execute(OF_ALL_OWNERS) if managed_by is None else db.execute(tasks_sql("= ?"), (managed_by,))
+    tasks = [dict(zip(names, row, strict=True)) for row in of_owner]
+    lives: dict[int, list[dict[str, Any]]] = {}
+    for sid, *values in db.execute(_LIVES, (_encode([task["sid"] for task in tasks]),)) if tasks else ():
+        lives.setdefault(sid, []).append(dict(zip(_LIVE_NAMES, values, strict=True)))
+    rows: list[Mapping[str, Any]] = [task | live for task in tasks for live in lives.get(task["sid"], [_NO_LIVE])]
     last = db.execute(
         "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id DESC LIMIT 1",
         (managed_by,),
     ).fetchone()
-    return Declared(found, None if last is None else LifecycleEvent(*last))
+    return Declared(rows, None if last is None else LifecycleEvent(*last))
 
 
 def record(db: apsw.Connection, event: LifecycleEvent) -> None:

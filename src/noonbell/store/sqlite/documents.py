@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import msgspec
 
-from noonbell.core.records import AuditEvent, Document, DocumentWrite
+from noonbell.core.records import AuditEvent, Document, DocumentRemoval, DocumentWrite
 from noonbell.errors import DocumentConflictError
+from noonbell.ports import DocumentFilter
 from noonbell.store.sqlite import auditing
 from noonbell.store.sqlite.part import Part
 
 _encode = msgspec.json.Encoder().encode
 _COLUMNS: Final = "kind, id, team, version, body, created_at, updated_at, wake_at"
-_CHOSEN: Final = "kind = ?1 AND id IN (SELECT value FROM json_each(?2))"
 
 
-def put(db: apsw.Connection, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent]) -> list[Document]:
-    found = [_put(db, write, at) for write in writes]
-    auditing.append(db, audits)
-    return found
+def write(
+    db: apsw.Connection,
+    put: Sequence[DocumentWrite],
+    at: int,
+    audits: Sequence[AuditEvent],
+    removed: Sequence[DocumentRemoval],
+) -> list[Document]:
+    gone = _remove(db, removed) if removed else []
+    written = [_put(db, one, at) for one in put] + gone
+    if written or not removed:
+        auditing.append(db, audits)
+    return written
+
+
+def _remove(db: apsw.Connection, removed: Sequence[DocumentRemoval]) -> list[Document]:
+    keys = _encode([(one.kind, one.id) for one in removed]).decode()
+    sql = (
+        "DELETE FROM documents WHERE (kind, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?)) "
+        f"RETURNING {_COLUMNS}"
+    )
+    found = {(row[0], row[1]): Document(*row) for row in db.execute(sql, (keys,))}
+    for one in removed:
+        document = found.get((one.kind, one.id))
+        if document is not None and one.expected not in (None, document.version):
+            raise DocumentConflictError(one.kind, one.id, document.version)
+    return list(found.values())
 
 
 def _put(db: apsw.Connection, write: DocumentWrite, at: int) -> Document:
@@ -38,53 +60,32 @@ def _put(db: apsw.Connection, write: DocumentWrite, at: int) -> Document:
     return Document(*row)
 
 
-def get(db: apsw.Connection, kind: str, ids: Sequence[str]) -> list[Document]:
-    sql = f"SELECT {_COLUMNS} FROM documents WHERE {_CHOSEN} ORDER BY id"
-    return [Document(*row) for row in db.execute(sql, (kind, _encode(list(ids)).decode()))]
-
-
-def page(db: apsw.Connection, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-    chosen = "" if team is None else "AND team = ?4"
-    sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = ?1 AND id > ?2 {chosen} ORDER BY id LIMIT ?3"
-    bindings = (kind, after, limit, *(() if team is None else (team,)))
-    return [Document(*row) for row in db.execute(sql, bindings)]
-
-
-def drop(db: apsw.Connection, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent], expected: int | None) -> int:
-    if expected is not None:
-        for document in get(db, kind, ids):
-            if document.version != expected:
-                raise DocumentConflictError(kind, document.id, document.version)
-    db.execute(f"DELETE FROM documents WHERE {_CHOSEN}", (kind, _encode(list(ids)).decode()))
-    gone = db.changes()
-    if gone:
-        auditing.append(db, audits)
-    return gone
-
-
-def due(db: apsw.Connection, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-    sql = f"SELECT {_COLUMNS} FROM documents WHERE kind = ? AND wake_at IS NOT NULL ORDER BY wake_at, id LIMIT ?"
-    waking = [Document(*row) for row in db.execute(sql, (kind, limit + 1))]
-    found = [document for document in waking[:limit] if document.wake_at is not None and document.wake_at <= now]
-    return found, waking[len(found)].wake_at if len(waking) > len(found) else None
+def find(db: apsw.Connection, wanted: DocumentFilter, after: str, limit: int | None) -> list[Document]:
+    parts: tuple[tuple[str, Any], ...] = (
+        ("kind = ?", wanted.kind),
+        ("id > ?", after or None),
+        ("id IN (SELECT value FROM json_each(?))", None if wanted.ids is None else _encode(list(wanted.ids)).decode()),
+        ("team = ?", wanted.team),
+    )
+    given = [(condition, value) for condition, value in parts if value is not None]
+    conditions = [condition for condition, _ in given] + (["wake_at IS NOT NULL"] if wanted.waking else [])
+    order = "wake_at, id" if wanted.waking else "id"
+    sql = f"SELECT {_COLUMNS} FROM documents WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"
+    return [Document(*row) for row in db.execute(sql, (*(value for _, value in given), -1 if limit is None else limit))]
 
 
 class SqliteDocuments(Part):
     """The documents of a file. Each verb is one transaction."""
 
-    async def put(self, writes: Sequence[DocumentWrite], at: int, audits: Sequence[AuditEvent] = ()) -> list[Document]:
-        return await self._connection.run(lambda db: put(db, writes, at, audits))
+    async def write(
+        self,
+        put: Sequence[DocumentWrite] = (),
+        at: int = 0,
+        audits: Sequence[AuditEvent] = (),
+        *,
+        removed: Sequence[DocumentRemoval] = (),
+    ) -> list[Document]:
+        return await self._connection.run(lambda db: write(db, put, at, audits, removed))
 
-    async def get(self, kind: str, ids: Sequence[str]) -> list[Document]:
-        return await self._connection.run(lambda db: get(db, kind, ids), write=False)
-
-    async def drop(
-        self, kind: str, ids: Sequence[str], audits: Sequence[AuditEvent] = (), *, expected: int | None = None
-    ) -> int:
-        return await self._connection.run(lambda db: drop(db, kind, ids, audits, expected))
-
-    async def due(self, kind: str, now: int, limit: int) -> tuple[list[Document], int | None]:
-        return await self._connection.run(lambda db: due(db, kind, now, limit), write=False)
-
-    async def page(self, kind: str, team: str | None, after: str, limit: int) -> list[Document]:
-        return await self._connection.run(lambda db: page(db, kind, team, after, limit), write=False)
+    async def find(self, wanted: DocumentFilter, after: str = "", limit: int | None = None) -> list[Document]:
+        return await self._connection.run(lambda db: find(db, wanted, after, limit), write=False)

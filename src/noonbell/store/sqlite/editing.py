@@ -20,7 +20,7 @@ from noonbell.core.records import (
 from noonbell.core.tags import changed_tags, tags_of
 from noonbell.core.turns import quiet_rules
 from noonbell.errors import QuietHoursInUseError, ScheduleChangedError, ScheduleExistsError, ScheduleNotFoundError
-from noonbell.ports import MakeEdit, QuietChanges
+from noonbell.ports import MakeEdit, ScheduleChange
 from noonbell.store.sqlite import auditing, ending, rows, stored, turns
 from noonbell.store.sqlite.tables import lane_numbers
 
@@ -49,7 +49,28 @@ _TELL_CREATED: Final = f"""
 """
 
 
-def create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
+def apply(db: apsw.Connection, change: ScheduleChange) -> list[int]:
+    """Edit first: what is renamed or deleted makes room for what is new."""
+    put, dropped = change.quiet
+    for one in put:
+        _require_as_seen(db, one.policy.policy_id, one.seen_at)
+    found = _known(db, change.edited) if change.edited else []
+    listed = {seen.sid for seen in found}
+    users = sorted({sid for one in put for sid in stored.users_of(db, one.policy.policy_id)} - listed)
+    if found or users:
+        _edit(db, [*found, *stored.by_sids(db, users)], change.edit)
+    for one in put:
+        _put_policy(db, one.policy, one.audit)
+    sids = _create(db, change.created, change.at, change.actor)
+    for gone in dropped:
+        _require_as_seen(db, gone.policy_id, gone.seen_at)
+        _drop_policy(db, gone.policy_id, gone.audit)
+    if change.zone_rules:
+        _put_zone_rules(db, change.zone_rules)
+    return sids
+
+
+def _create(db: apsw.Connection, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
     if not created:
         return []
     first = (db.execute("SELECT max(sid) FROM schedule_definitions").get or 0) + 1
@@ -103,33 +124,6 @@ def _open_first(db: apsw.Connection, created: Sequence[DurableSchedule], first: 
             spec, timezone = new.columns.spec, new.columns.timezone
             left.append((sid, 1, new.cursor_at, None, spec, timezone, zone_hash, policies, new.enabled))
     rows.insert(db, "epochs", left)
-
-
-def apply(
-    db: apsw.Connection,
-    created: Sequence[DurableSchedule],
-    schedule_ids: Sequence[str],
-    make_edit: MakeEdit,
-    *,
-    at: int,
-    actor: str,
-    quiet: QuietChanges,
-) -> list[int]:
-    """Edit first: what is renamed or deleted makes room for what is new."""
-    found = _known(db, schedule_ids)
-    listed = {seen.sid for seen in found}
-    users = sorted({sid for policy, _ in quiet.put for sid in stored.users_of(db, policy.policy_id)} - listed)
-    _edit(db, [*found, *stored.by_sids(db, users)], make_edit)
-    for policy, audit in quiet.put:
-        _put_policy(db, policy, audit)
-    sids = create(db, created, at, actor)
-    for policy_id, audit in quiet.dropped:
-        drop_quiet_hours(db, policy_id, audit)
-    return sids
-
-
-def edit(db: apsw.Connection, schedule_ids: Sequence[str], make_edit: MakeEdit) -> None:
-    _edit(db, _known(db, schedule_ids), make_edit)
 
 
 def _known(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
@@ -215,12 +209,12 @@ def _write(db: apsw.Connection, edits: list[Edit], at: int, changed: Sequence[st
 
 
 def _know_rules(db: apsw.Connection, rules: dict[str, str]) -> None:
-    """Remember the rules of zones that nothing has used before; of the others, `put_zone_rules` tells anew."""
+    """Remember the rules of zones that nothing has used before; those of the others stay as they are."""
     sql = "INSERT INTO zone_rules SELECT key, value FROM json_each(?) WHERE true ON CONFLICT (timezone) DO NOTHING"
     db.execute(sql, (_encode(rules),))
 
 
-def put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
+def _put_zone_rules(db: apsw.Connection, rules: Mapping[str, str]) -> None:
     db.execute("INSERT OR REPLACE INTO zone_rules SELECT key, value FROM json_each(?)", (_encode(dict(rules)),))
 
 
@@ -257,14 +251,6 @@ def _refuse_taken_names(
 # --- quiet hours ------------------------------------------------------------------------------------------------------
 
 
-def put_quiet_hours(
-    db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent, make_edit: MakeEdit, seen_at: int | None = None
-) -> None:
-    _require_as_seen(db, policy.policy_id, seen_at)
-    _edit(db, stored.by_sids(db, stored.users_of(db, policy.policy_id)), make_edit)
-    _put_policy(db, policy, audit)
-
-
 def _put_policy(db: apsw.Connection, policy: QuietHoursPolicy, audit: AuditEvent) -> None:
     db.execute(
         "INSERT INTO quiet_hours_policies VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (policy_id) "
@@ -282,16 +268,14 @@ def _require_as_seen(db: apsw.Connection, policy_id: str, seen_at: int | None) -
         raise ScheduleChangedError(policy_id, "quiet-hours policy")
 
 
-def drop_quiet_hours(db: apsw.Connection, policy_id: str, audit: AuditEvent, seen_at: int | None = None) -> bool:
-    _require_as_seen(db, policy_id, seen_at)
+def _drop_policy(db: apsw.Connection, policy_id: str, audit: AuditEvent) -> None:
     users = len(stored.users_of(db, policy_id))
     if users:
         raise QuietHoursInUseError(policy_id, users)
     db.execute("DELETE FROM quiet_hours_policies WHERE policy_id = ?", (policy_id,))
     if not db.changes():
-        return False
+        raise ScheduleNotFoundError("quiet-hours policy", policy_id)
     auditing.append(db, [audit])
-    return True
 
 
 def quiet_hours(db: apsw.Connection, policy_id: str | None) -> list[QuietHoursPolicy]:

@@ -16,7 +16,7 @@ import msgspec
 
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up, read_gaps
 from noonbell.core.records import LifecycleEvent
-from noonbell.ports import Rescue, TellCut
+from noonbell.ports import Members, Rescue, TellCut
 from noonbell.store.sqlite import claim_schedules, declaring
 from noonbell.store.sqlite.connection import Connection, InTransaction
 from noonbell.store.sqlite.hold import forget, holder_of
@@ -65,17 +65,14 @@ class SqliteEngines(Part):
     async def beat(self, sign: EngineSign, now: Callable[[], int]) -> None:
         await self._connection.run(lambda db: _beat(db, sign, now))
 
-    async def leave(self, instance: str) -> None:
-        sql = "DELETE FROM engines WHERE instance = ?"
-        await self._connection.run(lambda db: db.execute(sql, (instance,)))
+    async def leave(self, instance: str, event: LifecycleEvent | None = None) -> None:
+        await self._connection.run(lambda db: _leave(db, instance, event))
 
-    async def alive(self, now: int) -> list[EngineRecord]:
-        joined = await self._connection.run(lambda db: _joined(db, now), write=False)
-        return [one for one in joined if self._lives(one.instance)]
-
-    async def dead(self, lane: str) -> list[str]:
-        joined = await self._connection.run(lambda db: _joined(db, 0, lane), write=False)
-        return sorted(one.instance for one in joined if not self._lives(one.instance))
+    async def members(self, now: int, lane: str | None = None) -> Members:
+        joined = await self._connection.run(lambda db: _joined(db, now, lane), write=False)
+        alive = [one for one in joined if self._lives(one.instance)]
+        names = {one.instance for one in alive}
+        return Members(alive, sorted(one.instance for one in joined if one.instance not in names))
 
     async def polls(self) -> dict[str, Polls]:
         return await self._connection.run(_polls, write=False)
@@ -118,13 +115,6 @@ class SqliteEngines(Part):
             if db.execute(_LAST_EVENT, (name, instance)).get in ("init-ok", "stop-start"):
                 declaring.record(db, LifecycleEvent(name, at, instance, "crash", f"found by {owner}"))
 
-    async def record(self, event: LifecycleEvent) -> None:
-        await self._connection.run(lambda db: declaring.record(db, event))
-
-    async def lifecycle(self, managed_by: str) -> list[LifecycleEvent]:
-        sql = "SELECT managed_by, at, instance, event, detail FROM lifecycle WHERE managed_by = ? ORDER BY id"
-        return [LifecycleEvent(*row) for row in await self._read(sql, (managed_by,))]
-
     def _lives(self, instance: str) -> bool:
         return holder_of(self._path, engine_name(instance)) is not None
 
@@ -138,11 +128,19 @@ def _beat(db: apsw.Connection, sign: EngineSign, now: Callable[[], int]) -> None
             sign.instance,
         ),
     )  # fmt: skip
+    if sign.event is not None and db.changes():
+        declaring.record(db, sign.event)
     if sign.last_poll_at is not None:
         lane: Any = db.execute("SELECT lane FROM engines WHERE instance = ?", (sign.instance,)).get
         if lane is not None:
             polls = _polls(db, lane).get(lane, Polls())
             _put_polls(db, lane, polls.polled(sign.last_poll_at, sign.grace_us, now()))
+
+
+def _leave(db: apsw.Connection, instance: str, event: LifecycleEvent | None) -> None:
+    db.execute("DELETE FROM engines WHERE instance = ?", (instance,))
+    if event is not None and db.changes():
+        declaring.record(db, event)
 
 
 def _polls(db: apsw.Connection, lane: str | None = None) -> dict[str, Polls]:

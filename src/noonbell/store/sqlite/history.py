@@ -9,8 +9,8 @@ import apsw
 import msgspec
 
 from noonbell.core.history import RunKey, key_of, mended
-from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
-from noonbell.ports import LedgerKey, PastRun
+from noonbell.core.records import Attempt, Epoch, History, Outcome, Run, Span
+from noonbell.ports import LedgerKey, PastRun, RunFilter
 from noonbell.store.ledger_pages import RUNS_SQL, SPANS_SQL, direction
 from noonbell.store.sqlite.numbers import RUN_WORDS, number
 from noonbell.store.sqlite.part import Part
@@ -21,7 +21,9 @@ _encode = msgspec.json.Encoder().encode
 
 _FIELDS: Final = Run.__struct_fields__
 _RUN: Final = ", ".join(RUN_WORDS.get(name, f"r.{name}") for name in _FIELDS)
-_NAMED: Final = f"r.run_for = {{c}}.prev_for AND r.sid = ?1 AND r.kind = iif({{c}}.prev_manual, {MANUAL}, {SCHEDULED})"
+_NAMED: Final = (
+    f"r.run_for = {{c}}.prev_for AND r.sid = {{c}}.sid AND r.kind = iif({{c}}.prev_manual, {MANUAL}, {SCHEDULED})"
+)
 # Each step is one look-up by primary key.
 _CHAIN: Final = f"""
     WITH RECURSIVE chain (place, {", ".join(_FIELDS)}) AS (
@@ -29,19 +31,17 @@ _CHAIN: Final = f"""
         UNION ALL
         SELECT c.place + 1, {_RUN} FROM chain c CROSS JOIN runs r ON {_NAMED.format(c="c")} WHERE c.place < ?2
     )
-    SELECT {", ".join(_FIELDS)} FROM chain ORDER BY place
+    SELECT {", ".join(_FIELDS)} FROM chain ORDER BY sid, place
 """
+_SIDS: Final = "(SELECT DISTINCT value AS sid FROM json_each(?1)) b"
 _FROM_THE_LAST: Final = _CHAIN.format(
-    first="SELECT last_ended_for AS prev_for, last_ended_manual AS prev_manual FROM schedule_state WHERE sid = ?1"
+    first="SELECT s.sid, s.last_ended_for AS prev_for, s.last_ended_manual AS prev_manual "
+    f"FROM {_SIDS} CROSS JOIN schedule_state s ON s.sid = b.sid"
 )
 _GOING_ON: Final = _CHAIN.format(
-    first="SELECT prev_for, prev_manual FROM runs WHERE run_for = ?3 AND sid = ?1 AND kind = ?4"
+    first="SELECT t.sid, t.prev_for, t.prev_manual "
+    f"FROM {_SIDS} CROSS JOIN runs t ON t.run_for = ?3 AND t.sid = b.sid AND t.kind = ?4"
 )
-_LAST: Final = f"""
-    SELECT s.sid, {RUN_WORDS["outcome"]} FROM json_each(?1) b CROSS JOIN schedule_state s ON s.sid = b.value
-    CROSS JOIN runs r ON r.run_for = s.last_ended_for AND r.sid = s.sid
-        AND r.kind = iif(s.last_ended_manual, {MANUAL}, {SCHEDULED})
-"""
 _WHOLE: Final = 1 << 62
 
 
@@ -65,48 +65,41 @@ class SqliteHistory(Part):
         sql = SPANS_SQL.format(order=order).replace("$", "?")
         return [Span(*row) for row in await self._read(sql, (sid, from_at - 1, to_at, limit))]
 
-    async def runs(
-        self,
-        sid: int,
-        from_at: int,
-        to_at: int,
-        kind: Kind | None = None,
-        limit: int | None = None,
-        *,
-        newest_first: bool = False,
-    ) -> list[Run]:
+    async def runs(self, wanted: RunFilter, limit: int | None = None, *, newest_first: bool = False) -> list[Run]:
         order = direction(newest_first=newest_first)
-        if kind is not None:
-            sql = RUNS_SQL.format(columns=_RUN, kind=number(KINDS, kind), order=order).replace("$", "?")
-            most = -1 if limit is None else limit
-            return [Run(*row) for row in await self._read(sql, (sid, from_at - 1, to_at, most))]
-        sql = (
-            f"SELECT {_RUN} FROM runs r WHERE r.run_for BETWEEN ?2 AND ?3 AND r.sid = ?1 "
-            f"ORDER BY r.run_for {order}, 3 {order} LIMIT ?4"
-        )
         most = -1 if limit is None else limit
-        return [Run(*row) for row in await self._read(sql, (sid, from_at, to_at, most))]
-
-    async def runs_for(self, sid: int, instants: Sequence[int]) -> list[Run]:
-        sql = (
-            f"SELECT {_RUN} FROM json_each(?2) b CROSS JOIN runs r ON r.run_for = b.value AND r.sid = ?1 "
-            f"AND r.kind = {SCHEDULED} ORDER BY b.key"
+        from_at, to_at = wanted.from_at, wanted.to_at
+        if wanted.kind is not None and wanted.instants is None and from_at is not None and to_at is not None:
+            sql = RUNS_SQL.format(columns=_RUN, kind=number(KINDS, wanted.kind), order=order).replace("$", "?")
+            return [Run(*row) for row in await self._read(sql, (wanted.sid, from_at - 1, to_at, most))]
+        source = "runs r"
+        bindings: list[Any] = []
+        if wanted.instants is not None:
+            source = "(SELECT DISTINCT value FROM json_each(?)) b CROSS JOIN runs r ON r.run_for = b.value"
+            bindings.append(_encode(list(wanted.instants)).decode())
+        parts: tuple[tuple[str, Any], ...] = (
+            ("r.sid = ?", wanted.sid),
+            ("r.run_for >= ?", from_at),
+            ("r.run_for <= ?", to_at),
+            ("r.kind = ?", None if wanted.kind is None else number(KINDS, wanted.kind)),
         )
-        return [Run(*row) for row in await self._read(sql, (sid, _encode(list(instants)).decode()))]
+        given = [(condition, value) for condition, value in parts if value is not None]
+        sql = (
+            f"SELECT {_RUN} FROM {source} WHERE {' AND '.join(condition for condition, _ in given)} "
+            f"ORDER BY r.run_for {order}, 3 {order} LIMIT ?"
+        )
+        rows = await self._read(sql, (*bindings, *(value for _, value in given), most))
+        return [Run(*row) for row in rows]
 
     async def attempts(self, sid: int, from_at: int, to_at: int) -> list[Attempt]:
         sql = "SELECT * FROM attempt_records WHERE sid = ? AND run_for BETWEEN ? AND ? ORDER BY run_for, kind, attempt"
         return [Attempt(*row) for row in await self._read(sql, (sid, from_at, to_at))]
 
-    async def past_runs(self, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-        return await self._connection.run(lambda db: chain(db, sid, before, limit), write=False)
+    async def past_runs(self, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
+        return await self._connection.run(lambda db: chain(db, sids, before, limit), write=False)
 
     async def latest_runs(self, before: LedgerKey | None, limit: int, outcome: Outcome | None = None) -> list[PastRun]:
         return await self._connection.run(lambda db: _latest(db, before, limit, outcome), write=False)
-
-    async def last_outcomes(self, sids: Sequence[int]) -> dict[int, Outcome]:
-        rows: Any = await self._read(_LAST, (_encode(list(sids)).decode(),))
-        return dict(rows)
 
 
 def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:
@@ -117,14 +110,15 @@ def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:
     return None if row is None else History(*row)
 
 
-def chain(db: apsw.Connection, sid: int, before: RunKey | None, limit: int) -> list[Run]:
-    """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
+def chain(db: apsw.Connection, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
+    """Up to `limit` runs of each, newest first: from the last that ended, or the one that ended before `before`."""
     if limit < 1:
         return []
+    chosen = _encode(list(sids)).decode()
     if before is None:
-        found = db.execute(_FROM_THE_LAST, (sid, limit))
+        found = db.execute(_FROM_THE_LAST, (chosen, limit))
     else:
-        found = db.execute(_GOING_ON, (sid, limit, before.run_for, number(KINDS, before.kind)))
+        found = db.execute(_GOING_ON, (chosen, limit, before.run_for, number(KINDS, before.kind)))
     return [Run(*row) for row in found]
 
 
@@ -154,7 +148,7 @@ def mend(db: apsw.Connection, sids: list[int], gone: str, bounds: tuple[int, int
     """Close the chains of these schedules over the runs that are about to go, which `gone` selects."""
     for sid in sids:
         leaving = db.execute(f"SELECT r.run_for, {RUN_WORDS['kind']} {gone} AND r.sid = ?3", (*bounds, sid))
-        first, changed = mended(chain(db, sid, None, _WHOLE), {RunKey(*row) for row in leaving})
+        first, changed = mended(chain(db, [sid], None, _WHOLE), {RunKey(*row) for row in leaving})
         if first is not None:
             db.execute(
                 "UPDATE schedule_state SET last_ended_for = ?2, last_ended_manual = ?3 WHERE sid = ?1",

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from noonbell.core.records import DeadLetter, Delivery, OutboxMessage, Sending, Stream
-from noonbell.ports import BOUNDS, StreamBounds, StreamClaim, TellNumbers
+from noonbell.ports import BOUNDS, MakeAudit, StreamBounds, StreamClaim
 from noonbell.store.sqlite import auditing, rows
 from noonbell.store.sqlite.part import Part
 from noonbell.store.stream_selection import MOST_TOGETHER, DueStream, choose, looked_at
@@ -76,11 +76,10 @@ class SqliteOutbox(Part):
     async def dead_letters(self, sid: int | None, after: int, limit: int, team: str | None = None) -> list[DeadLetter]:
         return await self._connection.run(lambda db: dead_letters(db, sid, after, limit, team), write=False)
 
-    async def revive(self, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-        return await self._connection.run(lambda db: revive(db, numbers, at, tell))
-
-    async def drop(self, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-        return await self._connection.run(lambda db: drop(db, numbers, tell))
+    async def resolve(
+        self, numbers: Sequence[int], audit: MakeAudit | None = None, *, redeliver_at: int | None = None
+    ) -> int:
+        return await self._connection.run(lambda db: resolve(db, numbers, audit, redeliver_at))
 
 
 def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> None:
@@ -242,23 +241,21 @@ def dead_letters(
     ]
 
 
-def revive(db: apsw.Connection, numbers: Sequence[int], at: int, tell: TellNumbers | None = None) -> int:
-    told = _encode(list(numbers)).decode()
-    chosen = "FROM dead_letters WHERE id IN (SELECT value FROM json_each(?1))"
-    db.execute(f"INSERT INTO outbox ({_COLUMNS}) SELECT {_COLUMNS} {chosen} ORDER BY id", (told,))
-    db.execute(
-        f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT DISTINCT sid, lane, ?2 {chosen} "
-        "ON CONFLICT (sid) DO UPDATE SET wake_at = min(wake_at, excluded.wake_at)",
-        (told, at),
-    )
-    return drop(db, numbers, tell)
-
-
-def drop(db: apsw.Connection, numbers: Sequence[int], tell: TellNumbers | None = None) -> int:
-    told = _encode(list(numbers)).decode()
+def resolve(
+    db: apsw.Connection, numbers: Sequence[int], audit: MakeAudit | None = None, redeliver_at: int | None = None
+) -> int:
+    chosen = _encode(list(numbers)).decode()
+    if redeliver_at is not None:
+        source = "FROM dead_letters WHERE id IN (SELECT value FROM json_each(?1))"
+        db.execute(f"INSERT INTO outbox ({_COLUMNS}) SELECT {_COLUMNS} {source} ORDER BY id", (chosen,))
+        db.execute(
+            f"INSERT INTO outbox_streams (sid, lane, wake_at) SELECT DISTINCT sid, lane, ?2 {source} "
+            "ON CONFLICT (sid) DO UPDATE SET wake_at = min(wake_at, excluded.wake_at)",
+            (chosen, redeliver_at),
+        )
     sql = "DELETE FROM dead_letters WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
-    gone: list[tuple[Any, ...]] = db.execute(sql, (told,)).fetchall()
+    gone: list[tuple[Any, ...]] = db.execute(sql, (chosen,)).fetchall()
     found = sorted(row[0] for row in gone)
-    if found and tell is not None:
-        auditing.append(db, [tell(found)])
+    if found and audit is not None:
+        auditing.append(db, [audit(found)])
     return len(found)

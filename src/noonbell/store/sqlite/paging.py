@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noonbell.ports import LEDGER_TABLES, LedgerTable
+from noonbell.ports import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds
 from noonbell.store.sqlite.tables import SCHEDULES
 
 # the tables whose name in the database is another one
@@ -20,9 +20,10 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def statement(
-    table: LedgerTable, after: tuple[Any, ...] | None, limit: int, above_sid: int | None, upto_sid: int | None
+    table: LedgerTable, after: tuple[Any, ...] | None, limit: int, bounds: RowBounds = ALL_ROWS
 ) -> tuple[str, tuple[Any, ...]]:
     """The SQL of a page and its bindings."""
+    above_sid, upto_sid, managed_by = bounds
     shape = LEDGER_TABLES[table]
     key = ", ".join(shape.key)
     conditions: list[str] = []
@@ -39,6 +40,9 @@ def statement(
     if upto_sid is not None and "sid" in shape.columns:
         conditions.append("sid <= ?")
         bindings.append(upto_sid)
+    if managed_by is not None and "managed_by" in shape.columns:
+        conditions.append("managed_by = ?")
+        bindings.append(managed_by)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     source = _NAMES.get(table, table)
     sql = f"SELECT {', '.join(shape.columns)} FROM {source} {where}ORDER BY {key} LIMIT ?"

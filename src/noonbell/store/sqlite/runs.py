@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from noonbell.core.records import LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
@@ -53,10 +54,12 @@ class SqliteRuns(Part):
         cause = asked_cause(via, retry=retry)
         return await self._connection.run(lambda db: manual_runs.ask(db, schedule_id, at, actor, cause, queue=queue))
 
-    async def live(self, sid: int) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.sid = ? ORDER BY kind, run_for"
-        return [LiveRun(*row) for row in await self._read(sql, (sid,))]
-
-    async def owned(self, owner: str) -> list[LiveRun]:
-        sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE l.state = 'running' AND l.owner = ? ORDER BY l.sid"
-        return [LiveRun(*row) for row in await self._read(sql, (owner,))]
+    async def live(self, sid: int | None = None, *, owner: str | None = None) -> list[LiveRun]:
+        parts: tuple[tuple[str, Any], ...] = (
+            ("l.sid = ?", sid),
+            ("l.state = 'running' AND l.owner = ?", owner),
+        )
+        given = [(condition, value) for condition, value in parts if value is not None]
+        where = " AND ".join(condition for condition, _ in given) or "true"
+        sql = f"SELECT {claiming.LIVE} FROM live_runs l WHERE {where} ORDER BY l.sid, l.kind, l.run_for"
+        return [LiveRun(*row) for row in await self._read(sql, tuple(value for _, value in given))]

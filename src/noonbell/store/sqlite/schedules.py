@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
-
-from noonbell.core.records import AuditEvent, Declaration, DurableSchedule, QuietHoursPolicy, StoredSchedule
-from noonbell.ports import NO_QUIET_CHANGES, Declared, MakeEdit, QuietChanges, ScheduleFilter
+from noonbell.core.records import Declaration, QuietHoursPolicy, StoredSchedule
+from noonbell.ports import Declared, ScheduleChange, ScheduleFilter
 from noonbell.store.sampling import SamplingOnSqlite
 from noonbell.store.sqlite import declaring, editing, stored
 from noonbell.store.sqlite.part import Part
@@ -20,70 +15,21 @@ class SqliteSchedules(Part, SamplingOnSqlite, WakingOnSqlite):
 
     # --- declared tasks -------------------------------------------------------------------------------------------
 
-    async def read_declared(self, managed_by: str) -> Declared:
+    async def read_declared(self, managed_by: str | None = None) -> Declared:
         return await self._connection.run(lambda db: declaring.read(db, managed_by), write=False)
 
     async def declare(self, declaration: Declaration) -> list[int]:
         return await self._connection.run(lambda db: declaring.apply(db, declaration))
 
-    async def declared_tasks(self) -> list[Mapping[str, Any]]:
-        return await self._connection.run(declaring.declared_tasks, write=False)
-
     # --- durable schedules ----------------------------------------------------------------------------------------
 
-    async def create(self, created: Sequence[DurableSchedule], at: int, actor: str) -> list[int]:
-        return await self._connection.run(lambda db: editing.create(db, created, at, actor))
+    async def apply(self, change: ScheduleChange) -> list[int]:
+        return await self._connection.run(lambda db: editing.apply(db, change))
 
-    async def edit(self, schedule_ids: Sequence[str], edit: MakeEdit) -> None:
-        await self._connection.run(lambda db: editing.edit(db, schedule_ids, edit))
-
-    async def apply(
-        self,
-        created: Sequence[DurableSchedule],
-        schedule_ids: Sequence[str],
-        edit: MakeEdit,
-        at: int,
-        actor: str,
-        *,
-        quiet: QuietChanges = NO_QUIET_CHANGES,
-    ) -> list[int]:
-        return await self._connection.run(
-            lambda db: editing.apply(db, created, schedule_ids, edit, at=at, actor=actor, quiet=quiet)
-        )
-
-    async def find(self, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-        return await self._connection.run(lambda db: stored.by_ids(db, schedule_ids), write=False)
-
-    async def rows(self, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-        return await self._connection.run(lambda db: declaring.schedules(db, managed_by), write=False)
-
-    async def deleted(self, sids: Sequence[int]) -> set[int]:
-        sql = """
-            SELECT d.sid FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.sid = b.value
-            WHERE d.removed_at IS NOT NULL
-        """
-        return {sid for (sid,) in await self._read(sql, (msgspec.json.encode(list(sids)).decode(),))}
+    async def find(self, wanted: ScheduleFilter, after_sid: int = 0, limit: int | None = None) -> list[StoredSchedule]:
+        return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)
 
     # --- quiet hours ----------------------------------------------------------------------------------------------
 
-    async def put_quiet_hours(
-        self, policy: QuietHoursPolicy, audit: AuditEvent, edit: MakeEdit, *, seen_at: int | None = None
-    ) -> None:
-        await self._connection.run(lambda db: editing.put_quiet_hours(db, policy, audit, edit, seen_at))
-
-    async def drop_quiet_hours(self, policy_id: str, audit: AuditEvent, *, seen_at: int | None = None) -> bool:
-        return await self._connection.run(lambda db: editing.drop_quiet_hours(db, policy_id, audit, seen_at))
-
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return await self._connection.run(lambda db: editing.quiet_hours(db, policy_id), write=False)
-
-    # --- zone rules -----------------------------------------------------------------------------------------------
-
-    async def zone_rules(self) -> dict[str, str]:
-        return await self._connection.run(stored.zone_rules, write=False)
-
-    async def put_zone_rules(self, rules: Mapping[str, str]) -> None:
-        await self._connection.run(lambda db: editing.put_zone_rules(db, rules))
-
-    async def page(self, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
-        return await self._connection.run(lambda db: stored.page(db, wanted, after_sid, limit), write=False)

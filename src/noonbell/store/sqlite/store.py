@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noonbell.ports import BackgroundService, Ledger, LedgerTable, Pruned
+from noonbell.ports import BackgroundService, Ledger, LedgerTable, Pruned, RowBounds
 from noonbell.store import backlog
 from noonbell.store.snapshot import in_one_step
 from noonbell.store.sqlite import paging, pruning
@@ -98,8 +98,9 @@ class SqliteStore:
         *,
         above_sid: int | None = None,
         upto_sid: int | None = None,
+        managed_by: str | None = None,
     ) -> list[tuple[Any, ...]]:
-        sql, bindings = paging.statement(table, after, limit, above_sid, upto_sid)
+        sql, bindings = paging.statement(table, after, limit, RowBounds(above_sid, upto_sid, managed_by))
         return await self._connection.run(lambda db: db.execute(sql, bindings).fetchall(), write=False)
 
     async def backlog(self, now: int) -> dict[str, int]:

@@ -100,13 +100,15 @@ def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSched
     return by_sids(db, [row[0] for row in db.execute(sql, (_encode(list(schedule_ids)).decode(),))])
 
 
-def page(db: apsw.Connection, wanted: ScheduleFilter, after_sid: int, limit: int) -> list[StoredSchedule]:
+def page(db: apsw.Connection, wanted: ScheduleFilter, after_sid: int, limit: int | None) -> list[StoredSchedule]:
     """By sid. Which index serves is said here: a page of a few must not cost a look at all the others.
 
     What no index knows in the order of sids is sought among the next ones first, which finds whatever is frequent. What
     is not is sought in the index of names then, which is a small part of the table.
     """
-    if wanted.tag is None and wanted.quiet_hours_policy_id is None and (wanted.name_contains or wanted.managed_by):
+    some = wanted.sids, wanted.schedule_ids, wanted.tag, wanted.quiet_hours_policy_id
+    sought = wanted.name_contains or wanted.managed_by
+    if sought and limit is not None and some.count(None) == len(some) and wanted.deleted is False:
         near = _sids(db, wanted, after_sid, limit, upto_sid=after_sid + _NEAR)
         return by_sids(db, near if len(near) == limit else _sids(db, wanted, after_sid, limit, by_name=True))
     return by_sids(db, _sids(db, wanted, after_sid, limit))
@@ -116,12 +118,14 @@ def _sids(
     db: apsw.Connection,
     wanted: ScheduleFilter,
     after_sid: int,
-    limit: int,
+    limit: int | None,
     *,
     upto_sid: int | None = None,
     by_name: bool = False,
 ) -> list[int]:
     source, sid = ("schedule_definitions d INDEXED BY idx_schedules_name", "d.sid") if by_name else _listed(wanted)
+    chosen = [one for one in (wanted.sids, wanted.schedule_ids) if one is not None]
+    hidden = wanted.deleted is not False or wanted.declared is not False  # deleted schedules or declared tasks count
     parts: tuple[tuple[str, Any], ...] = (
         (f"{sid} > ?", after_sid),
         (f"{sid} <= ?", upto_sid),
@@ -129,24 +133,30 @@ def _sids(
         ("t.team = ?", None if wanted.tag is None else wanted.team),
         ("d.team = ?", wanted.team),
         ("d.managed_by = ?", wanted.managed_by),
-        ("d.lane = ?", wanted.lane),
+        ("ifnull(d.lane, d.managed_by) = ?" if hidden else "d.lane = ?", wanted.lane),
         ("d.type = ?", wanted.type),
         ("d.timezone = ?", wanted.timezone),
         _in_name(wanted.name_contains),
         ("d.quiet_hours_policy_id = ?", wanted.quiet_hours_policy_id),
     )
     given = [(condition, value) for condition, value in parts if value is not None]
-    conditions = ["d.removed_at IS NULL", "d.lane IS NOT NULL", *(condition for condition, _ in given)]
+    conditions = [condition for condition, _ in given]
+    if wanted.deleted is not None:
+        conditions.append(f"d.removed_at IS {'NOT ' if wanted.deleted else ''}NULL")
+    if wanted.declared is not None:
+        conditions.append(f"d.lane IS {'' if wanted.declared else 'NOT '}NULL")
     if wanted.enabled is not None:
         conditions.append(f"s.enabled = {int(wanted.enabled)}")
         if "schedule_state" not in source:
             source += " CROSS JOIN schedule_state s ON s.sid = d.sid"
-    if wanted.enabled is False:
+    if wanted.enabled is False and wanted.deleted is False:
         conditions.append("s.removed = 0")  # says nothing new, but is what their index asks for
     if wanted.type not in (None, "cron"):
         conditions.append("d.type <> 'cron'")  # as above
-    sql = f"SELECT d.sid FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {sid} LIMIT ?"
-    return [row[0] for row in db.execute(sql, (*(value for _, value in given), limit))]
+    once = "DISTINCT " if chosen else ""  # a sid or an id may be named twice
+    sql = f"SELECT {once}d.sid FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {sid} LIMIT ?"
+    bindings = (*(_encode(list(one)).decode() for one in chosen), *(value for _, value in given))
+    return [row[0] for row in db.execute(sql, (*bindings, -1 if limit is None else limit))]
 
 
 def _in_name(part: str | None) -> tuple[str, str | None]:
@@ -159,8 +169,17 @@ def _in_name(part: str | None) -> tuple[str, str | None]:
 
 def _listed(wanted: ScheduleFilter) -> tuple[str, str]:
     """The tables that a list is read from, and the sid of the one that is gone through in that order."""
+    named = (("d.sid", wanted.sids), ("d.schedule_id", wanted.schedule_ids))
+    if given := [name for name, values in named if values is not None]:
+        # CROSS JOIN: the batch drives, whatever the planner thinks of the tables
+        tables = [f"json_each(?) b CROSS JOIN schedule_definitions d ON {given[0]} = b.value"]
+        tables += [f"json_each(?) c ON {name} = c.value" for name in given[1:]]
+        tables += [] if wanted.tag is None else ["schedule_tags t ON t.sid = d.sid"]
+        return " CROSS JOIN ".join(tables), "d.sid"
     if wanted.tag is not None:
         return "schedule_tags t CROSS JOIN schedule_definitions d ON d.sid = t.sid", "t.sid"
+    if wanted.deleted is not False or wanted.declared is not False:
+        return "schedule_definitions d NOT INDEXED", "d.sid"
     if wanted.quiet_hours_policy_id is not None:
         return "schedule_definitions d INDEXED BY idx_schedules_quiet_hours", "d.sid"
     if wanted.enabled is False and wanted.team in (None, DEFAULT_TEAM):  # another team has few schedules of many
@@ -170,11 +189,6 @@ def _listed(wanted: ScheduleFilter) -> tuple[str, str]:
         return "schedule_definitions d NOT INDEXED", "d.sid"
     name = "team" if wanted.type in (None, "cron") else "type"
     return f"schedule_definitions d INDEXED BY idx_schedules_{name}", "d.sid"
-
-
-def zone_rules(db: apsw.Connection) -> dict[str, str]:
-    rows: Any = db.execute("SELECT timezone, zone_hash FROM zone_rules").fetchall()
-    return dict(rows)
 
 
 def users_of(db: apsw.Connection, policy_id: str) -> list[int]:

@@ -24,6 +24,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Ledger
 from noonbell.timing import cron_timing
 
@@ -111,6 +112,11 @@ def event(name: Any, at: int = T0, managed_by: str = OWNER) -> LifecycleEvent:
     return LifecycleEvent(managed_by, at, ME, name)
 
 
+async def record_step(store: Ledger, step: LifecycleEvent) -> None:
+    """Append to the lifecycle of an owner."""
+    await store.schedules.declare(declaration(step.managed_by, step.at, events=[step]))
+
+
 def deciding(now: int, cron: str = "* * * * *") -> Decide:
     """The engine's own decision, for tasks of one expression."""
     terms = declared_terms(cron_timing(cron, UTC), "preempt")
@@ -142,7 +148,7 @@ async def only_live(store: Ledger, sid: int) -> LiveRun:
 
 
 async def row_of(store: Ledger, sid: int) -> dict[str, Any]:
-    (row,) = [row for row in await store.schedules.rows() if row["sid"] == sid]
+    (row,) = [row for row in await schedule_rows(store) if row["sid"] == sid]
     return dict(row)
 
 

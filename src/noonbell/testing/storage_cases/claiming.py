@@ -6,6 +6,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from noonbell.core.records import LiveRun, RemovedSchedule, Run, Settlement, Span, Start, StoredSchedule, Turn
+from noonbell.ports import RunFilter
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -145,7 +146,7 @@ class ClaimingCases(StorageCases):
             assert start.preempted is not None
             assert start.preempted.run_for == T0 + MINUTE
             assert (await only_live(store, 1)).run_for == T0 + 2 * MINUTE
-            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
+            (ended,) = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert replace(ended, owner=ME) == Run(1, T0 + MINUTE, "scheduled", "failed", 1, T0 + MINUTE, now, ME, 1)
 
     async def test_a_queued_orphan_restarts_and_takes_in_what_is_due(self) -> None:
@@ -250,7 +251,7 @@ class ClaimingCases(StorageCases):
                 start = await store.runs.trigger(1, ME, T0)
                 assert start is not None
                 assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0)])).stale == []
-            assert len(await store.history.runs(1, T0, T0 + MINUTE, "manual")) == 2
+            assert len(await store.history.runs(RunFilter(1, T0, T0 + MINUTE, "manual"))) == 2
 
     async def test_an_unknown_schedule_cannot_be_triggered(self) -> None:
         async with self.opened("a") as store:
@@ -283,7 +284,7 @@ class ClaimingCases(StorageCases):
             start = await store.runs.trigger(1, ME, T0 + SECOND)
             assert start is not None
             await store.runs.hand_back([start], ME, T0 + 2 * SECOND)
-            assert (await store.runs.live(1), await store.history.runs(1, T0, T0 + HOUR)) == ([], [])
+            assert (await store.runs.live(1), await store.history.runs(RunFilter(1, T0, T0 + HOUR))) == ([], [])
             assert (await row_of(store, 1))["next_run_at"] == T0 + MINUTE
 
     async def test_what_another_has_now_cannot_be_handed_back(self) -> None:
@@ -301,6 +302,6 @@ class ClaimingCases(StorageCases):
             b, c, _ = (await claim(store, T0 + MINUTE)).starts
             await fail(store, b, T0 + 61 * SECOND, retry_at=T0 + HOUR)
             await store.runs.hand_back([c], ME, T0 + 61 * SECOND)
-            assert [live.sid for live in await store.runs.owned(ME)] == [4]
-            assert await store.runs.owned("instance-2") == await store.runs.live(1)
-            assert await store.runs.owned("nobody") == []
+            assert [live.sid for live in await store.runs.live(owner=ME)] == [4]
+            assert await store.runs.live(owner="instance-2") == await store.runs.live(1)
+            assert await store.runs.live(owner="nobody") == []

@@ -3,11 +3,14 @@
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from noonbell.core.records import Attempt, Epoch, RemovedSchedule, Run, Settlement
 from noonbell.errors import StoreError
-from noonbell.ports import LEDGER_TABLES
+from noonbell.ledger.reading import declared_tasks, lifecycle_of
+from noonbell.ports import LEDGER_TABLES, RunFilter, ScheduleFilter
 from noonbell.testing.storage_cases.base import (
     ME,
     MINUTE,
@@ -25,6 +28,7 @@ from noonbell.testing.storage_cases.base import (
     new,
     only_live,
     raises,
+    record_step,
     row_of,
     start_one,
 )
@@ -65,8 +69,8 @@ class DeclaringCases(StorageCases):
         async with self.opened() as store:
             events = [event("crash", T0 + 5), event("init-ok", T0 + 5)]
             await store.schedules.declare(declaration(events=events))
-            await store.engines.record(event("stop-start", T0 + 4))
-            assert await store.engines.lifecycle(OWNER) == [*events, event("stop-start", T0 + 4)]
+            await record_step(store, event("stop-start", T0 + 4))
+            assert await lifecycle_of(store, OWNER) == [*events, event("stop-start", T0 + 4)]
             assert (await store.schedules.read_declared(OWNER)).last_lifecycle == event("stop-start", T0 + 4)
             assert (await store.schedules.read_declared(OTHER)).last_lifecycle is None
 
@@ -127,16 +131,30 @@ class DeclaringCases(StorageCases):
                 T0 + 7,
             )
             assert [epoch.to_at for epoch in await store.history.epochs(1)] == [T0 + 7]
-            assert [row["sid"] for row in await store.schedules.declared_tasks()] == [2]
+            assert [row["sid"] for row in await declared_tasks(store)] == [2]
             assert (await claim(store, T0 + MINUTE)).looked == 1
 
     async def test_deleted_schedules_are_found_by_their_sids(self) -> None:
         async with self.opened("a", "b", "c") as store:
             removed = [RemovedSchedule(1, T0 + 7), RemovedSchedule(3, T0 + 7)]
             await store.schedules.declare(declaration(at=T0 + 9, removed=removed))
-            assert await store.schedules.deleted([1, 2, 99]) == {1}
-            assert await store.schedules.deleted([3, 1, 3]) == {1, 3}
-            assert await store.schedules.deleted([]) == set()
+
+            async def found(sids: list[int] | None, **more: Any) -> list[int]:
+                given: dict[str, Any] = {"declared": None, "deleted": True}
+                wanted = ScheduleFilter(sids=sids, **given | more)
+                return [one.sid for one in await store.schedules.find(wanted)]
+
+            assert await found([1, 2, 99]) == [1]
+            assert await found([3, 1, 3]) == [1, 3]
+            assert await found([]) == []
+            assert await found([1, 2], deleted=None) == [1, 2]
+            assert await found([1, 2], deleted=False) == [2]
+            assert await found(None, declared=True, deleted=None, lane=OWNER) == [1, 2, 3]
+            assert await found(None, declared=True, enabled=False) == [1, 3]
+            assert await found(None, declared=False, deleted=None) == []
+            assert await found([1, 3], schedule_ids=["id-c", "id-b"]) == [3]
+            (kept,) = await store.schedules.find(ScheduleFilter(schedule_ids=["id-b"], declared=True))
+            assert (kept.columns.name, kept.lane, kept.managed_by, kept.enabled) == ("b", OWNER, OWNER, True)
 
     async def test_removal_ends_live_runs(self) -> None:
         async with self.opened("a", "b", "c") as store:
@@ -147,7 +165,7 @@ class DeclaringCases(StorageCases):
             await store.schedules.declare(
                 declaration(at=at, removed=[RemovedSchedule(sid, T0 + MINUTE) for sid in (1, 2, 3)])
             )
-            ended = [(await store.history.runs(sid, T0, at))[0] for sid in (1, 2, 3)]
+            ended = [(await store.history.runs(RunFilter(sid, T0, at)))[0] for sid in (1, 2, 3)]
             assert [(run.outcome, run.attempts, run.ended_at) for run in ended] == [
                 ("failed", 1, at), ("abandoned", 1, at), ("abandoned", 0, at)
             ]  # fmt: skip
@@ -170,7 +188,7 @@ class DeclaringCases(StorageCases):
         async with self.opened("a") as store:
             back = declaration(removed=[RemovedSchedule(1, T0)], created=[new("a", key="again")])
             assert await store.schedules.declare(back) == [2]
-            assert [row["schedule_id"] for row in await store.schedules.declared_tasks()] == ["again"]
+            assert [row["schedule_id"] for row in await declared_tasks(store)] == ["again"]
 
     async def test_two_owners_may_use_one_name(self) -> None:
         async with self.opened("a") as store:
@@ -208,7 +226,7 @@ class DeclaringCases(StorageCases):
             await store.schedules.declare(declaration(at=T0 + MINUTE, interrupted=[await only_live(store, 1)]))
             assert await store.runs.live(1) == []
             expected = Run(1, T0 + SECOND, "manual", "unknown", 1, T0 + SECOND, T0 + MINUTE, ME, 1)
-            assert await store.history.runs(1, T0, T0 + MINUTE) == [expected]
+            assert await store.history.runs(RunFilter(1, T0, T0 + MINUTE)) == [expected]
 
     async def test_a_declaration_that_fails_changes_nothing(self) -> None:
         async with self.opened("a", "b", "c") as store:

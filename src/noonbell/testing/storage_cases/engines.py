@@ -36,8 +36,9 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ports import AuditFilter, Hold, Ledger
-from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ports import AuditFilter, Hold, Ledger, RunFilter, ScheduleChange, ScheduleFilter
+from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live, record_step
 
 LANE = "shared"
 A, B, C = "engine-a", "engine-b", "engine-c"
@@ -65,8 +66,8 @@ async def join(store: Ledger, instance: str, at: int = T0, lane: str = LANE) -> 
     """Come up on the lane; returns since when the lane is."""
     hold = await store.hold(engine_name(instance), instance)
     since = await store.engines.join(record(instance, at, lane))
-    await store.engines.record(LifecycleEvent(lane_name(lane), at, instance, "init-ok"))
-    await store.engines.beat(EngineSign(instance, at, since, "up"), clock(at))
+    event = LifecycleEvent(lane_name(lane), at, instance, "init-ok")
+    await store.engines.beat(EngineSign(instance, at, since, "up", event=event), clock(at))
     return hold, since
 
 
@@ -78,7 +79,7 @@ async def claim(store: Ledger, owner: str, now: int, limit: int = 1) -> list[Sta
 
 
 async def crashes(store: Ledger) -> list[str]:
-    return [event.instance for event in await store.engines.lifecycle(lane_name(LANE)) if event.event == "crash"]
+    return [event.instance for event in await lifecycle_of(store, lane_name(LANE)) if event.event == "crash"]
 
 
 class EngineCases(StorageCases):
@@ -90,7 +91,7 @@ class EngineCases(StorageCases):
         two = await self.reopen(one)
         await two.open()
         try:
-            await one.schedules.create([schedule(name, **definition) for name in names], T0, "suite")
+            await one.schedules.apply(ScheduleChange([schedule(name, **definition) for name in names], T0, "suite"))
             yield one, two
         finally:
             await two.close()
@@ -104,7 +105,7 @@ class EngineCases(StorageCases):
                 clock(T0 + 2 * SECOND),
             )
             for store in (one, two):
-                found = await store.engines.alive(T0 + 5 * SECOND)
+                found = (await store.engines.members(T0 + 5 * SECOND)).alive
                 assert [(e.lane, e.instance, e.state) for e in found] == [
                     ("other", C, "up"), (LANE, A, "stopping"), (LANE, B, "up"),
                 ]  # fmt: skip
@@ -115,7 +116,7 @@ class EngineCases(StorageCases):
                 assert (told.up_since, told.load) == (T0 - SECOND, {"running": 3, "late": None})
                 assert 0 <= told.seen_ago_us <= 60 * SECOND
                 assert lanes_up(found) == {"other": T0, LANE: T0 - SECOND}
-                assert await store.engines.dead(LANE) == []
+                assert (await store.engines.members(0, LANE)).dead == []
             for hold, _ in held:
                 hold.release()
 
@@ -129,11 +130,11 @@ class EngineCases(StorageCases):
             first.release()
             third, since = await join(one, C, T0 + 2 * MINUTE)
             assert since == T0, "the one that is left knows it"
-            assert lanes_up(await two.engines.alive(T0)) == {LANE: T0}
+            assert lanes_up((await two.engines.members(T0)).alive) == {LANE: T0}
             for instance, hold, store in ((B, second, two), (C, third, one)):
                 await store.engines.leave(instance)
                 hold.release()
-            assert lanes_up(await one.engines.alive(T0)) == {}
+            assert lanes_up((await one.engines.members(T0)).alive) == {}
             fourth, since = await join(one, "engine-d", T0 + 3 * MINUTE)
             assert since == T0 + 3 * MINUTE, "nothing was up in between"
             fourth.release()
@@ -152,7 +153,7 @@ class EngineCases(StorageCases):
                     await store.engines.beat(sign, clock(T0 + at))
             expected = {LANE: Polls(T0 + 5, 70 * SECOND), "other": Polls(T0 + 1, 70 * SECOND)}
             assert await one.engines.polls() == await two.engines.polls() == expected
-            assert [e.last_poll_at for e in await one.engines.alive(T0)] == [T0 + 1, T0 + 5, T0 + 3]
+            assert [e.last_poll_at for e in (await one.engines.members(T0)).alive] == [T0 + 1, T0 + 5, T0 + 3]
             await one.engines.leave(A)
             assert await two.engines.polls() == expected, "it outlives the engine"
             for hold, _ in held:
@@ -229,7 +230,7 @@ class EngineCases(StorageCases):
         async with self.shared() as (one, two):
             hold = await one.hold(engine_name(A), A)
             assert await one.engines.join(record(A)) == T0
-            assert lanes_up(await two.engines.alive(T0)) == {}
+            assert lanes_up((await two.engines.members(T0)).alive) == {}
             other, since = await join(two, B, T0 + MINUTE)
             assert since == T0 + MINUTE
             hold.release()
@@ -240,7 +241,7 @@ class EngineCases(StorageCases):
             hold = await one.hold(engine_name(A), A)
             await one.engines.beat(EngineSign(A, T0, T0, "up"), clock(T0))
             await one.engines.leave(A)
-            assert await two.engines.alive(T0) == []
+            assert (await two.engines.members(T0)).alive == []
             hold.release()
 
     async def test_two_engines_never_both_start_a_run(self) -> None:
@@ -250,8 +251,8 @@ class EngineCases(StorageCases):
             starts = [*(await claim(one, A, now)), *(await claim(two, B, now)), *(await claim(two, B, now, 10))]
             assert sorted(start.sid for start in starts) == [1, 2, 3]
             assert await claim(one, A, now, 10) == []
-            assert len(await one.runs.owned(A)) == 1
-            assert len(await one.runs.owned(B)) == 2
+            assert len(await one.runs.live(owner=A)) == 1
+            assert len(await one.runs.live(owner=B)) == 2
             for hold, _ in held:
                 hold.release()
 
@@ -263,7 +264,7 @@ class EngineCases(StorageCases):
             await one.runs.hand_back([start], A, AT_ONCE)
             (again,) = await claim(two, B, T0 + MINUTE + SECOND, 10)
             assert (again.sid, again.run_for) == (start.sid, start.run_for)
-            (row,) = await two.schedules.rows("suite")
+            (row,) = await schedule_rows(two, "suite")
             assert row["last_run_at"] == (await only_live(two, start.sid)).started_at == later
             for hold, _ in held:
                 hold.release()
@@ -277,14 +278,14 @@ class EngineCases(StorageCases):
             assert await two.engines.rescue(LANE, B, T0 + MINUTE) == (0, [], 0), "both are alive"
             one.kill()
             await self.holder_dies()
-            assert await two.engines.dead(LANE) == [A]
-            assert [e.instance for e in await two.engines.alive(T0)] == [B]
+            assert (await two.engines.members(0, LANE)).dead == [A]
+            assert [e.instance for e in (await two.engines.members(T0)).alive] == [B]
             assert await two.engines.rescue(LANE, B, T0 + 2 * MINUTE) == (1, [A], 0)
             freed = await only_live(two, lost.sid)
             assert (freed.state, freed.cause, freed.owner, freed.wake_at) == ("queued", "orphan", None, 0)
             assert (freed.fence, freed.crashes) == (lost.fence + 1, 1)
             assert await only_live(two, kept.sid) == before
-            assert await two.engines.dead(LANE) == []
+            assert (await two.engines.members(0, LANE)).dead == []
             assert await two.engines.rescue(LANE, B, T0 + 2 * MINUTE) == (0, [], 0), "once is enough"
             assert await crashes(two) == [A], "whoever finds a dead engine records its crash"
             (again,) = await claim(two, B, T0 + 2 * MINUTE)
@@ -346,9 +347,9 @@ class EngineCases(StorageCases):
                 await killer.open()
             await killer.close()
             assert told == [(MOST_CRASHES - 1, "abandoned")]
-            (run,) = await two.history.runs(1, T0, T0 + MINUTE)
+            (run,) = await two.history.runs(RunFilter(1, T0, T0 + MINUTE))
             assert run.outcome == "abandoned"
-            (stored,) = await two.schedules.find(["a"])
+            (stored,) = await two.schedules.find(ScheduleFilter(schedule_ids=["a"]))
             assert stored.last_failure_at == T0 + MINUTE
             assert [e.event for _, e in await two.audit.page(AuditFilter(event="schedule.quarantined"), 0, 9)] != []
             assert await crashes(two) == [f"engine-{death}" for death in range(1, MOST_CRASHES + 1)]
@@ -366,7 +367,7 @@ class EngineCases(StorageCases):
                 await killer.open()
             await self._dies_with(killer, "engine-alone", 1)
             assert (await two.engines.rescue(LANE, B, T0 + MINUTE)).queued == 0
-            ended = [[run.outcome for run in await two.history.runs(sid, T0, T0 + MINUTE)] for sid in (1, 2)]
+            ended = [[run.outcome for run in await two.history.runs(RunFilter(sid, T0, T0 + MINUTE))] for sid in (1, 2)]
             assert sorted(ended) == [[], ["abandoned"]]
             hold.release()
 
@@ -378,9 +379,9 @@ class EngineCases(StorageCases):
             one.kill()
             await self.holder_dies()
             assert await two.engines.rescue(LANE, B, T0 + MINUTE) == (0, [A], 0)
-            (run,) = await two.history.runs(1, T0, T0 + MINUTE)
+            (run,) = await two.history.runs(RunFilter(1, T0, T0 + MINUTE))
             assert (run.outcome, await two.runs.live(1)) == ("unknown", [])
-            (stored,) = await two.schedules.find(["a"])
+            (stored,) = await two.schedules.find(ScheduleFilter(schedule_ids=["a"]))
             assert stored.last_failure_at == T0 + MINUTE, "the next success is a recovery"
             hold.release()
 
@@ -408,7 +409,7 @@ class EngineCases(StorageCases):
             left = await one.hold(engine_name(C), C)
             await one.engines.join(record(C))
             for event in ("init-ok", "stop-start", "stop-end"):
-                await one.engines.record(LifecycleEvent(lane_name(LANE), T0, C, cast("Any", event)))
+                await record_step(one, LifecycleEvent(lane_name(LANE), T0, C, cast("Any", event)))
             left.release()  # it was cut off before it could leave
             one.kill()
             await self.holder_dies()

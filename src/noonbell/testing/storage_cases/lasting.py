@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ports import Ledger
+from noonbell.ledger.reading import lifecycle_of
+from noonbell.ports import Ledger, RunFilter, ScheduleFilter
 from noonbell.testing.storage_cases.base import (
     ME,
     MINUTE,
@@ -24,6 +25,7 @@ from noonbell.testing.storage_cases.base import (
     new,
     only_live,
     raises,
+    record_step,
 )
 
 _VERBS: dict[str, Callable[[Ledger], Awaitable[object]]] = {
@@ -33,16 +35,16 @@ _VERBS: dict[str, Callable[[Ledger], Awaitable[object]]] = {
     "settle": lambda store: store.runs.settle([]),
     "hand_back": lambda store: store.runs.hand_back([], ME, T0),
     "trigger": lambda store: store.runs.trigger(1, ME, T0),
-    "owned": lambda store: store.runs.owned(ME),
-    "deleted_among": lambda store: store.schedules.deleted([1]),
-    "record": lambda store: store.engines.record(event("stop-end")),
-    "schedules": lambda store: store.schedules.rows(),
+    "owned": lambda store: store.runs.live(owner=ME),
+    "find": lambda store: store.schedules.find(ScheduleFilter(sids=[1], declared=None, deleted=True)),
+    "record": lambda store: record_step(store, event("stop-end")),
+    "read_all_declared": lambda store: store.schedules.read_declared(),
     "epochs": lambda store: store.history.epochs(1),
     "spans": lambda store: store.history.spans(1, T0, T0 + MINUTE),
-    "runs": lambda store: store.history.runs(1, T0, T0 + MINUTE),
+    "runs": lambda store: store.history.runs(RunFilter(1, T0, T0 + MINUTE)),
     "live": lambda store: store.runs.live(1),
     "attempts": lambda store: store.history.attempts(1, T0, T0 + MINUTE),
-    "lifecycle": lambda store: store.engines.lifecycle(OWNER),
+    "lifecycle": lambda store: lifecycle_of(store, OWNER),
     "read_ledger": lambda store: store.read("runs", None, 1),
 }
 

@@ -20,7 +20,7 @@ from noonbell.core.records import (
     StoredSchedule,
     Turn,
 )
-from noonbell.ports import AuditFilter, AwayTarget, Ledger, StreamBounds, StreamClaim
+from noonbell.ports import AuditFilter, AwayTarget, Ledger, ScheduleChange, StreamBounds, StreamClaim
 from noonbell.testing.storage_cases.base import ME, SECOND, T0, StorageCases
 
 LANE = "post"
@@ -74,7 +74,7 @@ class MessageCases(StorageCases):
         store = await self.make_store()
         await store.open()
         try:
-            await store.schedules.create([schedule(name) for name in names], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule(name) for name in names], T0, "suite"))
             yield store
         finally:
             await store.close()
@@ -118,7 +118,7 @@ class MessageCases(StorageCases):
 
     async def test_lanes_are_apart(self) -> None:
         async with self.post("a") as store:
-            await store.schedules.create([schedule("z", "elsewhere")], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule("z", "elsewhere")], T0, "suite"))
             await send(store, T0, a="1")
             await send(store, T0, "elsewhere", z="2")
             assert told(await store.outbox.claim("elsewhere", ME, T0, 10)) == {2: "2"}
@@ -259,7 +259,7 @@ class MessageCases(StorageCases):
 
     async def test_take_over_frees_the_streams_and_counts_the_try(self) -> None:
         async with self.post("a") as store:
-            await store.schedules.create([schedule("z", "elsewhere")], T0, "suite")
+            await store.schedules.apply(ScheduleChange([schedule("z", "elsewhere")], T0, "suite"))
             await send(store, T0, a="1")
             await send(store, T0, "elsewhere", z="2")
             await store.outbox.claim(LANE, ME, T0, 10)
@@ -337,7 +337,7 @@ class MessageCases(StorageCases):
             (letter,) = await store.outbox.dead_letters(None, 0, 10)
             await store.outbox.claim(LANE, ME, T0, 10)
             await store.outbox.settle([Delivery(1, ME, T0, None, wake_at=T0 + 60 * SECOND, error="no")])
-            assert await store.outbox.revive([letter.number, letter.number, 10**9], T0 + SECOND) == 1
+            assert await store.outbox.resolve([letter.number, letter.number, 10**9], redeliver_at=T0 + SECOND) == 1
             assert await store.outbox.dead_letters(None, 0, 10) == []
             claim = await store.outbox.claim(LANE, ME, T0 + SECOND, 10)
             assert told(claim) == {1: "231"}
@@ -356,13 +356,13 @@ class MessageCases(StorageCases):
             await store.outbox.settle([Delivery(1, OTHER_ME, T0, None, dead=first, error="no", audit=dead[1])])
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=first, error="no", audit=dead[0])])
             assert [event for _, event in await store.audit.page(AuditFilter(event="message.dead"), 0, 10)] == dead[:1]
-            assert await store.outbox.revive([10**9], T0, tell) == 0
-            assert await store.outbox.drop([10**9], tell) == 0
+            assert await store.outbox.resolve([10**9], tell, redeliver_at=T0) == 0
+            assert await store.outbox.resolve([10**9], tell) == 0
             assert await store.audit.page(AuditFilter(event="message.revived"), 0, 10) == []
-            assert await store.outbox.revive([10**9, first, first], T0, tell) == 1
+            assert await store.outbox.resolve([10**9, first, first], tell, redeliver_at=T0) == 1
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=second, error="no", audit=dead[1])])
-            assert await store.outbox.drop([second, 10**9], tell) == 1
+            assert await store.outbox.resolve([second, 10**9], tell) == 1
             found = await store.audit.page(AuditFilter(event="message.revived"), 0, 10)
             assert [event for _, event in found] == [tell([first]), tell([second])]
             assert [event for _, event in await store.audit.page(AuditFilter(event="message.dead"), 0, 10)] == dead
@@ -373,7 +373,7 @@ class MessageCases(StorageCases):
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             dead = stream.messages[0][0]
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=dead, error="no")])
-            assert await store.outbox.revive([dead], T0 + SECOND) == 1
+            assert await store.outbox.resolve([dead], redeliver_at=T0 + SECOND) == 1
             (again,) = (await store.outbox.claim(LANE, ME, T0 + SECOND, 10)).streams
             assert again.attempt == 0
             assert again.messages[0][0] > dead  # a number is never given twice
@@ -385,7 +385,7 @@ class MessageCases(StorageCases):
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             dead = stream.messages[0][0]
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=dead, error="no")])
-            assert await store.outbox.drop([dead, dead + 1]) == 1
+            assert await store.outbox.resolve([dead, dead + 1]) == 1
             assert await store.outbox.dead_letters(None, 0, 10) == []
             assert (await store.outbox.claim(LANE, ME, T0 + SECOND, 10)).streams == []
 

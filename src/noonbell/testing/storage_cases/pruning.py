@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noonbell.core.records import AuditEvent, LifecycleEvent, PrunedDay, Settlement
-from noonbell.ports import AuditFilter, Ledger, Pruned
+from noonbell.ledger.reading import lifecycle_of
+from noonbell.ports import AuditFilter, Ledger, Pruned, RunFilter
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -20,6 +21,7 @@ from noonbell.testing.storage_cases.base import (
     declaration,
     fail,
     ledger,
+    record_step,
 )
 
 DAY: Final = 24 * HOUR
@@ -58,7 +60,7 @@ class PruningCases(StorageCases):
             for sid in (1, 2):
                 (span,) = await store.history.spans(sid, T0, FAR)
                 assert (span.from_at, span.to_at) == (last + MINUTE, T0 + DAY + HOUR - MINUTE)
-                assert [run.run_for for run in await store.history.runs(sid, T0, FAR)] == [T0 + DAY + HOUR]
+                assert [run.run_for for run in await store.history.runs(RunFilter(sid, T0, FAR))] == [T0 + DAY + HOUR]
 
     async def test_a_day_goes_only_when_it_is_over(self) -> None:
         async with self.opened("a") as store:
@@ -86,10 +88,10 @@ class PruningCases(StorageCases):
             assert await _prune(store) is None
             await _run_at(store, T0 + 2 * MINUTE)
             await _prune(store)
-            assert [run.run_for for run in await store.history.runs(1, T0, FAR)] == [T0 + 2 * MINUTE]
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, T0, FAR))] == [T0 + 2 * MINUTE]
             await store.schedules.declare(declaration(parked=[1]))
             await _prune(store)
-            assert await store.history.runs(1, T0, FAR) == []
+            assert await store.history.runs(RunFilter(1, T0, FAR)) == []
 
     async def test_a_live_run_stays_with_its_attempts_and_goes_when_it_has_ended(self) -> None:
         async with self.opened("a") as store:
@@ -158,18 +160,18 @@ class PruningCases(StorageCases):
             ]
             only = life("last", (1, "init-ok"), (2, "stop-start"), (3, "stop-end"), owner=OTHER)
             for event in (*first, *second, *third, *beside, *only):
-                await store.engines.record(event)
+                await record_step(store, event)
             assert await store.prune_day(T0 + DAY) == Pruned(T0, 0, 0, 0, 0, 0, lifecycle_events=3)
-            assert await store.engines.lifecycle(lane) == [beside[0], *beside[4:]]
+            assert await lifecycle_of(store, lane) == [beside[0], *beside[4:]]
             assert await store.prune_day(T0 + 3 * DAY) is None
-            assert await store.engines.lifecycle(OWNER) == [*first, *second, *third]
+            assert await lifecycle_of(store, OWNER) == [*first, *second, *third]
             assert await store.prune_day(FAR) == Pruned(T0 + 3 * DAY, 0, 0, 0, 0, 0, lifecycle_events=3)
             assert await store.prune_day(FAR) == Pruned(T0 + 4 * DAY, 0, 0, 0, 0, 0, lifecycle_events=2)
             assert await store.prune_day(FAR) is None
-            found = [await store.engines.lifecycle(owner) for owner in (OWNER, lane, OTHER)]
+            found = [await lifecycle_of(store, owner) for owner in (OWNER, lane, OTHER)]
             assert found == [third, [beside[0], *beside[4:]], only]
             assert (await store.schedules.read_declared(OWNER)).last_lifecycle == third[-1]
-            await store.engines.record(third[0])
+            await record_step(store, third[0])
             numbers = [row[0] for row in await store.read("lifecycle", None, 100)]
             assert len(set(numbers)) == len(numbers)
 
@@ -177,12 +179,12 @@ class PruningCases(StorageCases):
         async with self.opened("a") as opened:
             store = opened
             events = [AuditEvent(T0 + hour * HOUR, "schedule.skipped", "x", "engine", "{}") for hour in (1, 2, 30)]
-            await store.audit.append(events)
+            await store.documents.write(audits=events)
             pruned = await store.prune_day(FAR)
             assert pruned is not None
             assert (pruned.day, pruned.audits) == (T0, 2)
             assert await store.prune_day(FAR) is None
             ((newest, event),) = await store.audit.page(AuditFilter(), 0, 10)
             assert event == events[2]
-            await store.audit.append(events[:1])
+            await store.documents.write(audits=events[:1])
             assert [number for number, _ in await store.audit.page(AuditFilter(), newest, 10)] == [newest + 1]

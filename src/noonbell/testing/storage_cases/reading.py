@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
-from noonbell.ports import LEDGER_TABLES, Ledger
+from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
+from noonbell.ports import LEDGER_TABLES, Ledger, RunFilter, ScheduleChange
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -65,12 +66,15 @@ class ReadingCases(StorageCases):
         async with self.opened() as store:
             await _history(store)
             m = [T0 + minute * MINUTE for minute in range(10)]
-            assert [run.run_for for run in await store.history.runs(1, T0, m[9])] == [m[2], m[4], m[4] + 2]
-            assert [run.run_for for run in await store.history.runs(1, m[4], m[4])] == [m[4]]
-            assert [run.run_for for run in await store.history.runs(1, T0, m[9], "manual")] == [m[4] + 2]
-            assert [run.run_for for run in await store.history.runs(2, T0, m[9], "scheduled")] == [m[2], m[4]]
-            assert await store.history.runs(1, m[2] + 1, m[4] - 1) == []
-            assert await store.history.runs(3, T0, m[9]) == []
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, T0, m[9]))] == [m[2], m[4], m[4] + 2]
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, m[4], m[4]))] == [m[4]]
+            assert [run.run_for for run in await store.history.runs(RunFilter(1, T0, m[9], "manual"))] == [m[4] + 2]
+            assert [run.run_for for run in await store.history.runs(RunFilter(2, T0, m[9], "scheduled"))] == [
+                m[2],
+                m[4],
+            ]
+            assert await store.history.runs(RunFilter(1, m[2] + 1, m[4] - 1)) == []
+            assert await store.history.runs(RunFilter(3, T0, m[9])) == []
 
     async def test_attempts_are_found_by_the_time_of_their_run(self) -> None:
         async with self.opened("a") as store:
@@ -93,17 +97,20 @@ class ReadingCases(StorageCases):
                 await store.runs.live(9),
                 await store.history.spans(9, T0, T0 + HOUR),
             ]
-            found += [await store.history.runs(9, T0, T0 + HOUR), await store.history.attempts(9, T0, T0 + HOUR)]
-            found += [await store.engines.lifecycle("nobody"), await store.schedules.rows("nobody")]
+            found += [
+                await store.history.runs(RunFilter(9, T0, T0 + HOUR)),
+                await store.history.attempts(9, T0, T0 + HOUR),
+            ]
+            found += [await lifecycle_of(store, "nobody"), await schedule_rows(store, "nobody")]
             assert found == [[]] * 7
             assert await store.schedules.read_declared("nobody") == ([], None)
 
     async def test_schedules_are_listed_by_owner_oldest_first(self) -> None:
         async with self.opened() as store:
             await _history(store)
-            assert [row["sid"] for row in await store.schedules.rows()] == [1, 2, 3]
-            assert [row["sid"] for row in await store.schedules.rows(OTHER)] == [3]
-            assert [row["sid"] for row in await store.schedules.rows(OWNER)] == [1, 2]
+            assert [row["sid"] for row in await schedule_rows(store)] == [1, 2, 3]
+            assert [row["sid"] for row in await schedule_rows(store, OTHER)] == [3]
+            assert [row["sid"] for row in await schedule_rows(store, OWNER)] == [1, 2]
 
     async def test_declared_tasks_are_those_of_all_declared_owners_that_are_not_removed(self) -> None:
         async with self.opened() as store:
@@ -114,14 +121,14 @@ class ReadingCases(StorageCases):
                 "d", columns, enabled=True, managed_by="api", lane="default", cursor_at=T0, next_run_at=T0 + HOUR,
                 anchor_at=None, zone_hash="z1", policies="{}",
             )  # fmt: skip
-            await durable.schedules.create([made], T0, "suite")
+            await durable.schedules.apply(ScheduleChange([made], T0, "suite"))
             await store.schedules.declare(declaration("suite", created=[new("e", key="e")]))  # an owner of another sort
             await store.schedules.declare(declaration("periodic:p", created=[new("p", key="p")]))
             await store.schedules.declare(
                 declaration(at=T0 + HOUR, removed=[RemovedSchedule(1, T0 + HOUR)], parked=[2])
             )
-            every = {row["sid"]: row for row in await store.schedules.rows()}
-            assert await store.schedules.declared_tasks() == [every[2], every[3], every[6]]
+            every = {row["sid"]: row for row in await schedule_rows(store)}
+            assert await declared_tasks(store) == [every[2], every[3], every[6]]
 
     async def test_what_was_read_can_be_changed_without_harm(self) -> None:
         async with self.opened() as store:
@@ -129,12 +136,12 @@ class ReadingCases(StorageCases):
             before = await ledger(store)
             for read in (
                 await store.runs.live(1),
-                await store.history.runs(1, T0, T0 + HOUR),
+                await store.history.runs(RunFilter(1, T0, T0 + HOUR)),
                 await store.history.epochs(1),
             ):
                 for record in read:
                     record.sid = 77
-            for row in await store.schedules.rows():
+            for row in await schedule_rows(store):
                 dict(row)["name"] = "changed"
             assert await ledger(store) == before
 
@@ -144,7 +151,7 @@ class ReadingCases(StorageCases):
             whole = await ledger(store)
             assert {table: len(rows) for table, rows in whole.items()} == {
                 "schedules": 3, "epochs": 4, "live": 2, "runs": 5, "spans": 4, "attempts": 6, "pruned": 0,
-                "lifecycle": 2,
+                "lifecycle": 2, "zone_rules": 0,
             }  # fmt: skip
             for table, shape in LEDGER_TABLES.items():
                 places = [shape.columns.index(name) for name in shape.key]
@@ -169,3 +176,9 @@ class ReadingCases(StorageCases):
                     assert found == [row for row in whole[table] if row[place] == 2]
                 else:
                     assert found == whole[table]
+                mine = await store.read(table, None, 100, managed_by=OWNER)
+                if "managed_by" in shape.columns:
+                    place = shape.columns.index("managed_by")
+                    assert mine == [row for row in whole[table] if row[place] == OWNER]
+                else:
+                    assert mine == whole[table]

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from noonbell.core.attempts import omitted
 from noonbell.core.records import Attempt, Outcome, Run, Settlement, Span, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
-from noonbell.ports import Settled
+from noonbell.ledger.reading import schedule_rows
+from noonbell.ports import RunFilter, Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -35,7 +36,7 @@ class SettlingCases(StorageCases):
             assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + 61 * SECOND)])).stale == []
             assert await store.runs.live(1) == []
             ended = Run(1, T0 + MINUTE, "scheduled", "succeeded", 1, T0 + MINUTE, T0 + 61 * SECOND, ME, 1)
-            assert await store.history.runs(1, T0, T0 + HOUR) == [ended]
+            assert await store.history.runs(RunFilter(1, T0, T0 + HOUR)) == [ended]
             row = await row_of(store, 1)
             assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, T0 + 61 * SECOND)
             assert (row["last_failure_at"], row["cursor_at"]) == (None, T0 + MINUTE)
@@ -46,7 +47,7 @@ class SettlingCases(StorageCases):
             start = await start_one(store, T0 + MINUTE)
             running = await only_live(store, 1)
             await fail(store, start, T0 + 61 * SECOND, retry_at=T0 + 9 * MINUTE)
-            assert await store.history.runs(1, T0, T0 + HOUR) == []
+            assert await store.history.runs(RunFilter(1, T0, T0 + HOUR)) == []
             waiting = replace(running, state="waiting", owner=None, wake_at=T0 + 9 * MINUTE)
             assert await store.runs.live(1) == [waiting]
             row = await row_of(store, 1)
@@ -71,7 +72,7 @@ class SettlingCases(StorageCases):
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             await fail(store, start, T0 + 61 * SECOND, retry_at=None)
-            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
+            (ended,) = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert (ended.outcome, await store.runs.live(1)) == ("failed", [])
 
     async def test_every_outcome_but_a_first_success_is_kept_as_an_attempt(self) -> None:
@@ -84,7 +85,7 @@ class SettlingCases(StorageCases):
             ]
             assert (await store.runs.settle(ends)).stale == []
             for start, outcome in zip(starts, outcomes, strict=True):
-                (run,) = await store.history.runs(start.sid, T0, T0 + HOUR)
+                (run,) = await store.history.runs(RunFilter(start.sid, T0, T0 + HOUR))
                 (attempt,) = await store.history.attempts(start.sid, T0, T0 + HOUR)
                 assert (run.outcome, attempt.outcome) == (outcome, outcome)
 
@@ -105,7 +106,7 @@ class SettlingCases(StorageCases):
             await fail(store, first, T0 + 61 * SECOND, retry_at=T0 + 62 * SECOND)
             second = await start_one(store, T0 + 63 * SECOND)
             assert (await store.runs.settle([Settlement(second, ME, "succeeded", T0 + 64 * SECOND)])).stale == []
-            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
+            (ended,) = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert (ended.attempts, ended.started_at, ended.ended_at) == (2, T0 + MINUTE, T0 + 64 * SECOND)
             attempts = await store.history.attempts(1, T0, T0 + HOUR)
             assert [(a.attempt, a.outcome, a.cause, a.started_at, a.error) for a in attempts] == [
@@ -145,7 +146,7 @@ class SettlingCases(StorageCases):
             settled = await store.runs.settle([Settlement(by_hand, ME, "succeeded", at, cleared=waiting)])
             assert (settled.stale, settled.woken) == ([], {1: T0 + 2 * MINUTE})
             assert await store.runs.live(1) == []
-            ended = await store.history.runs(1, T0, T0 + HOUR)
+            ended = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert [(run.kind, run.outcome, run.ended_at) for run in ended] == [
                 ("scheduled", "failed", at), ("manual", "succeeded", at),
             ]  # fmt: skip
@@ -213,7 +214,7 @@ class SettlingCases(StorageCases):
                 Settlement(c, ME, "failed", at + 1, at + MINUTE, "fresh"),
             ]
             assert (await store.runs.settle(batch)).stale == [stale]
-            assert [run.outcome for run in await store.history.runs(1, T0, T0 + HOUR)] == ["succeeded"]
+            assert [run.outcome for run in await store.history.runs(RunFilter(1, T0, T0 + HOUR))] == ["succeeded"]
             assert (await only_live(store, 2)).state == "running"
             assert (await only_live(store, 3)).wake_at == at + MINUTE
             assert [len(await store.history.attempts(sid, T0, T0 + HOUR)) for sid in (1, 2, 3)] == [0, 0, 1]
@@ -228,7 +229,7 @@ class SettlingCases(StorageCases):
             batch = [Settlement(a, ME, "succeeded", at), theirs, Settlement(c, "instance-2", "succeeded", at)]
             assert (await store.runs.settle(batch)).stale == [theirs]
             assert (await only_live(store, 2)).owner == "instance-2"
-            assert [run.owner for sid in (1, 2, 3) for run in await store.history.runs(sid, T0, at)] == [
+            assert [run.owner for sid in (1, 2, 3) for run in await store.history.runs(RunFilter(sid, T0, at))] == [
                 ME,
                 "instance-2",
             ]
@@ -247,7 +248,7 @@ class SettlingCases(StorageCases):
             await store.schedules.declare(declaration(at=T0 + 61 * SECOND, changed=[edit]))
             assert (await store.runs.settle([Settlement(start, ME, "succeeded", T0 + 62 * SECOND)])).stale == []
             assert (await row_of(store, 1))["next_run_at"] == T0 + MINUTE, "its cursor: a look at once"
-            (ended,) = await store.history.runs(1, T0, T0 + HOUR)
+            (ended,) = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert ended.epoch == 1, "the run belongs to the epoch in which it was due"
 
     async def test_an_end_tells_what_it_has_woken(self) -> None:
@@ -299,7 +300,7 @@ class SettlingCases(StorageCases):
     async def test_texts_are_kept_as_they_are(self) -> None:
         texts = ["", "'; DROP TABLE runs; --", '{"a": [1]}', "Ünïcode ☃ 🕛", "two\nlines\tand a tab", "null", "1"]
         async with self.opened(*(f"task {text}" for text in texts)) as store:
-            assert [row["name"] for row in await store.schedules.rows()] == [f"task {text}" for text in texts]
+            assert [row["name"] for row in await schedule_rows(store)] == [f"task {text}" for text in texts]
             starts = (await claim(store, T0 + MINUTE)).starts
             batch = zip(starts, texts, strict=True)
             settled = await store.runs.settle(

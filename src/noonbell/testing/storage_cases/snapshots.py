@@ -11,7 +11,8 @@ from typing import Any
 
 from noonbell.core.records import LifecycleEvent, Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
-from noonbell.ports import Ledger
+from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ports import Ledger, RunFilter
 from noonbell.testing.storage_cases.base import (
     HOUR,
     ME,
@@ -23,6 +24,7 @@ from noonbell.testing.storage_cases.base import (
     event,
     ledger,
     raises,
+    record_step,
     start_one,
 )
 
@@ -51,20 +53,24 @@ class SnapshotCases(StorageCases):
 
     async def test_runs_before_an_instant_come_from_the_newest(self) -> None:
         async with self.eventful() as store:
-            found = await store.history.runs(1, T0 + 1, M[14], "scheduled", 100, newest_first=True)
+            found = await store.history.runs(RunFilter(1, T0 + 1, M[14], "scheduled"), 100, newest_first=True)
             assert [run.run_for for run in found] == [M[14], M[9], M[4], M[3]]
             assert {(run.sid, run.kind) for run in found} == {(1, "scheduled")}
             assert [
-                run.run_for for run in await store.history.runs(1, M[4] + 1, M[9], "scheduled", 100, newest_first=True)
+                run.run_for
+                for run in await store.history.runs(RunFilter(1, M[4] + 1, M[9], "scheduled"), 100, newest_first=True)
             ] == [M[9]]
             assert [
                 run.run_for
-                for run in await store.history.runs(1, M[3] + 1, M[9] - 1, "scheduled", 100, newest_first=True)
+                for run in await store.history.runs(
+                    RunFilter(1, M[3] + 1, M[9] - 1, "scheduled"), 100, newest_first=True
+                )
             ] == [M[4]]
             assert [
-                run.run_for for run in await store.history.runs(1, T0 + 1, M[14], "scheduled", 2, newest_first=True)
+                run.run_for
+                for run in await store.history.runs(RunFilter(1, T0 + 1, M[14], "scheduled"), 2, newest_first=True)
             ] == [M[14], M[9]]
-            assert await store.history.runs(9, T0 + 1, M[14], "scheduled", 100, newest_first=True) == []
+            assert await store.history.runs(RunFilter(9, T0 + 1, M[14], "scheduled"), 100, newest_first=True) == []
 
     async def test_spans_before_an_instant_come_from_the_newest(self) -> None:
         async with self.eventful() as store:
@@ -86,8 +92,11 @@ class SnapshotCases(StorageCases):
         async with self.eventful() as store:
             bounds = [at + by for at in M[:16] for by in (-1, 0)]
             for after, upto in list(combinations(bounds, 2))[::7]:
-                runs = await store.history.runs(1, after + 1, upto, "scheduled", 100)
-                assert await store.history.runs(1, after + 1, upto, "scheduled", 100, newest_first=True) == runs[::-1]
+                runs = await store.history.runs(RunFilter(1, after + 1, upto, "scheduled"), 100)
+                assert (
+                    await store.history.runs(RunFilter(1, after + 1, upto, "scheduled"), 100, newest_first=True)
+                    == runs[::-1]
+                )
                 spans = await store.history.spans(1, after + 1, upto, 100)
                 for limit in _LIMITS:
                     assert (
@@ -102,10 +111,10 @@ class SnapshotCases(StorageCases):
             async def read(snapshot: Ledger) -> list[Any]:
                 return [
                     await snapshot.history.epochs(1), await snapshot.history.spans(1, T0, M[14]),
-                    await snapshot.history.runs(1, T0, M[14]), await snapshot.runs.live(1),
-                    await snapshot.history.runs(1, T0 + 1, M[9], "scheduled", 2),
-                    await snapshot.engines.lifecycle(OWNER),
-                    await ledger(snapshot), await snapshot.schedules.rows(),
+                    await snapshot.history.runs(RunFilter(1, T0, M[14])), await snapshot.runs.live(1),
+                    await snapshot.history.runs(RunFilter(1, T0 + 1, M[9], "scheduled"), 2),
+                    await lifecycle_of(snapshot, OWNER),
+                    await ledger(snapshot), await schedule_rows(snapshot),
                 ]  # fmt: skip
 
             assert await store.snapshot(read) == await read(store)
@@ -116,10 +125,10 @@ class SnapshotCases(StorageCases):
         async with self.eventful() as store:
             before = await ledger(store)
             with raises(StoreError):
-                await store.snapshot(lambda snapshot: snapshot.engines.record(_stopped()))
+                await store.snapshot(lambda snapshot: record_step(snapshot, _stopped()))
             assert await ledger(store) == before
-            await store.engines.record(_stopped())
-            assert len(await store.engines.lifecycle(OWNER)) == 1
+            await record_step(store, _stopped())
+            assert len(await lifecycle_of(store, OWNER)) == 1
 
     async def test_what_a_reader_raises_is_raised_and_harms_nothing(self) -> None:
         async with self.eventful() as store:
@@ -139,7 +148,7 @@ class SnapshotCases(StorageCases):
 
             async def read(snapshot: Ledger) -> tuple[int, int, int]:
                 live = await snapshot.runs.live(1)
-                runs = await snapshot.history.runs(1, T0, T0 + HOUR)
+                runs = await snapshot.history.runs(RunFilter(1, T0, T0 + HOUR))
                 return len(live), len(runs), len(await snapshot.runs.live(1))
 
             for minute in range(1, 9):

@@ -21,7 +21,8 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import close, drop, look
-from noonbell.ports import LaneClaim, Ledger, Settled
+from noonbell.ports import LaneClaim, Ledger, ScheduleChange, ScheduleFilter, Settled, WakeFilter
+from noonbell.store.waking import wake_times
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, StorageCases, declaration, ledger, new
 
 LANE = "waking"
@@ -60,7 +61,7 @@ async def _delete(store: Ledger, schedule_id: str, at: int) -> None:
         turn = drop(stored, at)
         return Edit(turn.cursor_at, turn, stored.columns, None)
 
-    await store.schedules.edit([schedule_id], edit)
+    await store.schedules.apply(ScheduleChange(edited=[schedule_id], edit=edit))
 
 
 class WakingCases(StorageCases):
@@ -70,7 +71,7 @@ class WakingCases(StorageCases):
         store = await self.make_store()
         await store.open()
         try:
-            await store.schedules.create(created, T0, "suite")
+            await store.schedules.apply(ScheduleChange(created, T0, "suite"))
             yield store
         finally:
             await store.close()
@@ -128,7 +129,7 @@ class WakingCases(StorageCases):
 
             claim = await store.runs.claim(LANE, ME, now, 100, take_turn, due_by=now - 2 * SECOND)
             assert (seen, claim.claimed.next_wake_at) == ([1], T0 + 8 * SECOND)
-            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + MINUTE
+            assert (await store.schedules.find(ScheduleFilter(schedule_ids=["a"])))[0].next_run_at == T0 + MINUTE
 
     # --- when some wake ---------------------------------------------------------------------------------------------
 
@@ -137,31 +138,51 @@ class WakingCases(StorageCases):
         async with self.waking(*created) as store:
             await store.schedules.declare(declaration(created=[new("declared")]))
             await _delete(store, "gone", T0 + SECOND)
-            assert await store.schedules.wake_times([5, 4, 3, 2, 1, 99]) == {1: T0 + MINUTE, 3: None}
-            assert await store.schedules.wake_times([]) == {}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[5, 4, 3, 2, 1, 99]))) == {
+                1: T0 + MINUTE,
+                3: None,
+            }
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[]))) == {}
 
     async def test_wake_times_know_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: T0 + 2 * MINUTE,
+                2: T0 + 2 * MINUTE,
+            }
             await _claim(store, T0 + 2 * MINUTE)
-            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: None}, "their runs are under way"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: None, 2: None}, (
+                "their runs are under way"
+            )
             await _fail(store, starts[:1], T0 + 2 * MINUTE, wake_at=T0 + 2 * MINUTE + 5)
-            assert (await store.schedules.wake_times([1]))[1] in (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 5)
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1]))))[1] in (
+                T0 + 2 * MINUTE,
+                T0 + 2 * MINUTE + 5,
+            )
             await store.runs.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
-            assert await store.schedules.wake_times([2]) == {2: T0 + 2 * MINUTE}, "what has come meanwhile is due"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[2]))) == {2: T0 + 2 * MINUTE}, (
+                "what has come meanwhile is due"
+            )
 
     async def test_a_run_whose_turn_it_is_not_wakes_nobody(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
             now = T0 + MINUTE
             starts = (await _claim(store, now)).claimed.starts
             await _fail(store, starts, now, wake_at=now + SECOND)
-            assert await store.schedules.wake_times([1, 2]) == {1: now + SECOND, 2: now + SECOND}
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: now + SECOND,
+                2: now + SECOND,
+            }
             for name in ("a", "b"):
                 assert await store.runs.ask(name, now, "suite") is not None
-            assert await store.schedules.wake_times([1, 2]) == {1: 0, 2: 0}, "what a person asks for comes first"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: 0, 2: 0}, (
+                "what a person asks for comes first"
+            )
             assert _started(await _claim(store, now, among=[1, 2])) == [1, 2]
-            assert await store.schedules.wake_times([1, 2]) == {1: None, 2: now + SECOND}, "the other waits for its end"
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {1: None, 2: now + SECOND}, (
+                "the other waits for its end"
+            )
             assert _started(await _claim(store, now + SECOND, among=[1, 2])) == [2]
 
     # --- what an end wakes ------------------------------------------------------------------------------------------
@@ -170,9 +191,10 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             assert await _end(store, starts, T0 + MINUTE + 1) == {}
-            assert await store.schedules.wake_times([1, 2]) == {1: T0 + 2 * MINUTE, 2: T0 + 2 * MINUTE}, (
-                "as since the claim"
-            )
+            assert wake_times(await store.schedules.find(ScheduleFilter(sids=[1, 2]))) == {
+                1: T0 + 2 * MINUTE,
+                2: T0 + 2 * MINUTE,
+            }, "as since the claim"
 
     async def test_an_end_brings_back_a_wake_up_that_came_during_the_run(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
@@ -219,9 +241,11 @@ class WakingCases(StorageCases):
             assert await store.runs.ask("a", now, "suite", "api", queue=True, retry=False) == now + 1
             (first,) = (await _claim(store, now)).claimed.starts
             assert (first.run_for, first.cause) == (now, "manual")
-            assert (await store.schedules.wake_times([1])) == {}, "it executes"
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))) == {}, "it executes"
             await _fail(store, [first], now, wake_at=now + 9 * SECOND)
-            assert (await store.schedules.wake_times([1])) == {1: now + 9 * SECOND}, "the other one waits behind it"
+            assert (wake_times(await store.schedules.find(ScheduleFilter(sids=[1])))) == {1: now + 9 * SECOND}, (
+                "the other one waits behind it"
+            )
             assert _started(await _claim(store, now + 8 * SECOND)) == []
             (again,) = (await _claim(store, now + 9 * SECOND)).claimed.starts
             assert (again.run_for, again.attempt, again.cause) == (now, 2, "retry")
@@ -252,7 +276,9 @@ class WakingCases(StorageCases):
             first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
             now = T0 + 2 * MINUTE + 1
             await _fail(store, [first], now, wake_at=now + SECOND)
-            assert (await store.schedules.find(["a"]))[0].next_run_at == T0 + 3 * MINUTE, "as it was"
+            assert (await store.schedules.find(ScheduleFilter(schedule_ids=["a"])))[0].next_run_at == T0 + 3 * MINUTE, (
+                "as it was"
+            )
             assert await _end(store, [second], now) == {1: now + SECOND}
 
     async def test_two_ends_of_one_schedule_wake_it_as_the_later_one_leaves_it(self) -> None:
@@ -275,24 +301,26 @@ class WakingCases(StorageCases):
             expected = [(T0 + 1, 2), (T0 + 2, 5), (T0 + 3, 1), (T0 + 3, 3), (T0 + 3, 4)]
             for size in (1, 2, 100):
                 found: list[tuple[int, int]] = []
-                while page := await store.schedules.upcoming_wakes(LANE, found[-1] if found else _NEVER, T0 + 8, size):
+                while page := await store.schedules.wakes(
+                    WakeFilter(T0 + 8, LANE), found[-1] if found else _NEVER, size
+                ):
                     assert len(page) <= size
                     found += page
                 assert found == expected
-            assert await store.schedules.upcoming_wakes(LANE, (T0 + 3, 1 << 62), T0 + 9, 100) == [(T0 + 9, 6)]
+            assert await store.schedules.wakes(WakeFilter(T0 + 9, LANE), (T0 + 3, 1 << 62), 100) == [(T0 + 9, 6)]
 
     async def test_coming_wakes_of_live_runs(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b"), _schedule("c")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
-            assert await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True) == [], (
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), _NEVER, 100) == [], (
                 "they execute"
             )
             for start, wait in zip(starts, (7, 5, 900), strict=True):
                 await _fail(store, [start], T0 + MINUTE, wake_at=T0 + MINUTE + wait * SECOND)
-            found = await store.schedules.upcoming_wakes(LANE, _NEVER, T0 + 9 * MINUTE, 100, live=True)
+            found = await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), _NEVER, 100)
             assert found == [(T0 + MINUTE + 5 * SECOND, starts[1].sid), (T0 + MINUTE + 7 * SECOND, starts[0].sid)]
-            assert await store.schedules.upcoming_wakes(LANE, found[0], T0 + 9 * MINUTE, 100, live=True) == found[1:]
-            assert await store.schedules.upcoming_wakes("other", _NEVER, T0 + 9 * MINUTE, 100, live=True) == []
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, LANE, live=True), found[0], 100) == found[1:]
+            assert await store.schedules.wakes(WakeFilter(T0 + 9 * MINUTE, "other", live=True), _NEVER, 100) == []
 
 
 async def _edit(store: Ledger, schedule_id: str, at: int, *, enabled: bool, next_run_at: int | None = None) -> None:
@@ -304,7 +332,7 @@ async def _edit(store: Ledger, schedule_id: str, at: int, *, enabled: bool, next
         epoch = Epoch(stored.sid, stored.epoch + 1, turn.cursor_at, None, "* * * * *", "UTC", "z1", "{}", enabled)
         return Edit(turn.cursor_at, turn, stored.columns, epoch)
 
-    await store.schedules.edit([schedule_id], edit)
+    await store.schedules.apply(ScheduleChange(edited=[schedule_id], edit=edit))
 
 
 async def _end(store: Ledger, starts: Sequence[Start], at: int) -> dict[int, int]:

@@ -16,7 +16,7 @@ router = page_router()
 @router.get("/instances")
 async def show(visitor: Visiting) -> Response:
     service = visitor.service
-    engines = await service.store.engines.alive(service.clock.now())
+    engines = (await service.store.engines.members(service.clock.now())).alive
     return visitor.page(
         "instances.html",
         engines=[_shown(visitor, one) for one in engines],

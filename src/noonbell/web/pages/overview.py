@@ -17,7 +17,7 @@ from noonbell.core.ids import run_id
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.monitors.records import Monitor
-from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleFilter
+from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleFilter, WakeFilter
 from noonbell.schedules import Page, Schedules, Undelivered
 from noonbell.schedules.history import Run
 from noonbell.web.next_hour import MINUTE, MINUTES, MOST_SCHEDULES, NextHour, next_hour
@@ -105,16 +105,23 @@ async def overview(visitor: Visiting) -> Response:
 
 async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
     live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read("live", None, _MOST_LIVE)]
-    known = await store.schedules.by_sids(list({row["sid"] for row in live}))
+    wanted = WakeFilter(now + MINUTES * MINUTE, team=team)
+    wakes = await store.schedules.wakes(wanted, (now + 1, -1), MOST_SCHEDULES + 1)
     return _Standing(
         live,
-        {one.sid: one for one in known},
-        await store.schedules.upcoming(now, now + MINUTES * MINUTE, MOST_SCHEDULES + 1, team),
+        await _by_sids(store, [row["sid"] for row in live]),
+        list((await _by_sids(store, [sid for _, sid in wakes])).values()),
         await schedules.dead_letters(limit=_MOST_LETTERS),
-        await store.engines.alive(0),
+        (await store.engines.members(0)).alive,
         await store.backlog(now) if operates else None,
-        bool(await store.schedules.page(ScheduleFilter(team=team), 0, 1)),
+        bool(await store.schedules.find(ScheduleFilter(team=team), 0, 1)),
     )
+
+
+async def _by_sids(store: Ledger, sids: Sequence[int]) -> dict[int, StoredSchedule]:
+    """Return schedules, deleted ones among them, in the order of `sids`."""
+    found = {one.sid: one for one in await store.schedules.find(ScheduleFilter(sids=sids, deleted=None))}
+    return {sid: found[sid] for sid in sids if sid in found}
 
 
 # --- what comes -------------------------------------------------------------------------------------------------------

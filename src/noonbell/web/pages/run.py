@@ -12,7 +12,7 @@ from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleBusyError
 from noonbell.ledger import why_schedule
-from noonbell.ports import Ledger
+from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.history import Run
 from noonbell.schedules.records import Attempt, schedule_record
@@ -62,8 +62,8 @@ async def show(visitor: Visiting, run_id: RunInPath) -> Response:
 
 async def _read(store: Ledger, schedules: Schedules, run_id: str, now: int) -> _Found:
     run = await schedules.reading_from(store).run(run_id)
-    stored = await store.schedules.find([run.schedule_id])
-    engines = await store.engines.alive(0) if run.state in _ALIVE else []
+    stored = await store.schedules.find(ScheduleFilter(schedule_ids=[run.schedule_id]))
+    engines = (await store.engines.members(0)).alive if run.state in _ALIVE else []
     return _Found(run, stored[0] if stored else None, engines, await _why(store, run, now))
 
 

@@ -23,6 +23,7 @@ from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
 from noonbell.ledger import why_schedule
 from noonbell.periodic.application import NAME as APPLICATION
+from noonbell.ports import RunFilter
 from noonbell.schedules.history import Run
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
@@ -77,7 +78,9 @@ async def _declared_page(visitor: RequestContext, declared: DeclaredTasks, sched
         raise ScheduleNotFoundError("schedule", schedule_id)
     told = declared_told(row)
     sid, now = int(row["sid"]), instant(visitor.now)
-    runs = await visitor.service.store.history.runs(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
+    runs = await visitor.service.store.history.runs(
+        RunFilter(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
+    )
     answer = await why_schedule(visitor.service.store, sid, None, now=now)
     return visitor.page(
         "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,

@@ -73,7 +73,7 @@ async def _team(visitor: RequestContext, asked: Stretch, after: int) -> tuple[Re
     clock, total = visitor.service.clock, Report([], [])
     until = clock.elapsed() + SECONDS
     while True:
-        found = await visitor.service.store.schedules.page(ScheduleFilter(team=visitor.team), after, _PAGE + 1)
+        found = await visitor.service.store.schedules.find(ScheduleFilter(team=visitor.team), after, _PAGE + 1)
         sids = [stored.sid for stored in found[:_PAGE]]
         if sids:
             _add(total, await _looked(visitor, sids, asked))
