@@ -78,7 +78,7 @@ async def test_tables_have_the_columns_of_the_ledger(postgres: PostgresServer) -
     for table, columns in LEDGER_TABLES.items():
         if table == "schedules":
             more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no", "removed"}
-            more |= {"slot_for", "slot_at", "slot_owner", "slot_epoch", "slot_cause"}
+            more |= {"slot_for", "slot_at", "slot_owner", "slot_epoch", "slot_cause", "revision"}
             assert state | definitions == set(columns.columns) | more
         elif table == "runs":
             rare = {"attempts", "prev_manual", "waited_us"}

@@ -14,7 +14,8 @@ import asyncpg
 import pytest
 
 from noonbell.core.presence import Polls
-from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
+from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.turns import look
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
@@ -332,3 +333,69 @@ async def test_a_settle_by_somebody_else_leaves_the_slot_alone(store: PostgresSt
         found = await settling.settle(db, ends(starts, B), await numbers(store, B))
     assert [one.owner for one in found.stale] == [B]
     assert [(live.owner, live.state) for live in await store.runs.live(1)] == [(A, "running")]
+
+
+# --- batches whose columns differ -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("differing", [0, 1, 2, 3, 6])
+async def test_each_row_of_a_batch_gets_its_own_values(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record], differing: int
+) -> None:
+    """However many columns differ, NULL among them: those are written by place, or by a join."""
+    await store.schedules.create([schedule(f"s{i}") for i in range(50)], T0, "me")
+    names = ["next_run_at", "last_run_for", "anchor_at", "backlog_left", "backlog_until", "cursor_at"]
+    columns: dict[str, list[int | None]] = {name: [7] * 50 for name in names}
+    rows: list[tuple[int | None, ...]] = []
+    decided: list[StoredSchedule] = []
+
+    def decide(stored: StoredSchedule) -> Turn:
+        turn = look(stored, NOW)
+        i = len(decided)
+        decided.append(stored)
+        for name in names[:differing]:
+            columns[name][i] = None if i % 5 == 1 and name != "cursor_at" else -1000 * i + len(name)
+        for name in names:
+            setattr(turn, name, columns[name][i])
+        rows.append((stored.sid, *(columns[name][i] for name in names)))
+        return turn
+
+    await store.runs.claim(LANE, ME, NOW, 100, decide)
+    found = await db.fetch(f"SELECT sid, {', '.join(names)} FROM schedule_state ORDER BY sid")  # noqa: S608 - fixed names
+    assert [tuple(row) for row in found] == sorted(rows)
+    assert await in_slots(db) == [row[0] for row in sorted(rows)]
+
+
+async def test_each_end_of_a_batch_gets_its_own_values(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """In any order of the ends; what follows is unknown of some, and the wake-ups of all have been taken away."""
+    await store.schedules.create([schedule(f"s{i}") for i in range(50)], T0, "me")
+    starts = await claim(store, ME, NOW, limit=100)
+    await db.execute("UPDATE schedule_state SET next_run_at = NULL")
+    ends: list[Settlement] = []
+    for i, start in enumerate(starts):
+        start.following = None if i % 7 == 3 else NOW + i * SECOND
+        start.waited_us = i % 3
+        outcome: Any = "failed" if i % 4 == 1 else "succeeded"
+        ends.append(Settlement(start, ME, outcome, AT + i, error="no" if outcome == "failed" else None))
+    settled = await store.runs.settle(ends[25:] + ends[:25])
+    following = {start.sid: start.following for start in starts}
+    assert settled == Settled([], {sid: at for sid, at in following.items() if at is not None})
+    state = await db.fetch("SELECT sid, next_run_at, last_success_at, last_failure_at FROM schedule_state ORDER BY sid")
+    for end, row in zip(sorted(ends, key=lambda end: end.start.sid), state, strict=True):
+        succeeded = end.outcome == "succeeded"
+        at = (end.ended_at, None) if succeeded else (None, end.ended_at)
+        assert tuple(row) == (end.start.sid, following[end.start.sid], *at)
+        (run,) = await store.history.runs(end.start.sid, NOW, NOW)
+        expected = (end.start.run_for, end.outcome, end.ended_at, end.start.waited_us, ME)
+        assert (run.run_for, run.outcome, run.ended_at, run.waited_us, run.owner) == expected
+
+
+async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> None:
+    await store.schedules.create([schedule("s0")], T0, "me")
+    (start,) = await claim(store, ME, NOW)
+    end = Settlement(start, ME, "succeeded", AT)
+    again = Settlement(start, ME, "succeeded", AT + 1)
+    assert (await store.runs.settle([end, again])).stale == [again]
+    assert [run.ended_at for run in await store.history.runs(start.sid, NOW, NOW)] == [AT]

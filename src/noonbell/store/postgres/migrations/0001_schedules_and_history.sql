@@ -12,6 +12,9 @@
 -- The order of the columns is meant: those that neither changes, those that a claim changes, those that a settle
 -- changes. The log holds what lies between the first and the last byte that differ. With room in its page, a settle
 -- that leaves next_run_at as it is writes to no index.
+--
+-- The revision is that of the definition. It is random, so that no two definitions of a schedule have the same one, not
+-- even after a database was restored: a definition is used again under the revision that it was read with.
 CREATE TABLE schedule_state (
     sid int8 PRIMARY KEY,
     lane_no int4 NOT NULL,
@@ -19,6 +22,7 @@ CREATE TABLE schedule_state (
     last_ended_manual int2 NOT NULL DEFAULT 0,
     removed int2 NOT NULL DEFAULT 0,
     epoch int8 NOT NULL DEFAULT 1,
+    revision int8 NOT NULL DEFAULT floor(random() * 9007199254740992)::int8,
     anchor_at int8,
     backlog_left int8,
     backlog_until int8,
@@ -68,6 +72,18 @@ CREATE INDEX idx_schedules_team ON schedule_definitions (team, sid) WHERE remove
 CREATE INDEX idx_schedules_type ON schedule_definitions (team, type, sid) WHERE type <> 'cron' AND removed_at IS NULL;
 CREATE INDEX idx_schedules_quiet_hours ON schedule_definitions (quiet_hours_policy_id)
     WHERE quiet_hours_policy_id IS NOT NULL;
+
+-- Whatever changes a definition gives it a new revision, in the same transaction.
+CREATE FUNCTION noonbell_new_revision() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format(
+        'UPDATE %I.schedule_state s SET revision = DEFAULT FROM changed c WHERE s.sid = c.sid', TG_TABLE_SCHEMA
+    );
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER definitions_have_revisions AFTER UPDATE ON schedule_definitions
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION noonbell_new_revision();
 
 -- A lane has the name "lane:<lane>". Declared tasks have a lane of their own: the name of their owner. A number is
 -- never changed and never used again.
