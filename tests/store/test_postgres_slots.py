@@ -212,7 +212,7 @@ async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
 async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
     async with store._connections.writing() as db:
         await db.execute(
-            "INSERT INTO runs (run_for, sid, kind, outcome, started_at, ended_at, owner, epoch) "
+            "INSERT INTO runs (run_for, sid, kind, outcome, delay_us, duration_us, owner, epoch) "
             "VALUES ($1, 2, 1, '0', 0, 0, 0, 1)",
             starts[1].run_for,
         )

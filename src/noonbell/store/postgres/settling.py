@@ -21,7 +21,7 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox, slot_ends, slots
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql, times_sql
 from noonbell.store.postgres.slot_ends import NotInSlotsError
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
@@ -77,10 +77,12 @@ _REST = f""", told AS (
             DO UPDATE SET state = excluded.state, wake_at = excluded.wake_at, owner = NULL
     )
 """
+_TIMES = ("run_for", "began_at", "ended_at")
 _ENDED = f""", ended AS (
         INSERT INTO runs ({ending.RUN})
-        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text, began_at, ended_at,
-            {owner_number_sql("owner")}, run_epoch, last_ended_for, {extra_sql("attempt", "first_waited_us", "manual")}
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text,
+            {times_sql(*_TIMES)}, {owner_number_sql("owner")}, run_epoch, last_ended_for,
+            {extra_sql("attempt", "first_waited_us", "manual", times=_TIMES)}
         FROM fresh CROSS JOIN LATERAL (SELECT coalesce(started_at, attempt_at) AS began_at) AS c CROSS JOIN LATERAL (
             SELECT CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
                 SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for

@@ -15,7 +15,7 @@ from noonbell.core.records import Settlement
 from noonbell.store.postgres import ending, slots
 from noonbell.store.postgres.batches import keyed
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import extra_sql
+from noonbell.store.postgres.numbers import extra_sql, times_sql
 from noonbell.store.words import CAUSES, OUTCOMES, SCHEDULED, SUCCEEDED
 
 Place = tuple[int, Settlement]  # an end, and its place among all that are settled
@@ -31,6 +31,7 @@ _OUTCOMES = {word: place for place, word in enumerate(OUTCOMES)}
 #
 # The rows are looked up by their sids, whatever the statistics say of the slots: no index has one of their columns, and
 # no join could put another table first. Where `runs_live` is empty, as it mostly is, it is not looked at for each end.
+_TIMES = ("slot_for", "slot_at", "ended_at")
 _SLOTS = f"""
     WITH ended AS (
         UPDATE schedule_state s SET
@@ -49,8 +50,8 @@ _SLOTS = f"""
             s.enabled, o.next_run_at IS NULL OR o.epoch <> {{epoch}} AS changed
     ), recorded AS (
         INSERT INTO runs ({ending.RUN})
-        SELECT slot_for, sid, {SCHEDULED}, outcome::text, slot_at, ended_at, slot_owner, slot_epoch, last_ended_for,
-            {extra_sql("1", "waited_us", "last_ended_manual")}
+        SELECT slot_for, sid, {SCHEDULED}, outcome::text, {times_sql(*_TIMES)}, slot_owner, slot_epoch, last_ended_for,
+            {extra_sql("1", "waited_us", "last_ended_manual", times=_TIMES)}
         FROM ended
     ), woken AS (
         SELECT sid, CASE WHEN changed OR behind_at IS NOT NULL

@@ -22,6 +22,7 @@ from noonbell.ports import ScheduleFilter
 from noonbell.store.definitions import DefinitionCache, Known, extras
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.numbers import RUN_WORDS
 from noonbell.store.words import SCHEDULED
 
 # Whole schedules. Columns need no prefix: `sid` is all that the tables share, and it is one column of the join.
@@ -57,8 +58,8 @@ _OUTSIDE: Final = _LIVES.format(source="runs_live", where="WHERE EXISTS (SELECT 
 _WITH_SLOT: Final = _LIVES.format(source="live_runs", where="")
 _RAN: Final = f"""
     SELECT r.* FROM unnest($1::int8[], $2::int8[]) AS b (sid, run_for) CROSS JOIN LATERAL (
-        SELECT t.sid, t.started_at, t.ended_at FROM runs t
-        WHERE t.run_for = b.run_for AND t.sid = b.sid AND t.kind = {SCHEDULED} OFFSET 0
+        SELECT r.sid, {RUN_WORDS["started_at"]} AS started_at, {RUN_WORDS["ended_at"]} AS ended_at FROM runs r
+        WHERE r.run_for = b.run_for AND r.sid = b.sid AND r.kind = {SCHEDULED} OFFSET 0
     ) r
 """
 _is_plain: Final = attrgetter("is_plain")

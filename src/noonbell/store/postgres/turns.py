@@ -16,7 +16,7 @@ from noonbell.store.postgres import ending, live_rows, outbox, slots
 from noonbell.store.postgres.batches import batch, inline
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql, times_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 
@@ -136,10 +136,11 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
 
 
 _BEHIND_MANUAL: Final = "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END"
+_TIMES: Final = ("{run_for}", "{started_at}", "{ended_at}")
 _END: Final = (
-    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, {{started_at}}, "
-    f"{{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
-    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL)} "
+    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, "
+    f"{times_sql(*_TIMES)}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
+    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL, times=_TIMES)} "
     "FROM {batch} LEFT JOIN schedule_state s ON s.sid = {sid}"
 )
 

@@ -183,18 +183,21 @@ FROM schedule_state s WHERE s.slot_for IS NOT NULL;
 -- The history of a schedule is a chain: its state names the run that ended last, each run the one that ended before
 -- it. kind: 0 manual, 1 scheduled. outcome: 0 succeeded, 1 failed, 2 abandoned, 3 unknown.
 --
--- A row is 72 bytes: 24 of the header, which has no room for a NULL among so many columns, and 48 of values. So what is
+-- A run started (with its claim) delay_us after run_for, and ended duration_us after that.
+--
+-- A row is 64 bytes: 24 of the header, which has no room for a NULL among so many columns, and 40 of values. So what is
 -- the same for most runs takes one byte. extra is empty for a run with one attempt that waited for nothing and did not
 -- end after a manual run. Otherwise it has three numbers, with commas between them: the attempts; for how many
--- microseconds the first of them waited for an HTTP slot or a thread, from its claim (started_at) on; 1 if the run that
--- ended before was manual, or 0.
+-- microseconds the first of them waited for an HTTP slot or a thread, from its start on; 1 if the run that ended before
+-- was manual, or 0. Where delay_us or duration_us is more than an int4 holds (35 minutes), both are 0, and the instants
+-- of start and end follow in extra as the fourth and the fifth number.
 --
 -- Days become partitions of their own as they come; what has none is kept by the last one, so no run is ever refused.
 CREATE TABLE runs (
     run_for int8 NOT NULL,
-    started_at int8 NOT NULL,
-    ended_at int8 NOT NULL,
     prev_for int8,
+    delay_us int4 NOT NULL,
+    duration_us int4 NOT NULL,
     sid int4 NOT NULL,
     owner int4 NOT NULL,
     epoch int4 NOT NULL,
