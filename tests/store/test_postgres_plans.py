@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -18,7 +18,7 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.ports import Settled
-from noonbell.store.postgres import PostgresStore, declaring, settling, slots
+from noonbell.store.postgres import PostgresStore, declaring, settling, slot_ends, slots
 from noonbell.store.words import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, declaration, new
 from tests.store.test_postgres_durable import claim, schedule
@@ -30,7 +30,7 @@ OTHERS: Final = 40_000
 # schedule twice, updates it, and inserts a run and, if the attempt is kept, that. Otherwise the schedule is locked,
 # read and updated, and the live run is looked up, deleted and looked for once more. A claim locks the schedule by the
 # index of wake-ups, reads its definition, and updates it with its indexes.
-MOST_BUFFERS_A_RUN: Final = {"slot": 24, "spilled": 64}
+MOST_BUFFERS_A_RUN: Final = {"plain": 24, "slot": 24, "spilled": 64}
 MOST_BUFFERS_A_START: Final = 40
 TABLES: Final = "schedule_state, schedule_definitions, lane_numbers, runs_live, runs, attempts"
 STATISTICS: Final = ("of an empty table", "at rest", "after a burst", "none")
@@ -119,8 +119,16 @@ async def filled(dsn: str, statistics: str) -> tuple[PostgresStore, asyncpg.Conn
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
-@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-@pytest.mark.parametrize("place", ["slot", "spilled"])
+@pytest.mark.parametrize(
+    ("place", "outcome"),
+    [
+        ("plain", "succeeded"),
+        ("slot", "succeeded"),
+        ("slot", "failed"),
+        ("spilled", "succeeded"),
+        ("spilled", "failed"),
+    ],
+)
 async def test_what_a_settle_reads_depends_on_its_batch_alone(
     dsn: str, statistics: str, outcome: str, place: str
 ) -> None:
@@ -133,7 +141,7 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     await store._session.days.prepare(now)
     await store.close()  # from here on a connection that has not planned anything yet
     await store.open()
-    settle = settling.settle_in_slots if place == "slot" else settling.settle
+    settle = {"plain": recorded, "slot": settling.settle_in_slots, "spilled": settling.settle}[place]
     explained = await settled(store, settle, starts, outcome, now + SECOND)
     assert explained.buffers <= MOST_BUFFERS_A_RUN[place] * BATCH, explained.buffers / BATCH
     assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
@@ -144,11 +152,16 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     await store.close()
 
 
+async def recorded(db: Any, ends: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:
+    await slot_ends.record_and_commit(db, ends, owners)
+    return Settled([], {})
+
+
 async def settled(
     store: PostgresStore, settle: Callable[..., Awaitable[Settled]], starts: Sequence[Start], outcome: str, at: int
 ) -> Explained:
     error = None if outcome == "succeeded" else "no"
-    ends = [Settlement(start, ME, cast("Any", outcome), at, None, error) for start in starts]
+    ends = [Settlement(start, ME, cast("Any", outcome), at + i, None, error) for i, start in enumerate(starts)]
     async with store._connections.writing() as db:
         explained = Explained(db)
         connection: Any = explained

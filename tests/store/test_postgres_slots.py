@@ -399,3 +399,62 @@ async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> No
     again = Settlement(start, ME, "succeeded", AT + 1)
     assert (await store.runs.settle([end, again])).stale == [again]
     assert [run.ended_at for run in await store.history.runs(start.sid, NOW, NOW)] == [AT]
+
+
+# --- plain ends, in one message with their COMMIT ---------------------------------------------------------------------
+
+
+@pytest.fixture
+async def alone(dsn: str) -> AsyncIterator[PostgresStore]:
+    """A store with one connection, whose statements can be listened to."""
+    store = PostgresStore(dsn, pool_size=1)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def settled_with(store: PostgresStore, minute: int, *, meanwhile: str = "") -> tuple[Settled, list[str]]:
+    """Fire two schedules, and settle both; return what that brings, and the last words of its statements."""
+    now = T0 + minute * MINUTE
+    starts = await claim(store, A, now, 10)
+    if meanwhile:
+        async with store._connections.writing() as db:
+            await db.execute(meanwhile)
+    said = test_postgres.listening(store)
+    ends = [Settlement(start, A, "succeeded", now + SECOND) for start in starts]
+    settled = await store.runs.settle(ends)
+    return settled, [statement.split()[-1] for statement in said]
+
+
+async def test_plain_ends_are_two_messages(alone: PostgresStore) -> None:
+    await alone.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
+    await settled_with(alone, 1)
+    settled, said = await settled_with(alone, 2)
+    assert settled == Settled([], {})
+    assert [word == "COMMIT" for word in said] == [False, True]
+
+
+async def test_what_wakes_otherwise_is_undone_recorded_again_and_reported(
+    alone: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """The next batches are recorded in the longer way at once, and later ones in the short way again."""
+    await alone.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
+    taken = "UPDATE schedule_state SET next_run_at = NULL WHERE sid = 1"
+    settled, said = await settled_with(alone, 1, meanwhile=taken)
+    assert settled == Settled([], {1: T0 + 2 * MINUTE})
+    assert said.count("ROLLBACK") == 1
+    assert await db.fetchval("SELECT count(*) FROM runs") == 2
+    assert await db.fetchval("SELECT sum(ended_runs) FROM schedule_state") == 2
+    messages = [len((await settled_with(alone, minute))[1]) for minute in range(2, 20)]
+    assert messages == [3] * 16 + [2, 2], "the statement, and the COMMIT by itself"
+
+
+async def test_a_stale_end_among_plain_ones_changes_nothing(
+    alone: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await alone.schedules.create([schedule("s0"), schedule("s1")], T0, "suite")
+    spilled_one = "UPDATE schedule_state SET slot_owner = 0 WHERE sid = 2"
+    settled, _ = await settled_with(alone, 1, meanwhile=spilled_one)
+    assert [end.start.sid for end in settled.stale] == [2]
+    assert [row[0] for row in await db.fetch("SELECT sid FROM runs")] == [1]
+    assert await in_slots(db) == [2]

@@ -52,8 +52,8 @@ def keyed(columns: Mapping[str, Sequence[int | None]]) -> Keyed:
     return Keyed("", "s.sid = ANY($1::int8[])", found | {first: "s.sid"}, bindings)
 
 
-def inline(columns: Mapping[str, Sequence[int | None]]) -> Keyed:
-    """Return the same with the values as a part of the text, and no parameters; they may be NULL.
+def inline(columns: Mapping[str, Sequence[int | None]], *, joins: bool = True) -> Keyed:
+    """Return the same with the values as a part of the text, and no parameters. Many columns that differ are joined.
 
     A statement without parameters takes one message where others take two, and can be sent along with others. The
     driver needs half the time for it.
@@ -63,7 +63,7 @@ def inline(columns: Mapping[str, Sequence[int | None]]) -> Keyed:
     shared = {name: values[0] for name, values in others if values.count(values[0]) == len(values)}
     found = {name: f"{'NULL' if value is None else int.__repr__(value)}::int8" for name, value in shared.items()}
     differing = {name: values for name, values in others if name not in shared}
-    if len(differing) <= _MOST_BY_PLACE:
+    if len(differing) <= _MOST_BY_PLACE or not joins:
         for name, values in differing.items():
             found[name] = f"nullif(({_array(values)})[width_bucket(s.sid, {sids})], {_NULL})"
         return Keyed("", f"s.sid = ANY({sids})", found | {key: "s.sid"}, [])

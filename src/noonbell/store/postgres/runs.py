@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 from noonbell.core.presence import ENGINE, engine_name
 from noonbell.core.records import DECLARED_OWNERS, LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.postgres import claim_schedules, claiming, manual_runs, settling, slot_ends, slots, turns
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.session import Part
+from noonbell.store.postgres.session import Part, Session
 from noonbell.store.waking import Wanted
+
+# After a batch of ends that had to be recorded twice, so many are recorded in the way that fits all of them.
+_UNUSUAL_BATCHES: Final = 16
+
+
+def _is_plain(end: Settlement) -> bool:
+    """Return whether an end can be recorded where nothing is asked about it."""
+    return slot_ends.may_hold(end) and slot_ends.is_plain(end) and not end.messages
 
 
 class PostgresRuns(Part):
     """Live runs: claimed, settled, handed back and asked for."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._unusual = 0
 
     async def claim(
         self,
@@ -60,6 +73,16 @@ class PostgresRuns(Part):
         if settlements:
             await session.days.prepare(max(settlement.ended_at for settlement in settlements))
         owners = {owner: await session.owners.know(owner) for owner in {one.owner for one in settlements}}
+        if self._unusual:
+            self._unusual -= 1
+        elif settlements and all(map(_is_plain, settlements)):
+            try:
+                async with self._settling(settlements, owners) as db:
+                    await slot_ends.record_and_commit(db, settlements, owners)
+            except slot_ends.UnusualError:
+                self._unusual = _UNUSUAL_BATCHES
+            else:
+                return Settled([], {})
         try:
             async with self._settling(settlements, owners) as db:
                 return await settling.settle_in_slots(db, settlements, owners)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
+import asyncpg
+
 from noonbell.core.records import Settlement
 from noonbell.store.postgres import ending, slots
-from noonbell.store.postgres.batches import keyed
+from noonbell.store.postgres.batches import inline, keyed
 from noonbell.store.postgres.connection import Connection, storable
 from noonbell.store.postgres.numbers import extra_sql, times_sql
 from noonbell.store.words import CAUSES, OUTCOMES, SCHEDULED, SUCCEEDED
@@ -37,15 +39,13 @@ _SLOTS = f"""
         UPDATE schedule_state s SET
             next_run_at = CASE WHEN o.epoch = {{epoch}} THEN coalesce(o.next_run_at, {{following}})
                 ELSE o.cursor_at END,
-            last_success_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN {{ended_at}} ELSE o.last_success_at END,
-            last_failure_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN o.last_failure_at ELSE {{ended_at}} END,
+            {{results}},
             last_ended_for = {{run_for}}, last_ended_manual = 0, ended_runs = o.ended_runs + 1,
             succeeded_runs = o.succeeded_runs + ({{outcome}} = {SUCCEEDED})::int, {slots.EMPTY}
         FROM schedule_state o
         WHERE {{matches}} AND o.ctid = s.ctid AND o.xmin = s.xmin AND s.slot_for = {{run_for}}
             AND s.slot_owner = {{owner}}
-        RETURNING s.sid, o.slot_for, o.slot_owner, {{outcome}} AS outcome,
-            CASE WHEN {{outcome}} = {SUCCEEDED} THEN s.last_success_at ELSE s.last_failure_at END AS ended_at,
+        RETURNING s.sid, o.slot_for, o.slot_owner, {{outcome}} AS outcome, {{result_at}} AS ended_at,
             {{waited_us}} AS waited_us, o.slot_at, o.slot_epoch, o.last_ended_for, o.last_ended_manual, s.next_run_at,
             s.enabled, o.next_run_at IS NULL OR o.epoch <> {{epoch}} AS changed
     ), recorded AS (
@@ -63,10 +63,18 @@ _SLOTS = f"""
             FROM ended
         ) AS e
     )
-    SELECT count(*), {{matched}}, array_agg(sid) FILTER (WHERE at IS NOT NULL),
-        array_agg(at) FILTER (WHERE at IS NOT NULL)
-    FROM woken
+    SELECT {{answer}} FROM woken
 """
+_RESULTS = f"""
+    last_success_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN {{ended_at}} ELSE o.last_success_at END,
+    last_failure_at = CASE WHEN {{outcome}} = {SUCCEEDED} THEN o.last_failure_at ELSE {{ended_at}} END
+"""
+_RESULT_AT = f"CASE WHEN {{outcome}} = {SUCCEEDED} THEN s.last_success_at ELSE s.last_failure_at END"
+_MATCHED = """
+    count(*), {matched}, array_agg(sid) FILTER (WHERE at IS NOT NULL), array_agg(at) FILTER (WHERE at IS NOT NULL)
+"""
+# fails unless all have matched and none wakes otherwise
+_AS_USUAL = "1 / (count(*) = {count} AND count(at) = 0)::int"
 # Attempts that are kept, from a batch: those of `settling`, and the first ones of runs that end from their slots.
 ATTEMPTS = """
     INSERT INTO attempts AS a (
@@ -97,6 +105,29 @@ def may_hold(end: Settlement) -> bool:
 
 class NotInSlotsError(Exception):
     """Some of the runs are not in slots, or have changed: what is written of the batch has to be undone."""
+
+
+class UnusualError(Exception):
+    """Either that, or some of the schedules wake otherwise: the batch has to be undone, and recorded again."""
+
+
+async def record_and_commit(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> None:
+    """Record ends that are plain, and commit, with one message: so no other work of the client lies between the two.
+
+    Raises:
+        UnusualError: there is more to be told of them.
+    """
+    ends = sorted(ends, key=_sid)
+    part = inline(_columns(ends, owners), joins=False)
+    columns = part.columns
+    recording = _SLOTS.format(
+        matches=part.matches, results=f"last_success_at = {columns['ended_at']}", result_at="s.last_success_at",
+        answer=_AS_USUAL.format(count=len(ends)), **columns,
+    )  # fmt: skip
+    try:
+        await db.execute(f"{recording}; COMMIT")
+    except (asyncpg.DivisionByZeroError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise UnusualError from error
 
 
 async def record_all(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> dict[int, int]:
@@ -132,22 +163,28 @@ async def _record(
     db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int], matched: str
 ) -> tuple[int, Sequence[int], dict[int, int]]:
     """Return how many have matched, their sids if asked for, and when schedules wake otherwise; `ends` go by sid."""
-    starts = [end.start for end in ends]
-    part = keyed(
-        {
-            "sid": [s.sid for s in starts],
-            "run_for": [s.run_for for s in starts],
-            "owner": [owners[e.owner] for e in ends],
-            "ended_at": [e.ended_at for e in ends],
-            "following": [s.following for s in starts],
-            "epoch": [s.epoch for s in starts],
-            "outcome": [_OUTCOMES[e.outcome] for e in ends],
-            "waited_us": [s.waited_us for s in starts],
-        }
-    )
-    sql = _SLOTS.format(matches=part.matches, matched=matched, **part.columns)
+    part = keyed(_columns(ends, owners))
+    columns = part.columns
+    sql = _SLOTS.format(
+        matches=part.matches, results=_RESULTS.format(**columns), result_at=_RESULT_AT.format(**columns),
+        answer=_MATCHED.format(matched=matched), **columns,
+    )  # fmt: skip
     ((count, found, sids, instants),) = await db.fetch(sql, *part.bindings)
     return count, found or (), dict(zip(sids or (), instants or (), strict=True))
+
+
+def _columns(ends: Sequence[Settlement], owners: Mapping[str, int]) -> dict[str, list[int | None]]:
+    starts = [end.start for end in ends]
+    return {
+        "sid": [s.sid for s in starts],
+        "run_for": [s.run_for for s in starts],
+        "owner": [owners[e.owner] for e in ends],
+        "ended_at": [e.ended_at for e in ends],
+        "following": [s.following for s in starts],
+        "epoch": [s.epoch for s in starts],
+        "outcome": [_OUTCOMES[e.outcome] for e in ends],
+        "waited_us": [s.waited_us for s in starts],
+    }
 
 
 async def _keep_attempts(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> None:
