@@ -14,8 +14,9 @@
 - APScheduler 3 in memory, with cron triggers and empty coroutines, gets as many due jobs. graphile-worker gets as many
   on the same server, and other numbers beside it (--peer-sizes). A peer that cannot be had is left out with a message.
 - CPU is that of the measured process, for each run; the server's is not in it. "log" is what a run adds to the log
-  that a commit syncs: by this connection to the WAL of SQLite, by the whole server to that of PostgreSQL, where a
-  checkpoint comes before the first day and none later. "kept" is what the table of runs grows by, with its indexes.
+  that a commit syncs: by this connection to the WAL of SQLite, by the whole server to that of PostgreSQL. There a
+  checkpoint comes before the first day, which writes full pages after it, and none later: no database is dropped
+  meanwhile, since that orders one. "kept" is what the table of runs grows by, with its indexes.
 - An idle tick is a poll at which nothing is due: the median of 300 at N schedules and at 1,000, in turns.
 - No minute is waited for: the engine's clock is shifted to the due moment and runs on in real time.
 

@@ -185,11 +185,11 @@ class MortalConnections(Connections):
     under_way = 0
 
     @asynccontextmanager
-    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[None]:
+    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[str]:
         MortalConnections.under_way += 1
         try:
-            async with super()._transaction(db, begin):
-                yield
+            async with super()._transaction(db, begin) as status:
+                yield status
                 doing = _doing.get()
                 if doing is not None:
                     doing.before_commit()

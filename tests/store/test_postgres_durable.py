@@ -38,7 +38,7 @@ from tests.store.transaction_pooler import TransactionPooler
 LANE = "default"
 DAY = 24 * HOUR
 CONTRADICTION = """
-    INSERT INTO runs (run_for, sid, kind, outcome, started_at, ended_at, owner, epoch)
+    INSERT INTO runs (run_for, sid, kind, outcome, delay_us, duration_us, owner, epoch)
     VALUES ($1, 2, 1, '0', 0, 0, 0, 1)
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -17,8 +17,8 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.ports import ScheduleChange
-from noonbell.store.postgres import PostgresStore, declaring, settling, slots
+from noonbell.ports import ScheduleChange, Settled
+from noonbell.store.postgres import PostgresStore, declaring, settling, slot_ends, slots
 from noonbell.store.words import OUTCOMES
 from noonbell.testing.storage_cases.base import ME, MINUTE, SECOND, T0, declaration, new
 from tests.store.test_postgres_durable import claim, schedule
@@ -30,7 +30,7 @@ OTHERS: Final = 40_000
 # schedule twice, updates it, and inserts a run and, if the attempt is kept, that. Otherwise the schedule is locked,
 # read and updated, and the live run is looked up, deleted and looked for once more. A claim locks the schedule by the
 # index of wake-ups, reads its definition, and updates it with its indexes.
-MOST_BUFFERS_A_RUN: Final = {"slot": 24, "spilled": 64}
+MOST_BUFFERS_A_RUN: Final = {"plain": 24, "slot": 24, "spilled": 64}
 MOST_BUFFERS_A_START: Final = 40
 TABLES: Final = "schedule_state, schedule_definitions, lane_numbers, runs_live, runs, attempts"
 STATISTICS: Final = ("of an empty table", "at rest", "after a burst", "none")
@@ -59,7 +59,7 @@ _BURST: Final = """
 
 
 class Explained:
-    """A connection that runs each statement with parameters twice: under EXPLAIN, undone, and for its answer."""
+    """A connection that runs each statement of a table twice: under EXPLAIN, undone, and for its answer."""
 
     def __init__(self, db: Any) -> None:
         self._db = db
@@ -79,7 +79,8 @@ class Explained:
         return value
 
     async def _explain(self, sql: str, bindings: tuple[Any, ...]) -> None:
-        if not bindings:
+        sql = sql.removesuffix("; COMMIT").strip()
+        if not sql.startswith(("SELECT", "UPDATE", "INSERT", "WITH")):
             return
         await self._db.execute("SAVEPOINT explained")
         ((found,),) = await self._db.fetch(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", *bindings)
@@ -118,8 +119,16 @@ async def filled(dsn: str, statistics: str) -> tuple[PostgresStore, asyncpg.Conn
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
-@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-@pytest.mark.parametrize("place", ["slot", "spilled"])
+@pytest.mark.parametrize(
+    ("place", "outcome"),
+    [
+        ("plain", "succeeded"),
+        ("slot", "succeeded"),
+        ("slot", "failed"),
+        ("spilled", "succeeded"),
+        ("spilled", "failed"),
+    ],
+)
 async def test_what_a_settle_reads_depends_on_its_batch_alone(
     dsn: str, statistics: str, outcome: str, place: str
 ) -> None:
@@ -132,7 +141,8 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     await store._session.days.prepare(now)
     await store.close()  # from here on a connection that has not planned anything yet
     await store.open()
-    explained = await settled(store, starts, outcome, now + SECOND)
+    settle = {"plain": recorded, "slot": settling.settle_in_slots, "spilled": settling.settle}[place]
+    explained = await settled(store, settle, starts, outcome, now + SECOND)
     assert explained.buffers <= MOST_BUFFERS_A_RUN[place] * BATCH, explained.buffers / BATCH
     assert [step for step in explained.steps if step[0] > 2 * BATCH] == []
     numbered = str(OUTCOMES.index(cast("Any", outcome)))
@@ -142,13 +152,20 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
     await store.close()
 
 
-async def settled(store: PostgresStore, starts: Sequence[Start], outcome: str, at: int) -> Explained:
+async def recorded(db: Any, ends: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:
+    await slot_ends.record_and_commit(db, ends, owners)
+    return Settled([], {})
+
+
+async def settled(
+    store: PostgresStore, settle: Callable[..., Awaitable[Settled]], starts: Sequence[Start], outcome: str, at: int
+) -> Explained:
     error = None if outcome == "succeeded" else "no"
-    ends = [Settlement(start, ME, cast("Any", outcome), at, None, error) for start in starts]
+    ends = [Settlement(start, ME, cast("Any", outcome), at + i, None, error) for i, start in enumerate(starts)]
     async with store._connections.writing() as db:
         explained = Explained(db)
         connection: Any = explained
-        assert (await settling.settle(connection, ends, await numbers(store))).stale == []
+        assert (await settle(connection, ends, await numbers(store))).stale == []
     return explained
 
 
@@ -165,7 +182,7 @@ async def test_a_settle_touches_no_index_of_schedules(dsn: str) -> None:
         async with store._connections.writing() as db:
             (before,) = await db.fetch(_UPDATED)
             ends = [Settlement(start, ME, "succeeded", now + SECOND) for start in starts]
-            await settling.settle(db, ends, await numbers(store))
+            await settling.settle_in_slots(db, ends, await numbers(store))
             (after,) = await db.fetch(_UPDATED)
         assert after[0] - before[0] == BATCH
         hot.append(after[1] - before[1])
@@ -178,7 +195,10 @@ async def test_a_settle_touches_no_index_of_schedules(dsn: str) -> None:
 async def test_what_a_claim_reads_depends_on_its_batch_alone(
     dsn: str, monkeypatch: pytest.MonkeyPatch, statistics: str
 ) -> None:
-    """While as many runs are under way as it starts, and some wait; definitions are read of what is due alone."""
+    """While as many runs are under way as it starts, and some wait.
+
+    Definitions are read of what is due alone, and of that only those that the store has not read before.
+    """
     store, db = await filled(dsn, statistics)
     await claim(store, T0 + MINUTE, limit=BATCH)
     await store.schedules.apply(ScheduleChange([schedule(f"t{i}") for i in range(BATCH)], T0, "me"))
@@ -186,8 +206,8 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
     claiming = store._session.claiming
 
     @asynccontextmanager
-    async def watched(owner: str) -> AsyncIterator[Any]:
-        async with claiming(owner) as inside:
+    async def watched(*names: str) -> AsyncIterator[Any]:
+        async with claiming(*names) as inside:
             rows.subtract({row[0]: row[1] for row in await inside.fetch(_READ)})
             yield inside
             rows.update({row[0]: row[1] for row in await inside.fetch(_READ)})
@@ -195,9 +215,9 @@ async def test_what_a_claim_reads_depends_on_its_batch_alone(
     monkeypatch.setattr(store._session, "claiming", watched)
     await slots.spill(db, range(1, 11))
     await db.execute("UPDATE runs_live SET state = 'waiting', owner = NULL, wake_at = $1", T0)
-    claimed = (await claim(store, T0 + MINUTE + SECOND, limit=BATCH, owner="another")).claimed
+    claimed = (await claim(store, T0 + MINUTE + SECOND, limit=2 * BATCH, owner="another")).claimed
     assert (len(claimed.starts), claimed.quarantined) == (BATCH + 10, [])
-    assert rows["schedule_definitions"] == BATCH + 10
+    assert rows["schedule_definitions"] == BATCH
     assert {table: count for table, count in rows.items() if count > 3 * (BATCH + 10)} == {}
     await db.close()
     await store.close()
@@ -216,8 +236,8 @@ async def test_the_plans_of_a_claim_go_by_the_indexes(
     claiming, seen = store._session.claiming, []
 
     @asynccontextmanager
-    async def watched(owner: str) -> AsyncIterator[Any]:
-        async with claiming(owner) as inside:
+    async def watched(*names: str) -> AsyncIterator[Any]:
+        async with claiming(*names) as inside:
             seen.append(Explained(inside))
             yield seen[-1]
 

@@ -78,11 +78,11 @@ async def test_tables_have_the_columns_of_the_ledger(postgres: PostgresServer) -
     for table, columns in LEDGER_TABLES.items():
         if table == "schedules":
             more = {"definition", "lane", "backlog_until", "last_run_for", "lane_no", "removed"}
-            more |= {"slot_for", "slot_at", "slot_owner", "slot_epoch", "slot_cause"}
+            more |= {"slot_for", "slot_at", "slot_owner", "slot_epoch", "slot_cause", "revision"}
             assert state | definitions == set(columns.columns) | more
         elif table == "runs":
-            rare = {"attempts", "prev_manual", "waited_us"}
-            assert set(found["runs"]) == (set(columns.columns) - rare) | {"extra"}
+            derived = {"attempts", "prev_manual", "waited_us", "started_at", "ended_at"}
+            assert set(found["runs"]) == (set(columns.columns) - derived) | {"extra", "delay_us", "duration_us"}
         else:
             assert set(found[{"live": "runs_live", "pruned": "pruned_days"}.get(table, table)]) == set(columns.columns)
     assert set(found["live_runs"]) == set(live_rows.COLUMNS.split(", "))

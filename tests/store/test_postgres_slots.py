@@ -14,8 +14,9 @@ import asyncpg
 import pytest
 
 from noonbell.core.presence import Polls
-from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start
-from noonbell.ports import Decide, LaneClaim, ScheduleChange, ScheduleFilter, Settled
+from noonbell.core.records import AT_ONCE, OutboxMessage, Settlement, Start, StoredSchedule, Turn
+from noonbell.core.turns import look
+from noonbell.ports import Decide, LaneClaim, RunFilter, ScheduleChange, ScheduleFilter, Settled
 from noonbell.schedules import changes
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling, slots
@@ -218,7 +219,7 @@ async def _come_again(store: PostgresStore, starts: list[Start]) -> Any:
 async def _contradicted(store: PostgresStore, starts: list[Start]) -> Any:
     async with store._connections.writing() as db:
         await db.execute(
-            "INSERT INTO runs (run_for, sid, kind, outcome, started_at, ended_at, owner, epoch) "
+            "INSERT INTO runs (run_for, sid, kind, outcome, delay_us, duration_us, owner, epoch) "
             "VALUES ($1, 2, 1, '0', 0, 0, 0, 1)",
             starts[1].run_for,
         )
@@ -343,3 +344,128 @@ async def test_a_settle_by_somebody_else_leaves_the_slot_alone(store: PostgresSt
         found = await settling.settle(db, ends(starts, B), await numbers(store, B))
     assert [one.owner for one in found.stale] == [B]
     assert [(live.owner, live.state) for live in await store.runs.live(1)] == [(A, "running")]
+
+
+# --- batches whose columns differ -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("differing", [0, 1, 2, 3, 6])
+async def test_each_row_of_a_batch_gets_its_own_values(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record], differing: int
+) -> None:
+    """However many columns differ, NULL among them: those are written by place, or by a join."""
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(50)], T0, "me"))
+    names = ["next_run_at", "last_run_for", "anchor_at", "backlog_left", "backlog_until", "cursor_at"]
+    columns: dict[str, list[int | None]] = {name: [7] * 50 for name in names}
+    rows: list[tuple[int | None, ...]] = []
+    decided: list[StoredSchedule] = []
+
+    def decide(stored: StoredSchedule) -> Turn:
+        turn = look(stored, NOW)
+        i = len(decided)
+        decided.append(stored)
+        for name in names[:differing]:
+            columns[name][i] = None if i % 5 == 1 and name != "cursor_at" else -1000 * i + len(name)
+        for name in names:
+            setattr(turn, name, columns[name][i])
+        rows.append((stored.sid, *(columns[name][i] for name in names)))
+        return turn
+
+    await store.runs.claim(LANE, ME, NOW, 100, decide)
+    found = await db.fetch(f"SELECT sid, {', '.join(names)} FROM schedule_state ORDER BY sid")  # noqa: S608 - fixed names
+    assert [tuple(row) for row in found] == sorted(rows)
+    assert await in_slots(db) == [row[0] for row in sorted(rows)]
+
+
+async def test_each_end_of_a_batch_gets_its_own_values(
+    store: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """In any order of the ends; what follows is unknown of some, and the wake-ups of all have been taken away."""
+    await store.schedules.apply(ScheduleChange([schedule(f"s{i}") for i in range(50)], T0, "me"))
+    starts = await claim(store, ME, NOW, limit=100)
+    await db.execute("UPDATE schedule_state SET next_run_at = NULL")
+    ends: list[Settlement] = []
+    for i, start in enumerate(starts):
+        start.following = None if i % 7 == 3 else NOW + i * SECOND
+        start.waited_us = i % 3
+        outcome: Any = "failed" if i % 4 == 1 else "succeeded"
+        ends.append(Settlement(start, ME, outcome, AT + i, error="no" if outcome == "failed" else None))
+    settled = await store.runs.settle(ends[25:] + ends[:25])
+    following = {start.sid: start.following for start in starts}
+    assert settled == Settled([], {sid: at for sid, at in following.items() if at is not None})
+    state = await db.fetch("SELECT sid, next_run_at, last_success_at, last_failure_at FROM schedule_state ORDER BY sid")
+    for end, row in zip(sorted(ends, key=lambda end: end.start.sid), state, strict=True):
+        succeeded = end.outcome == "succeeded"
+        at = (end.ended_at, None) if succeeded else (None, end.ended_at)
+        assert tuple(row) == (end.start.sid, following[end.start.sid], *at)
+        (run,) = await store.history.runs(RunFilter(end.start.sid, NOW, NOW))
+        expected = (end.start.run_for, end.outcome, end.ended_at, end.start.waited_us, ME)
+        assert (run.run_for, run.outcome, run.ended_at, run.waited_us, run.owner) == expected
+
+
+async def test_two_ends_of_one_schedule_in_one_batch(store: PostgresStore) -> None:
+    await store.schedules.apply(ScheduleChange([schedule("s0")], T0, "me"))
+    (start,) = await claim(store, ME, NOW)
+    end = Settlement(start, ME, "succeeded", AT)
+    again = Settlement(start, ME, "succeeded", AT + 1)
+    assert (await store.runs.settle([end, again])).stale == [again]
+    assert [run.ended_at for run in await store.history.runs(RunFilter(start.sid, NOW, NOW))] == [AT]
+
+
+# --- plain ends, in one message with their COMMIT ---------------------------------------------------------------------
+
+
+@pytest.fixture
+async def alone(dsn: str) -> AsyncIterator[PostgresStore]:
+    """A store with one connection, whose statements can be listened to."""
+    store = PostgresStore(dsn, pool_size=1)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def settled_with(store: PostgresStore, minute: int, *, meanwhile: str = "") -> tuple[Settled, list[str]]:
+    """Fire two schedules, and settle both; return what that brings, and the last words of its statements."""
+    now = T0 + minute * MINUTE
+    starts = await claim(store, A, now, 10)
+    if meanwhile:
+        async with store._connections.writing() as db:
+            await db.execute(meanwhile)
+    said = test_postgres.listening(store)
+    ends = [Settlement(start, A, "succeeded", now + SECOND) for start in starts]
+    settled = await store.runs.settle(ends)
+    return settled, [statement.split()[-1] for statement in said]
+
+
+async def test_plain_ends_are_two_messages(alone: PostgresStore) -> None:
+    await alone.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
+    await settled_with(alone, 1)
+    settled, said = await settled_with(alone, 2)
+    assert settled == Settled([], {})
+    assert [word == "COMMIT" for word in said] == [False, True]
+
+
+async def test_what_wakes_otherwise_is_undone_recorded_again_and_reported(
+    alone: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """The next batches are recorded in the longer way at once, and later ones in the short way again."""
+    await alone.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
+    taken = "UPDATE schedule_state SET next_run_at = NULL WHERE sid = 1"
+    settled, said = await settled_with(alone, 1, meanwhile=taken)
+    assert settled == Settled([], {1: T0 + 2 * MINUTE})
+    assert said.count("ROLLBACK") == 1
+    assert await db.fetchval("SELECT count(*) FROM runs") == 2
+    assert await db.fetchval("SELECT sum(ended_runs) FROM schedule_state") == 2
+    messages = [len((await settled_with(alone, minute))[1]) for minute in range(2, 20)]
+    assert messages == [3] * 16 + [2, 2], "the statement, and the COMMIT by itself"
+
+
+async def test_a_stale_end_among_plain_ones_changes_nothing(
+    alone: PostgresStore, db: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await alone.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
+    spilled_one = "UPDATE schedule_state SET slot_owner = 0 WHERE sid = 2"
+    settled, _ = await settled_with(alone, 1, meanwhile=spilled_one)
+    assert [end.start.sid for end in settled.stale] == [2]
+    assert [row[0] for row in await db.fetch("SELECT sid FROM runs")] == [1]
+    assert await in_slots(db) == [2]

@@ -8,7 +8,7 @@ text of a statement names its columns, `{next_run_at}`, and is completed with wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class Batch(NamedTuple):
@@ -17,6 +17,67 @@ class Batch(NamedTuple):
     source: str
     columns: dict[str, str]
     bindings: list[Any]
+
+
+# So many columns may differ and are found by their place. More of them are cheaper as a join.
+_MOST_BY_PLACE: Final = 2
+_NULL: Final = -(2**63)  # stands for NULL in an array, where a real one makes each look into it a long one
+
+
+class Keyed(NamedTuple):
+    """A batch of rows of `schedule_state s` as a part of an UPDATE: where they come from, their condition, columns."""
+
+    source: str  # empty, or a FROM
+    matches: str
+    columns: dict[str, str]
+    bindings: list[Any]
+
+
+def keyed(columns: Mapping[str, Sequence[int | None]]) -> Keyed:
+    """Return a batch of whole numbers for rows of `schedule_state s`; the first column has their sids, ascending.
+
+    The rows are looked up by `sid = ANY(...)`, which is one walk along the index, and the server joins nothing. What
+    differs from row to row is found by the place of the sid in its array, in a binary search.
+    """
+    bindings: list[Any] = []
+    found: dict[str, str] = {}
+    for place, (name, values) in enumerate(columns.items(), 1):
+        if place > 1 and values.count(values[0]) == len(values):
+            bindings.append(values[0])
+            found[name] = f"${place}::int8"
+        else:
+            bindings.append(_without_null(values))
+            found[name] = f"nullif((${place}::int8[])[width_bucket(s.sid, $1::int8[])], {_NULL})"
+    first = next(iter(columns))
+    return Keyed("", "s.sid = ANY($1::int8[])", found | {first: "s.sid"}, bindings)
+
+
+def inline(columns: Mapping[str, Sequence[int | None]], *, joins: bool = True) -> Keyed:
+    """Return the same with the values as a part of the text, and no parameters. Many columns that differ are joined.
+
+    A statement without parameters takes one message where others take two, and can be sent along with others. The
+    driver needs half the time for it.
+    """
+    (key, keys), *others = columns.items()
+    sids = _array(keys)
+    shared = {name: values[0] for name, values in others if values.count(values[0]) == len(values)}
+    found = {name: f"{'NULL' if value is None else int.__repr__(value)}::int8" for name, value in shared.items()}
+    differing = {name: values for name, values in others if name not in shared}
+    if len(differing) <= _MOST_BY_PLACE or not joins:
+        for name, values in differing.items():
+            found[name] = f"nullif(({_array(values)})[width_bucket(s.sid, {sids})], {_NULL})"
+        return Keyed("", f"s.sid = ANY({sids})", found | {key: "s.sid"}, [])
+    found |= {name: f"nullif(b.{name}, {_NULL})" for name in differing}
+    arrays = ", ".join([sids, *map(_array, differing.values())])
+    return Keyed(f"FROM unnest({arrays}) AS b ({', '.join([key, *differing])})", f"s.sid = b.{key}", found, [])
+
+
+def _without_null(values: Sequence[Any]) -> Sequence[int]:
+    return [_NULL if value is None else value for value in values] if None in values else values
+
+
+def _array(values: Sequence[int | None]) -> str:
+    return f"'{{{','.join(map(int.__repr__, _without_null(values)))}}}'::int8[]"
 
 
 def batch(

@@ -1,7 +1,9 @@
 """Claiming durable schedules on PostgreSQL: turns are taken and written in one transaction.
 
 As in `claiming`: the due schedules are locked first, and those of due live runs; what another has locked is skipped.
-Then their definitions and live runs are read, under the lock, turns are taken, and one statement is run for each table.
+Then their definitions, as far as they are new here, and live runs are read, under the lock, turns are taken, and one
+statement is run for each table. No savepoint lies between the locks and what is written: a row that is locked by a
+transaction and updated by a part of it gets a multixact.
 
 Locks are taken in this order, so that no two transactions wait for each other: leases, schedules (their rows of
 `schedule_state`; all that wait for one take them by sid, and a claim and a rescue never wait), numbers, streams of the
@@ -11,18 +13,21 @@ outbox by sid, the audit. A row of `schedule_definitions` is written only under 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
+
+import asyncpg
 
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.presence import lane_key
 from noonbell.core.records import AT_ONCE, LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
 from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
+from noonbell.store.definitions import DefinitionCache
 from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, slots, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
-from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.connection import Connection, rows_of
 from noonbell.store.postgres.lane_numbers import OF_LANE, OF_LIVE
-from noonbell.store.postgres.leases import HELD, UNCOVERED, Covered, still_held
 from noonbell.store.postgres.numbers import number_sql, owner_number_sql
 from noonbell.store.waking import Wanted
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
@@ -72,6 +77,7 @@ _WOKEN_AMONG: Final = f"""
     CROSS JOIN LATERAL (SELECT * FROM runs_live t WHERE t.sid = b.sid AND t.wake_at + 0 <= $1 OFFSET 0) l
     CROSS JOIN {_LOCKED} WHERE {_WAKING} ORDER BY l.wake_at LIMIT $3
 """
+_BY_WAKE_UP: Final = itemgetter(stored.NEXT_RUN_AT, 0)
 _NEXT: Final = f"""
     SELECT
         (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at > $1 AND lane_no = {OF_LANE}
@@ -84,35 +90,46 @@ _NEXT: Final = f"""
 
 # The earliest occurrence of a lane, and whether any run waits at all. That is all that an idle claim asks: with more in
 # it, the server would take longer for its plan than for all the rest.
-_FIRST: Final = f"""
-    WITH held AS MATERIALIZED ({HELD.format(tokens="$1", longest="$3")})
+_FIRST: Final = """
     SELECT
-        (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at IS NOT NULL AND lane_no = {OF_LANE}
-            ORDER BY next_run_at LIMIT 1),
-        EXISTS (SELECT 1 FROM runs_live WHERE state <> 'running'),
-        (SELECT array_agg(token) FROM held)
+        (SELECT next_run_at FROM schedule_state WHERE enabled = 1 AND next_run_at IS NOT NULL
+            AND lane_no = (SELECT no FROM lane_numbers WHERE name = $1::text) ORDER BY next_run_at LIMIT 1),
+        EXISTS (SELECT 1 FROM runs_live WHERE state <> 'running')
 """
 _FIRST_WOKEN: Final = f"""
     SELECT l.wake_at FROM runs_live l WHERE l.wake_at >= $1 AND {_WAKING} ORDER BY l.wake_at LIMIT 1
 """
+_OTHERS: Final = "SELECT 1 FROM runs_live LIMIT 1"
+
+
+class ContradictedError(Exception):
+    """The ledger contradicts one of the turns of a claim: nothing is written, and it begins again, turn by turn."""
 
 
 async def claim(
-    db: Connection, decide: Decide, wanted: Wanted, *, owner: str, now: int, covered: Covered = UNCOVERED
+    db: Connection,
+    decide: Decide,
+    wanted: Wanted,
+    *,
+    owner: turns.Owner,
+    now: int,
+    cache: DefinitionCache,
+    backlogged: bool = False,
+    singly: bool = False,
 ) -> LaneClaim:
-    """Start what is due, while the leases in `covered` last."""
+    """Start what is due, and record what was decided about it.
+
+    A lane that is `backlogged` has more that is due, as far as is known: it is not asked first whether it has any.
+    """
     waiting = True
-    if wanted.among is None:
-        # most looks find nothing due: those are one statement, which locks nothing but the leases
-        ((next_run_at, waiting, held),) = await db.fetch(_FIRST, covered.tokens, lane_key(wanted.lane), covered.longest)
-        await covered.require(db, held)
+    if wanted.among is None and not backlogged:
+        # most looks find nothing due: those are one statement, which locks nothing
+        ((next_run_at, waiting),) = await db.fetch(_FIRST, lane_key(wanted.lane))
         wake_at = await db.fetchval(_FIRST_WOKEN, AT_ONCE, lane_key(wanted.lane)) if waiting else None
         first = [at for at in (next_run_at, wake_at) if at is not None]
         if not any(at <= wanted.due_by for at in first):
             return LaneClaim(Claimed([], 0, full=False, next_wake_at=min(first, default=None), quarantined=[]), {})
-    else:
-        await still_held(db, covered)
-    looked, full, in_slot = await _look(db, wanted, waiting=waiting)
+    looked, full, in_slot = await _look(db, wanted, cache, waiting=waiting)
     taken: list[Turn] = []
     refused: list[tuple[int, Exception]] = []
     for seen in looked:
@@ -120,12 +137,23 @@ async def claim(
             taken.append(decide(seen))
         except Exception as error:  # noqa: BLE001 - one bad row must not stop its neighbours
             refused.append((seen.sid, error))
-    written = await turns.write_claimed(db, taken, owner, now, refused, in_slot=in_slot)
+    goes_on = wanted.among is None and not full  # after one that was full, the next claim comes at once
+    audits = [event for turn in taken for event in turn.audits]
+    if singly:
+        written, contradicted = await turns.write_singly(db, taken, owner, now, in_slot=in_slot)
+        refused += contradicted
+        audits = [event for turn in written for event in turn.audits]
+    else:
+        written = taken
+        try:
+            await turns.write(db, taken, owner, now, in_slot, commit=not (goes_on or refused or audits))
+        except asyncpg.IntegrityConstraintViolationError as error:
+            raise ContradictedError from error
     if refused:
         await _quarantine(db, [sid for sid, _ in refused], now)
-    await auditing.append(db, [event for turn in written for event in turn.audits])
+    await auditing.append(db, audits)
     upcoming, locked = [turn.next_run_at for turn in written], False
-    if wanted.among is None and not full:  # after one that was full, the next claim comes at once
+    if goes_on:
         (row,) = await db.fetch(_NEXT, wanted.due_by, lane_key(wanted.lane))
         upcoming += row[:2]
         locked = bool(row[2])
@@ -143,32 +171,45 @@ async def claim(
     return LaneClaim(claimed, {seen.sid: seen for seen in looked if seen.sid in started})
 
 
-async def _look(db: Connection, wanted: Wanted, *, waiting: bool) -> tuple[list[StoredSchedule], bool, set[int]]:
+async def _look(
+    db: Connection, wanted: Wanted, cache: DefinitionCache, *, waiting: bool
+) -> tuple[list[StoredSchedule], bool, set[int]]:
     """Lock what is due; oldest first, those that wake through a live run after the others, if any run is `waiting`.
 
     Returns the schedules, whether there may be more, and the sids of those whose slot is taken.
     """
     lane, now, limit, among = lane_key(wanted.lane), *wanted[1:]
+    sids: Sequence[int] = () if among is None else list(among)
     if among is None:
         due = await db.fetch(_DUE, now, lane, limit)
-        woken = await db.fetch(_WOKEN, now, lane, limit) if waiting else []
     else:
-        sids = list(among)
         due = await db.fetch(_DUE_AMONG, now, lane, limit, sids)
+    # after the locks: who adds to it beside one of these schedules writes its row, and has committed or waits
+    others = rows_of(await db.execute(_OTHERS)) > 0
+    woken: list[Any] = []
+    if others and among is None:
+        woken = await db.fetch(_WOKEN, now, lane, limit) if waiting else []
+    elif others:
         woken_sids = [row[0] for row in await db.fetch(_WAITING_AMONG, now, sids)]
         woken = await db.fetch(_WOKEN_AMONG, now, lane, limit, woken_sids) if woken_sids else []
-    rows: dict[int, Any] = {row[0]: row for row in sorted(due, key=lambda row: (row[stored.NEXT_RUN_AT], row[0]))}
-    earliest: dict[int, int] = {}
-    for row in woken:
-        earliest[row[0]] = min(row[-1], earliest.get(row[0], row[-1]))
-    for row in sorted(woken, key=lambda row: (earliest[row[0]], row[0])):
-        rows.setdefault(row[0], row[:-1])
-    found = await stored.defined(db, list(rows.values()))
-    coming = {row[0] for row in due}
+    full, coming = len(due) >= limit or len(woken) >= limit, None
+    states: Sequence[Any] = sorted(due, key=_BY_WAKE_UP)
+    if woken:
+        coming = {row[0] for row in due}
+        rows: dict[int, Any] = {row[0]: row for row in states}
+        earliest: dict[int, int] = {}
+        for row in woken:
+            earliest[row[0]] = min(row[-1], earliest.get(row[0], row[-1]))
+        for row in sorted(woken, key=lambda row: (earliest[row[0]], row[0])):
+            rows.setdefault(row[0], row[:-1])
+        states = list(rows.values())
+    found = await stored.defined(db, states, cache, others=others)
+    in_slot = {row[0] for row in states if row[stored.SLOT_FOR] is not None}
+    if coming is None:
+        return found, full, in_slot
     # another instance may have been faster with a live run, between the look and the lock
     looked = [seen for seen in found if seen.sid in coming or any(_wakes(live, now) for live in seen.lives)]
-    in_slot = {sid for sid, row in rows.items() if row[stored.SLOT_FOR] is not None}
-    return looked, len(due) >= limit or len(woken) >= limit, in_slot
+    return looked, full, in_slot
 
 
 def _wakes(live: LiveRun, now: int) -> bool:

@@ -67,6 +67,12 @@ def storable(text: str | None) -> str | None:
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
+def rows_of(status: str) -> int:
+    """Return how many rows a SELECT has found, by the status of its statement; 0 for other statements."""
+    command, _, count = status.rpartition(" ")
+    return int(count) if command == "SELECT" else 0
+
+
 def translated(error: BaseException, where: str) -> StoreError | None:
     """What a failure means to a caller of the store; None where it is not about the store."""
     if isinstance(error, StoreError):
@@ -98,6 +104,8 @@ class Transactions(Protocol):
     def reading(self) -> AbstractAsyncContextManager[Connection]: ...
 
     def writing(self, also: str = "") -> AbstractAsyncContextManager[Connection]: ...
+
+    def begun(self, also: str) -> AbstractAsyncContextManager[tuple[Connection, int]]: ...
 
 
 class Connections:
@@ -196,8 +204,15 @@ class Connections:
     @asynccontextmanager
     async def writing(self, also: str = "") -> AsyncIterator[Connection]:
         """A transaction; `also` is sent along with its beginning and costs no round trip of its own."""
-        async with self._acquired() as db, self._transaction(db, f"{self._begin_write}; {also}"):
+        async with self.begun(also) as (db, _):
             yield db
+
+    @asynccontextmanager
+    async def begun(self, also: str) -> AsyncIterator[tuple[Connection, int]]:
+        """The same with how many rows the last statement of `also`, a SELECT, has found."""
+        begin = f"{self._begin_write}; {also}"
+        async with self._acquired() as db, self._transaction(db, begin) as status:
+            yield db, rows_of(status)
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:
@@ -219,11 +234,12 @@ class Connections:
             raise meaning from error
 
     @asynccontextmanager
-    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[None]:
+    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[str]:
+        """A transaction, with the status of its beginning. It may have sent its COMMIT with its last statement."""
         try:
-            await db.execute(begin)
-            yield
-            await db.execute("COMMIT")
+            yield await db.execute(begin)
+            if db.is_in_transaction():
+                await db.execute("COMMIT")
         except BaseException as error:
             await _give_up(db, error)
             raise
@@ -257,6 +273,10 @@ class InTransaction:
         yield self._db
 
     def writing(self, also: str = "") -> NoReturn:
+        del also
+        refuse_writing()
+
+    def begun(self, also: str) -> NoReturn:
         del also
         refuse_writing()
 

@@ -177,7 +177,7 @@ async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: Make
 
 
 async def _write(db: Connection, edits: list[Edit], at: int) -> None:
-    await turns.write(db, [change.turn for change in edits], "", at)
+    await turns.write(db, [change.turn for change in edits], turns.NOBODY, at)
     await db.execute(
         "UPDATE epochs SET to_at = $2 WHERE to_at IS NULL AND sid = ANY($1::int8[])",
         [change.turn.sid for change in edits], at,

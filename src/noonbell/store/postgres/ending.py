@@ -13,16 +13,17 @@ from typing import Any, Final
 from noonbell.core.records import LiveRun
 from noonbell.store.postgres import live_rows, slots
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql, times_sql
 from noonbell.store.words import KINDS, OUTCOMES
 
-RUN: Final = "run_for, sid, kind, outcome, started_at, ended_at, owner, epoch, prev_for, extra"
+RUN: Final = "run_for, sid, kind, outcome, delay_us, duration_us, owner, epoch, prev_for, extra"
 
 # Those of one schedule that end together follow each other in the order of what they are for. Columns are named: a
 # newer version that shares the database may have added others, and one of them could bear a name that is used here.
 _LIVE: Final = "l.sid, l.kind, l.run_for, l.state, l.attempt, l.started_at, l.owner, l.epoch"
 _OUTCOME: Final = "coalesce($1::text, CASE WHEN state = 'waiting' THEN 'failed' ELSE 'abandoned' END)"
 _BEHIND_MANUAL: Final = "CASE WHEN place = 1 THEN coalesce(last_ended_manual, 0) ELSE (before_kind = 'manual')::int END"
+_TIMES: Final = ("run_for", "coalesce(started_at, $2::int8)", "$2::int8")
 _END: Final = f"""
     WITH gone AS ({{gone}} RETURNING {_LIVE}), linked AS (
         SELECT g.*, s.last_ended_for, s.last_ended_manual, count(*) OVER (PARTITION BY g.sid) AS n,
@@ -32,8 +33,9 @@ _END: Final = f"""
     ), ended AS (
         INSERT INTO runs ({RUN})
         SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, _OUTCOME)})::text,
-            coalesce(started_at, $2::int8), $2::int8, {owner_number_sql("owner")}, epoch,
-            CASE WHEN place = 1 THEN last_ended_for ELSE before_for END, {extra_sql("attempt", "0", _BEHIND_MANUAL)}
+            {times_sql(*_TIMES)}, {owner_number_sql("owner")}, epoch,
+            CASE WHEN place = 1 THEN last_ended_for ELSE before_for END,
+            {extra_sql("attempt", "0", _BEHIND_MANUAL, times=_TIMES)}
         FROM linked
     )
     UPDATE schedule_state s SET last_ended_for = k.run_for, last_ended_manual = (k.kind = 'manual')::int,

@@ -140,9 +140,17 @@ class Covered(NamedTuple):
 UNCOVERED: Final = Covered((), "", 0.0)
 
 
-async def still_held(db: Connection, covered: Covered) -> None:
-    """Make sure that the leases last, and raise as `Covered.require` does."""
-    if covered.leases:
+def held_sql(covered: Covered) -> str:
+    """Return HELD with its values, to be sent with the beginning of a transaction; it finds a row for each lease."""
+    if not covered.leases:
+        return ""
+    tokens = ", ".join(f"'{int(lease.token, 16):032x}'" for lease in covered.leases)
+    return HELD.format(tokens=f"ARRAY[{tokens}]", longest=f"'{covered.longest}'")
+
+
+async def still_held(db: Connection, covered: Covered, found: int = 0) -> None:
+    """Make sure that the leases last, and raise as `Covered.require` does; `found` is what `held_sql` has found."""
+    if found < len(covered.leases):
         await covered.require(db, {row[0] for row in await db.fetch(_HELD, covered.tokens, covered.longest)})
 
 

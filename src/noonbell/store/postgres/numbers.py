@@ -1,7 +1,8 @@
 """Words as numbers on PostgreSQL: how `runs` and `attempts` keep kind, outcome, cause and owner.
 
-So a kept run takes 77 bytes, and 31 in its index where sids ascend (see decision 0022 for other orders); what few runs
-have is one text, `extra` (see the migration).
+So a kept run takes 69 bytes, and 31 in its index where sids ascend (see decision 0022 for other orders); what few runs
+have is one text, `extra` (see the migration). A run keeps how long after its instant it began, and how long it took.
+Where one of them is more than an int4 holds, about 35 minutes, both are 0 and the two instants are in `extra`.
 Numbers are never changed and never used again. Runs of `runs_live` keep the words: they are few, and gone at their end.
 
 An owner has its number from before its first claim on, by a transaction of its own: no transaction that holds the lock
@@ -19,6 +20,7 @@ from noonbell.store.words import CAUSES, KINDS, MANUAL, OUTCOMES, SCHEDULED
 
 _KNOW: Final = "INSERT INTO owners (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING"
 _NUMBER: Final = "SELECT no FROM owners WHERE instance = $1"
+_HALF: Final = 2**31  # of the values of an int4 are negative
 _USUAL: Final = (1, 0, 0)  # attempts, waited_us and prev_manual of most runs
 
 
@@ -39,22 +41,52 @@ def word_sql(words: Sequence[str], number: str, quote: str = "") -> str:
     return f"CASE {number} {cases} ELSE {number}::text END"
 
 
-def extra_sql(attempts: str, waited_us: str, prev_manual: str) -> str:
-    """Return SQL for what is kept as `extra` of a run."""
+def times_sql(run_for: str, started_at: str, ended_at: str) -> str:
+    """Return SQL for `delay_us` and `duration_us` of a run."""
+    fit = _fit_sql(run_for, started_at, ended_at)
+    return (
+        f"CASE WHEN {fit} THEN ({started_at} - {run_for})::int4 ELSE 0 END, "
+        f"CASE WHEN {fit} THEN ({ended_at} - {started_at})::int4 ELSE 0 END"
+    )
+
+
+def _fit_sql(run_for: str, started_at: str, ended_at: str) -> str:
+    """Return SQL for whether both differences fit into int4: then neither has a bit above the lower 32."""
+    return f"(({started_at} - {run_for} + {_HALF}) | ({ended_at} - {started_at} + {_HALF})) >> 32 = 0"
+
+
+def _fit(run: Run) -> bool:
+    return all(-_HALF <= us < _HALF for us in (run.started_at - run.run_for, run.ended_at - run.started_at))
+
+
+def extra_sql(attempts: str, waited_us: str, prev_manual: str, *, times: tuple[str, str, str]) -> str:
+    """Return SQL for what is kept as `extra` of a run; `times` are as for `times_sql`."""
     given = (attempts, waited_us, prev_manual)
     usual = " AND ".join(f"{value} = {most}" for value, most in zip(given, _USUAL, strict=True))
-    return f"CASE WHEN {usual} THEN '' ELSE concat_ws(',', {', '.join(given)}) END"
+    _, started_at, ended_at = times
+    numbers = f"concat_ws(',', {', '.join(given)})"
+    return (
+        f"CASE WHEN {_fit_sql(*times)} THEN CASE WHEN {usual} THEN '' ELSE {numbers} END "
+        f"ELSE concat_ws(',', {numbers}, {started_at}, {ended_at}) END"
+    )
 
 
 def extra_of(run: Run) -> str:
     """Return what is kept as `extra` of a run."""
     given = (run.attempts, run.waited_us, int(run.prev_manual))
+    if not _fit(run):
+        return ",".join(map(str, (*given, run.started_at, run.ended_at)))
     return "" if given == _USUAL else ",".join(map(str, given))
 
 
 def prev_kind_sql(alias: str) -> str:
     """Return SQL for the number of the kind of the run that ended before a run."""
     return f"CASE WHEN split_part({alias}.extra, ',', 3) = '1' THEN {MANUAL} ELSE {SCHEDULED} END"
+
+
+def _instant(place: int, offset: str) -> str:
+    part = f"split_part(r.extra, ',', {place + 1})"
+    return f"CASE WHEN {part} = '' THEN r.run_for + {offset} ELSE {part}::int8 END"
 
 
 def _extra_part(place: int) -> str:
@@ -74,6 +106,8 @@ def _owner_sql(number: str) -> str:
 RUN_WORDS: Final = {
     "kind": word_sql(KINDS, "r.kind"),
     "outcome": word_sql(OUTCOMES, "r.outcome", quote="'"),
+    "started_at": _instant(3, "r.delay_us"),
+    "ended_at": _instant(4, "r.delay_us + r.duration_us::int8"),
     "attempts": _extra_part(0),
     "owner": _owner_sql("r.owner"),
     "prev_manual": _extra_part(2),

@@ -108,7 +108,7 @@ _LEAVING: Final = f"""
         SELECT * FROM runs WHERE run_for = k.run_for AND sid = $1::int8 AND kind = k.kind LIMIT 1
     ) r JOIN schedule_state s ON s.sid = r.sid WHERE {_SETTLED}
 """
-_ENDED: Final = "r.sid, r.epoch, r.kind, r.run_for, r.started_at"
+_ENDED: Final = f"r.sid, r.epoch, r.kind, r.run_for, {RUN_WORDS['started_at']} AS started_at"
 _DELETED: Final = f"(DELETE FROM runs r USING schedule_state s WHERE s.sid = r.sid AND {_GOES} RETURNING {_ENDED})"
 _DELETED_OF_ONE: Final = f"""(
     DELETE FROM runs r USING unnest($4::int8[], $5::int8[]) AS k (run_for, kind)

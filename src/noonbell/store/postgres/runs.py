@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
 
 from noonbell.core.presence import ENGINE, engine_name
 from noonbell.core.records import DECLARED_OWNERS, LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
-from noonbell.store.postgres import claim_schedules, claiming, manual_runs, settling, slots
-from noonbell.store.postgres.session import Part
+from noonbell.store.postgres import claim_schedules, claiming, manual_runs, settling, slot_ends, slots, turns
+from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.session import Part, Session
 from noonbell.store.waking import Wanted
+
+# After a batch of ends that had to be recorded twice, so many are recorded in the way that fits all of them.
+_UNUSUAL_BATCHES: Final = 16
+
+
+def _is_plain(end: Settlement) -> bool:
+    """Return whether an end can be recorded where nothing is asked about it."""
+    return slot_ends.may_hold(end) and slot_ends.is_plain(end) and not end.messages
 
 
 class PostgresRuns(Part):
     """Live runs: claimed, settled, handed back and asked for."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._unusual = 0
 
     async def claim(
         self,
@@ -29,25 +45,59 @@ class PostgresRuns(Part):
         session = self._session
         if not lane.startswith(DECLARED_OWNERS):
             await session.days.prepare(now)  # runs that send messages end in the claim itself
-        await session.owners.know(owner)
-        async with session.claiming(owner) as db:
-            wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
-            covered = session.held.covered(engine_name(owner), lane)  # a private lane is held by its name
-            return await claim_schedules.claim(db, decide, wanted, owner=owner, now=now, covered=covered)
+        wanted = Wanted(lane, now if due_by is None else due_by, limit, among)
+        numbered = turns.Owner(owner, await session.owners.know(owner))
+        backlogged = lane in session.backlogged
+        claiming = partial(
+            claim_schedules.claim,
+            decide=decide,
+            wanted=wanted,
+            owner=numbered,
+            now=now,
+            cache=session.definitions,
+            backlogged=backlogged,
+        )
+        names = engine_name(owner), lane  # a private lane is held by its name
+        try:
+            async with session.claiming(owner, *names) as db:
+                claim = await claiming(db)
+        except claim_schedules.ContradictedError:
+            async with session.claiming(owner, *names) as db:
+                claim = await claiming(db, singly=True)
+        if among is None:
+            (session.backlogged.add if claim.claimed.full else session.backlogged.discard)(lane)
+        return claim
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         session = self._session
         if settlements:
             await session.days.prepare(max(settlement.ended_at for settlement in settlements))
         owners = {owner: await session.owners.know(owner) for owner in {one.owner for one in settlements}}
-        async with self._connections.writing() as db:
-            if not settlements:
+        if self._unusual:
+            self._unusual -= 1
+        elif settlements and all(map(_is_plain, settlements)):
+            try:
+                async with self._settling(settlements, owners) as db:
+                    await slot_ends.record_and_commit(db, settlements, owners)
+            except slot_ends.UnusualError:
+                self._unusual = _UNUSUAL_BATCHES
+            else:
                 return Settled([], {})
-            await session.still_held(db, *map(engine_name, owners))
+        try:
+            async with self._settling(settlements, owners) as db:
+                return await settling.settle_in_slots(db, settlements, owners)
+        except slot_ends.NotInSlotsError:
+            async with self._settling(settlements, owners) as db:
+                return await settling.settle(db, settlements, owners)
+
+    @asynccontextmanager
+    async def _settling(self, settlements: Sequence[Settlement], owners: Iterable[str]) -> AsyncIterator[Connection]:
+        session = self._session
+        async with session.writing_for(*map(engine_name, owners)) as db:
             if any(not name.startswith(ENGINE) for name in session.held.leases):  # declared tasks have their own
                 sids = [settlement.start.sid for settlement in settlements]
                 await session.still_held(db, *await settling.declared(db, sids))
-            return await settling.settle(db, settlements, owners)
+            yield db
 
     async def hand_back(self, starts: Sequence[Start], owner: str, now: int) -> None:
         session = self._session

@@ -5,20 +5,22 @@ Verbs of an engine make sure that its name is still held, where this store holds
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from noonbell.store.definitions import DefinitionCache
 from noonbell.store.postgres.claiming import accounting_lock
 from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, InTransaction, Transactions
 from noonbell.store.postgres.held_names import HeldNames
-from noonbell.store.postgres.leases import still_held
+from noonbell.store.postgres.leases import held_sql, still_held
 from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
 
 
 class Session:
-    """Transactions, the names that are held, and what is known of days, owners and clocks that were set back."""
+    """Transactions, the names that are held, and what is known of days, owners, definitions and the clock."""
 
     def __init__(self, connections: Transactions, held: HeldNames, set_back: ClockRegressionWatch) -> None:
         self.connections = connections
@@ -26,6 +28,8 @@ class Session:
         self.set_back = set_back
         self.days = Days(connections)
         self.owners = Owners(connections)
+        self.definitions = DefinitionCache()
+        self.backlogged: set[str] = set()  # lanes whose last claim has left more that is due
 
     def within(self, db: Connection) -> Session:
         """Return a session whose verbs all work in the open transaction of `db`, which reads only."""
@@ -38,8 +42,17 @@ class Session:
     async def still_held(self, db: Connection, *names: str) -> None:
         await still_held(db, self.held.covered(*names))
 
-    def claiming(self, owner: str) -> AbstractAsyncContextManager[Connection]:
-        return self.connections.writing(f"SELECT pg_advisory_xact_lock_shared({accounting_lock(owner)})")
+    @asynccontextmanager
+    async def writing_for(self, *names: str, also: str = "") -> AsyncIterator[Connection]:
+        """A transaction in which these names, where this store holds them, are still held."""
+        covered = self.held.covered(*names)
+        async with self.connections.begun(f"{also}; {held_sql(covered)}") as (db, found):
+            await still_held(db, covered, found)
+            yield db
+
+    def claiming(self, owner: str, *names: str) -> AbstractAsyncContextManager[Connection]:
+        """A transaction that the accounting of an owner waits for; `names` as for `writing_for`."""
+        return self.writing_for(*names, also=f"SELECT pg_advisory_xact_lock_shared({accounting_lock(owner)})")
 
     def accounting(self, owner: str) -> AbstractAsyncContextManager[Connection]:
         return self.connections.writing(f"SELECT pg_advisory_xact_lock({accounting_lock(owner)})")

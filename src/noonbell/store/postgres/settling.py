@@ -3,9 +3,10 @@
 Most ends are of runs in the slots of their schedules: those are matched and written by one statement, which locks
 nothing before it (see `slot_ends`).
 
-If all of the batch has matched, that is all. If not, it is undone, and the schedules of the batch are locked in the
-order of their numbers, as everywhere. Then what is in a slot ends from there, the rest is looked for in `runs_live` by
-key, fence and owner, and what is in neither is stale and changes nothing.
+If all of the batch has matched, that is all (`settle_in_slots`). If not, its transaction is undone, and in another one
+(`settle`) the schedules of the batch are locked in the order of their numbers, as everywhere. Then what is in a slot
+ends from there, the rest is looked for in `runs_live` by key, fence and owner, and what is in neither is stale and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from noonbell.core.records import Settlement
 from noonbell.ports import Settled
 from noonbell.store.postgres import ending, live_rows, outbox, slot_ends, slots
 from noonbell.store.postgres.connection import Connection, storable
-from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number_sql, owner_number_sql, times_sql
+from noonbell.store.postgres.slot_ends import NotInSlotsError
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 # So many bytes of details may go to the server in one message.
@@ -75,10 +77,12 @@ _REST = f""", told AS (
             DO UPDATE SET state = excluded.state, wake_at = excluded.wake_at, owner = NULL
     )
 """
+_TIMES = ("run_for", "began_at", "ended_at")
 _ENDED = f""", ended AS (
         INSERT INTO runs ({ending.RUN})
-        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text, began_at, ended_at,
-            {owner_number_sql("owner")}, run_epoch, last_ended_for, {extra_sql("attempt", "first_waited_us", "manual")}
+        SELECT run_for, sid, {number_sql(KINDS, "kind")}, ({number_sql(OUTCOMES, "outcome")})::text,
+            {times_sql(*_TIMES)}, {owner_number_sql("owner")}, run_epoch, last_ended_for,
+            {extra_sql("attempt", "first_waited_us", "manual", times=_TIMES)}
         FROM fresh CROSS JOIN LATERAL (SELECT coalesce(started_at, attempt_at) AS began_at) AS c CROSS JOIN LATERAL (
             SELECT CASE WHEN attempt = 1 THEN waited_us ELSE greatest(coalesce((
                 SELECT a.started_at FROM attempts a WHERE a.sid = fresh.sid AND a.run_for = fresh.run_for
@@ -138,15 +142,30 @@ async def declared(db: Connection, sids: Sequence[int]) -> set[str]:
     return {row[0] for row in await db.fetch(_LANES, sids) if not row[0].startswith(LANE)}
 
 
+async def settle_in_slots(db: Connection, settlements: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:
+    """Write the ends of runs that are in slots, and lock nothing before. `owners` have these numbers.
+
+    Raises:
+        NotInSlotsError: one of them is not as it should be.
+    """
+    if not settlements:
+        return Settled([], {})
+    size = sum(len(settlement.detail) for settlement in settlements if settlement.detail is not None)
+    if size > MOST_BYTES or not all(map(slot_ends.may_hold, settlements)):
+        raise NotInSlotsError
+    try:
+        woken = await slot_ends.record_all(db, settlements, owners)
+    except asyncpg.IntegrityConstraintViolationError as error:
+        raise NotInSlotsError from error
+    await _tell(db, settlements)
+    return Settled([], woken)
+
+
 async def settle(db: Connection, settlements: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:
     """Write the ends together; if the ledger contradicts one of them, singly. `owners` have these numbers."""
     await db.execute("SAVEPOINT ends")
     sids = [settlement.start.sid for settlement in settlements]
     try:
-        if all(slot_ends.may_hold(settlement) for settlement in settlements):
-            if (settled := await _settle_in_slots(db, settlements, owners)) is not None:
-                return settled
-            await db.execute("ROLLBACK TO SAVEPOINT ends")
         await lock_schedules(db, sids)
         return await _settle_all(db, settlements, owners)
     except asyncpg.IntegrityConstraintViolationError:
@@ -172,21 +191,6 @@ async def _give_up(db: Connection, settlement: Settlement) -> Settled:
     )  # fmt: skip
     await db.execute("UPDATE schedule_state SET next_run_at = cursor_at WHERE sid = $1", start.sid)
     return Settled([settlement], {})
-
-
-async def _settle_in_slots(
-    db: Connection, settlements: Sequence[Settlement], owners: Mapping[str, int]
-) -> Settled | None:
-    """Settle a batch whose schedules are not locked; None where one of the runs is not in a slot, or has changed."""
-    pairs = sorted(enumerate(settlements), key=lambda pair: pair[1].start.sid)  # locks are taken in this order
-    size = sum(len(settlement.detail) for settlement in settlements if settlement.detail is not None)
-    if size > MOST_BYTES:
-        return None
-    matched, woken = await slot_ends.record(db, pairs, owners)
-    if len(matched) < len(pairs):
-        return None
-    await _tell(db, settlements)
-    return Settled([], {settlements[i].start.sid: at for i, at in woken.items()})
 
 
 async def _settle_all(db: Connection, settlements: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:

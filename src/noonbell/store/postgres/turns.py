@@ -6,61 +6,64 @@ In a burst most turns differ in nothing but the schedule: what they share is sen
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
 from noonbell.store.postgres import ending, live_rows, outbox, slots
-from noonbell.store.postgres.batches import batch
+from noonbell.store.postgres.batches import batch, inline
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
-from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql
+from noonbell.store.postgres.numbers import extra_sql, number, owner_number_sql, times_sql
 from noonbell.store.words import CAUSES, KINDS, OUTCOMES
 
 
-async def write_claimed(
-    db: Connection,
-    turns: list[Turn],
-    owner: str,
-    now: int,
-    quarantined: list[tuple[int, Exception]],
-    *,
-    in_slot: Container[int],
-) -> list[Turn]:
-    """Write the turns together; if the ledger contradicts one of them, singly, and without those it refuses.
+class Owner(NamedTuple):
+    """The instance that claims, and its number."""
+
+    instance: str
+    number: int
+
+
+NOBODY: Final = Owner("", 0)
+
+
+async def write_singly(
+    db: Connection, turns: list[Turn], owner: Owner, now: int, *, in_slot: Container[int]
+) -> tuple[list[Turn], list[tuple[int, Exception]]]:
+    """Write the turns one by one; return those that are written, and the sids of those that the ledger refuses.
 
     The slots of the schedules `in_slot` are taken.
     """
-    error = await _tried(db, turns, owner, now, in_slot)
-    if error is None:
-        return turns
-    written = []
+    written: list[Turn] = []
+    refused: list[tuple[int, Exception]] = []
     for turn in turns:
-        error = await _tried(db, [turn], owner, now, in_slot)
-        if error is None:
-            written.append(turn)
+        await db.execute("SAVEPOINT turn")
+        try:
+            await write(db, [turn], owner, now, in_slot)
+        except asyncpg.IntegrityConstraintViolationError as error:
+            await db.execute("ROLLBACK TO SAVEPOINT turn")
+            refused.append((turn.sid, error))
         else:
-            quarantined.append((turn.sid, error))
-    return written
-
-
-async def _tried(db: Connection, turns: list[Turn], owner: str, now: int, in_slot: Container[int]) -> Exception | None:
-    if not turns:
-        return None
-    await db.execute("SAVEPOINT turns")
-    try:
-        await write(db, turns, owner, now, in_slot)
-    except asyncpg.IntegrityConstraintViolationError as error:
-        await db.execute("ROLLBACK TO SAVEPOINT turns")
-        return error
-    return None
+            written.append(turn)
+    return written, refused
 
 
 async def write(
-    db: Connection, turns: Sequence[Turn], owner: str, now: int, in_slot: Container[int] = frozenset()
+    db: Connection,
+    turns: Sequence[Turn],
+    owner: Owner,
+    now: int,
+    in_slot: Container[int] = frozenset(),
+    *,
+    commit: bool = False,
 ) -> None:
-    """Write what was decided; what is to be told of it comes last in a transaction, and so is left to the caller."""
+    """Write what was decided; what is to be told of it comes last in a transaction, and so is left to the caller.
+
+    With `commit` there is nothing to be told, and the transaction ends with it.
+    """
     if not turns:
         return
     if preempted := [live for turn in turns for live in turn.preempted]:
@@ -74,12 +77,13 @@ async def write(
         )  # fmt: skip
     slotted = {turn.sid: start for turn in turns if (start := _for_slot(turn, in_slot)) is not None}
     others = [start for turn in turns for start in turn.starts if start is not slotted.get(turn.sid)]
-    await _write_starts(db, others, owner, now)
+    await _write_starts(db, others, owner.instance, now)
     await _write_waiting(db, turns)
     if finished := [run for turn in turns for run in turn.finished]:
         await _write_finished(db, finished)
-    await _write_schedules(db, turns, slotted, owner, now)
     messages = [message for turn in turns for message in turn.messages]
+    advance = _advance(turns, slotted, owner.number, now)
+    await db.execute(f"{advance}; COMMIT" if commit and not messages else advance)
     await outbox.append(db, messages, [now] * len(messages))
 
 
@@ -132,10 +136,11 @@ async def _write_waiting(db: Connection, turns: Sequence[Turn]) -> None:
 
 
 _BEHIND_MANUAL: Final = "CASE WHEN {prev_for} IS NULL THEN coalesce(s.last_ended_manual, 0) ELSE 0 END"
+_TIMES: Final = ("{run_for}", "{started_at}", "{ended_at}")
 _END: Final = (
-    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, {{started_at}}, "
-    f"{{ended_at}}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
-    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL)} "
+    f"INSERT INTO runs ({ending.RUN}) SELECT {{run_for}}, {{sid}}, {{kind}}, {{outcome}}::text, "
+    f"{times_sql(*_TIMES)}, {owner_number_sql('{owner}')}, {{epoch}}, coalesce({{prev_for}}, s.last_ended_for), "
+    f"{extra_sql('{attempts}', '0', _BEHIND_MANUAL, times=_TIMES)} "
     "FROM {batch} LEFT JOIN schedule_state s ON s.sid = {sid}"
 )
 
@@ -165,31 +170,31 @@ async def _write_finished(db: Connection, finished: Sequence[Run]) -> None:
     await db.execute(_END.format(batch=part.source, **part.columns), *part.bindings)
 
 
+_sid: Final = attrgetter("sid")
 _ADVANCE: Final = """
     UPDATE schedule_state s SET cursor_at = {cursor_at}, next_run_at = {next_run_at}, enabled = {enabled},
         anchor_at = {anchor_at}, backlog_left = {backlog_left}, backlog_until = {backlog_until},
         last_run_for = {last_run_for},
-        last_run_at = CASE WHEN {began} > 0 THEN greatest(s.last_run_at, $1) ELSE s.last_run_at END,
-        last_attempt_at = CASE WHEN {began} > 0 THEN $1 ELSE s.last_attempt_at END,
-        last_success_at = CASE WHEN {ended} > 0 THEN $1 ELSE s.last_success_at END,
+        last_run_at = CASE WHEN {began} > 0 THEN greatest(s.last_run_at, {now}) ELSE s.last_run_at END,
+        last_attempt_at = CASE WHEN {began} > 0 THEN {now} ELSE s.last_attempt_at END,
+        last_success_at = CASE WHEN {ended} > 0 THEN {now} ELSE s.last_success_at END,
         last_ended_for = coalesce({ended_for}, s.last_ended_for),
         last_ended_manual = CASE WHEN {ended} > 0 THEN 0 ELSE s.last_ended_manual END,
         ended_runs = s.ended_runs + {ended}, succeeded_runs = s.succeeded_runs + {ended},
         slot_for = CASE WHEN {slot_for} IS NULL THEN s.slot_for ELSE {slot_for} END,
-        slot_at = CASE WHEN {slot_for} IS NULL THEN s.slot_at ELSE $1 END,
-        slot_owner = CASE WHEN {slot_for} IS NULL THEN s.slot_owner
-            ELSE (SELECT o.no FROM owners o WHERE o.instance = $2) END,
+        slot_at = CASE WHEN {slot_for} IS NULL THEN s.slot_at ELSE {now} END,
+        slot_owner = CASE WHEN {slot_for} IS NULL THEN s.slot_owner ELSE {owner} END,
         slot_epoch = CASE WHEN {slot_for} IS NULL THEN s.slot_epoch ELSE {slot_epoch} END,
         slot_cause = CASE WHEN {slot_for} IS NULL THEN s.slot_cause ELSE {slot_cause} END
-    FROM {batch} WHERE s.sid = {sid}
+    {batch} WHERE {matches}
 """
 
 
-async def _write_schedules(
-    db: Connection, turns: Sequence[Turn], slotted: Mapping[int, Start], owner: str, now: int
-) -> None:
+def _advance(turns: Sequence[Turn], slotted: Mapping[int, Start], owner: int, now: int) -> str:
+    """Return the statement that writes the rows of the schedules."""
+    turns = sorted(turns, key=_sid)
     starts = [slotted.get(turn.sid) for turn in turns]
-    part = batch(
+    part = inline(
         {
             "sid": [turn.sid for turn in turns],
             "cursor_at": [turn.cursor_at for turn in turns],
@@ -205,7 +210,7 @@ async def _write_schedules(
             "slot_for": [None if start is None else start.run_for for start in starts],
             "slot_epoch": [None if start is None else start.epoch for start in starts],
             "slot_cause": [None if start is None else CAUSES.index(start.cause) for start in starts],
-        },
-        first=3,
+        }
     )
-    await db.execute(_ADVANCE.format(batch=part.source, **part.columns), now, owner, *part.bindings)
+    named = {"now": f"{now:d}::int8", "owner": f"{owner:d}::int4", **part.columns}
+    return _ADVANCE.format(batch=part.source, matches=part.matches, **named)

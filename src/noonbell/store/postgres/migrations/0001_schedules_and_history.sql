@@ -12,6 +12,9 @@
 -- The order of the columns is meant: those that neither changes, those that a claim changes, those that a settle
 -- changes. The log holds what lies between the first and the last byte that differ. With room in its page, a settle
 -- that leaves next_run_at as it is writes to no index.
+--
+-- The revision is that of the definition. It is random, so that no two definitions of a schedule have the same one, not
+-- even after a database was restored: a definition is used again under the revision that it was read with.
 CREATE TABLE schedule_state (
     sid int8 PRIMARY KEY,
     lane_no int4 NOT NULL,
@@ -19,6 +22,7 @@ CREATE TABLE schedule_state (
     last_ended_manual int2 NOT NULL DEFAULT 0,
     removed int2 NOT NULL DEFAULT 0,
     epoch int8 NOT NULL DEFAULT 1,
+    revision int8 NOT NULL DEFAULT floor(random() * 9007199254740992)::int8,
     anchor_at int8,
     backlog_left int8,
     backlog_until int8,
@@ -68,6 +72,18 @@ CREATE INDEX idx_schedules_team ON schedule_definitions (team, sid) WHERE remove
 CREATE INDEX idx_schedules_type ON schedule_definitions (team, type, sid) WHERE type <> 'cron' AND removed_at IS NULL;
 CREATE INDEX idx_schedules_quiet_hours ON schedule_definitions (quiet_hours_policy_id)
     WHERE quiet_hours_policy_id IS NOT NULL;
+
+-- Whatever changes a definition gives it a new revision, in the same transaction.
+CREATE FUNCTION noonbell_new_revision() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format(
+        'UPDATE %I.schedule_state s SET revision = DEFAULT FROM changed c WHERE s.sid = c.sid', TG_TABLE_SCHEMA
+    );
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER definitions_have_revisions AFTER UPDATE ON schedule_definitions
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION noonbell_new_revision();
 
 -- A lane has the name "lane:<lane>". Declared tasks have a lane of their own: the name of their owner. A number is
 -- never changed and never used again.
@@ -167,18 +183,21 @@ FROM schedule_state s WHERE s.slot_for IS NOT NULL;
 -- The history of a schedule is a chain: its state names the run that ended last, each run the one that ended before
 -- it. kind: 0 manual, 1 scheduled. outcome: 0 succeeded, 1 failed, 2 abandoned, 3 unknown.
 --
--- A row is 72 bytes: 24 of the header, which has no room for a NULL among so many columns, and 48 of values. So what is
+-- A run started (with its claim) delay_us after run_for, and ended duration_us after that.
+--
+-- A row is 64 bytes: 24 of the header, which has no room for a NULL among so many columns, and 40 of values. So what is
 -- the same for most runs takes one byte. extra is empty for a run with one attempt that waited for nothing and did not
 -- end after a manual run. Otherwise it has three numbers, with commas between them: the attempts; for how many
--- microseconds the first of them waited for an HTTP slot or a thread, from its claim (started_at) on; 1 if the run that
--- ended before was manual, or 0.
+-- microseconds the first of them waited for an HTTP slot or a thread, from its start on; 1 if the run that ended before
+-- was manual, or 0. Where delay_us or duration_us is more than an int4 holds (35 minutes), both are 0, and the instants
+-- of start and end follow in extra as the fourth and the fifth number.
 --
 -- Days become partitions of their own as they come; what has none is kept by the last one, so no run is ever refused.
 CREATE TABLE runs (
     run_for int8 NOT NULL,
-    started_at int8 NOT NULL,
-    ended_at int8 NOT NULL,
     prev_for int8,
+    delay_us int4 NOT NULL,
+    duration_us int4 NOT NULL,
     sid int4 NOT NULL,
     owner int4 NOT NULL,
     epoch int4 NOT NULL,
