@@ -34,8 +34,9 @@ STATE: Final = (
     "s.cursor_at, s.anchor_at, s.backlog_left, s.backlog_until, s.last_run_for, s.slot_for, s.revision"
 )
 _DEFINITION: Final = (
-    "d.sid, d.schedule_id, d.created_at, d.updated_at, d.name, d.payload, "
-    "d.managed_by, coalesce(d.lane, d.managed_by), d.team, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, d.definition"
+    "d.sid, d.schedule_id, d.created_at, d.updated_at, d.name, d.payload, d.managed_by, "
+    "coalesce(d.lane, d.managed_by), d.team, d.type, d.spec, d.timezone, d.quiet_hours_policy_id, d.catch_up_policy, "
+    "d.definition"
 )
 COLUMNS: Final = f"{STATE}, {_DEFINITION}"
 NEXT_RUN_AT: Final = 2
