@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.cluster_parts.instance import now_us
 from benchmarks.engine_parts.shifted_clock import ShiftedClock
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.schedules import Schedules
 from noonbell.store.postgres import PostgresStore
 

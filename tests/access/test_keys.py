@@ -10,7 +10,8 @@ import pytest
 
 from noonbell.access import Access
 from noonbell.access.access import CACHED_SECONDS
-from noonbell.access.records import API_KEY, implied, moment
+from noonbell.access.records import API_KEY, implied
+from noonbell.core.instants import moment
 from noonbell.errors import (
     AccessInvalidError,
     AccessNotFoundError,

@@ -32,7 +32,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar, get_args
 
 import apsw
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.core.records import StoredSchedule, Turn
 from noonbell.core.terms import CatchUp
 from noonbell.engine import SystemClock

@@ -9,8 +9,14 @@ from pathlib import Path
 import noonbell.ledger
 
 FOLDER = Path(noonbell.ledger.__file__).parent
-# Names, rows and ids of core; never what decides.
-CORE = {"noonbell.core.ids", "noonbell.core.lives", "noonbell.core.presence", "noonbell.core.records"}
+# Names, rows, ids and instants of core; never what decides.
+CORE = {
+    "noonbell.core.ids",
+    "noonbell.core.instants",
+    "noonbell.core.lives",
+    "noonbell.core.presence",
+    "noonbell.core.records",
+}
 # Readers of stored texts, and the jitter and zone hashes that both sides have to agree on; never the timings.
 TIMING = {"QuietHours", "jitter_us", "parse_interval", "parse_one_shot", "rules_hash"}
 OTHERS = {"noonbell.cron", "noonbell.errors", "noonbell.ports"}

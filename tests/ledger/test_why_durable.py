@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from noonbell.core.instants import instant
 from noonbell.ledger import Answer, verify_store, why
-from noonbell.ledger.reading import instant
 from tests.schedules.conftest import IN_EARNEST, World, store_maker
 from tests.schedules.patience import calm_duties
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.declarative.events import TaskEvent, TaskRunFailed
 from noonbell.ledger import verify_store, why
 from noonbell.ledger.reading import schedule_rows

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from noonbell import Scheduler
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.declarative.events import TaskRetryCleared
 from noonbell.errors import TaskNotFoundError
 from noonbell.ledger import verify_store, why

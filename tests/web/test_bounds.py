@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import pytest
 
+from noonbell.core.instants import instant, moment
 from noonbell.core.records import Span
 from noonbell.web import forecast, next_hour, year
 from noonbell.web.forecast import MINUTE, WEEK, look_ahead
 from noonbell.web.pages import overview
-from noonbell.web.times import instant, moment
 from tests.web.conftest import Browser, Parsed
 from tests.web.test_forecast import NOW, sampled
 from tests.web.test_pages import make

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from noonbell.core.instants import instant, moment
 from noonbell.ports import Sample
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
@@ -15,7 +16,6 @@ from noonbell.testing import ManualClock
 from noonbell.web import forecast
 from noonbell.web.forecast import MINUTE, WEEK, Forecast, look_ahead
 from noonbell.web.pages.forecast import heat_map, short
-from noonbell.web.times import instant, moment
 
 NOW = datetime(2026, 11, 16, 10, 30, 15, tzinfo=UTC)
 ACTION = {"kind": "callback", "name": "none"}

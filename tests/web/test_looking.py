@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from noonbell.core.instants import instant, moment
 from noonbell.ports import ScheduleFilter, WakeFilter
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from noonbell.web import next_hour, times, year
-from noonbell.web.times import instant
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ACTION = {"kind": "callback", "name": "work"}
@@ -111,7 +111,7 @@ def test_a_year_of_verdicts_and_the_latest_occurrences() -> None:
         await clock.jump(timedelta(hours=11, minutes=59))
         await clock.advance(timedelta(minutes=1))
         await pass_noon(1)
-        now = times.moment(clock.now())
+        now = moment(clock.now())
         history = await store.history.find("one")
         assert history is not None
         drawn = await year.year_of(store, history.sid, "UTC", now, START)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from noonbell.core.instants import moment
 from noonbell.core.records import Delivery, OutboxMessage
-from noonbell.web.times import moment
 from tests.web.conftest import ACTION, NIGHT, Browser, Parsed
 
 

@@ -39,10 +39,8 @@ from noonbell.access.records import (
     Team,
     TeamBody,
     implied,
-    instant,
-    maybe_moment,
-    moment,
 )
+from noonbell.core.instants import instant, moment, moment_or_none
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError
 from noonbell.ports import DocumentFilter
@@ -266,5 +264,5 @@ def _key(document: Document, body: KeyBody) -> ApiKey:
     scopes: tuple[Scope, ...] = body.scopes
     return ApiKey(
         document.id, document.team, body.name, scopes, moment(document.created_at), body.created_by,
-        maybe_moment(body.expires_at), maybe_moment(body.last_used_at),
+        moment_or_none(body.expires_at), moment_or_none(body.last_used_at),
     )  # fmt: skip

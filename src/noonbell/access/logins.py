@@ -18,6 +18,7 @@ import msgspec
 
 from noonbell.access.addresses import counted_as
 from noonbell.access.records import DEFAULT_TEAM, LOGIN_FAILURES, FailuresBody
+from noonbell.core.instants import SECOND
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, LoginRefusedError
 from noonbell.ports import Clock, DocumentFilter, Ledger
@@ -26,8 +27,7 @@ from noonbell.store.documents import removals
 FREE: Final = {"account": 5, "address": 20}
 _LONGEST: Final = {"account": 30_000_000, "address": 3_600_000_000}
 _FORGOTTEN: Final = 900_000_000
-_SECOND: Final = 1_000_000
-_SKEW: Final = 60 * _SECOND  # how far the clocks of two processes may be apart
+_SKEW: Final = 60 * SECOND  # how far the clocks of two processes may be apart
 _TRIES: Final = 10
 
 
@@ -77,7 +77,7 @@ class Logins:
                 except DocumentConflictError:
                     continue  # somebody tries beside us: look again
                 return Attempt(of_account, of_address, before, {one.id: one.version for one in written})
-        raise _refusal(_SECOND)  # what cannot be counted is not looked at
+        raise _refusal(SECOND)  # what cannot be counted is not looked at
 
     async def succeeded(self, attempt: Attempt) -> None:
         """The account has its right password; the address may still be guessing at others, and only this is undone."""
@@ -101,7 +101,7 @@ class Logins:
 
 
 def _refusal(wait: int) -> LoginRefusedError:
-    seconds = -(-wait // _SECOND)
+    seconds = -(-wait // SECOND)
     return LoginRefusedError(f"Too many logins have failed; try again in {seconds} s", seconds)
 
 
@@ -125,7 +125,7 @@ def _write(kind: str, chosen: str, body: FailuresBody, version: int, now: int) -
 
 def _pause(kind: str, failures: int) -> int:
     beyond = failures - FREE[kind]
-    return 0 if beyond < 0 else min(_LONGEST[kind], _SECOND << min(beyond, 40))
+    return 0 if beyond < 0 else min(_LONGEST[kind], SECOND << min(beyond, 40))
 
 
 def _id(kind: str, value: str) -> str:

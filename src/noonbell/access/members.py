@@ -18,13 +18,13 @@ from noonbell.access import records as checked
 from noonbell.access.acting import digest
 from noonbell.access.people import People, user_of
 from noonbell.access.records import PASSWORD_LINK, TEAM, USER, LinkBody, User, UserBody
+from noonbell.core.instants import MICROSECOND
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
 from noonbell.ports import DocumentFilter
 from noonbell.store.documents import removals
 
 INVITATION_LASTS: Final = timedelta(days=3)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
 _user_body = msgspec.json.Decoder(UserBody).decode
 _USED: Final = "This link was used, is too old, or is not the latest one; ask for another"
@@ -84,7 +84,7 @@ class Members(People):
     async def new_password_link(self, name: str) -> str:
         """The token of a link by which a user chooses his password, once. Until then the one he has goes on."""
         found, token, now = await self._find_user(name), secrets.token_urlsafe(24), self._now()
-        until = now + INVITATION_LASTS // _MICROSECOND
+        until = now + INVITATION_LASTS // MICROSECOND
         body = _encode(LinkBody(digest(token), until)).decode()
         write = DocumentWrite(PASSWORD_LINK, name, found.team, body, wake_at=until)
         told = self._told("user.link_made", name, {}, found.team)

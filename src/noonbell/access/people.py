@@ -29,8 +29,8 @@ from noonbell.access.records import (
     User,
     UserBody,
     implied,
-    moment,
 )
+from noonbell.core.instants import MICROSECOND, moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError
 from noonbell.ports import DocumentFilter
@@ -39,7 +39,6 @@ from noonbell.store.documents import due_documents, removals
 SESSION_LASTS: Final = timedelta(hours=12)
 LINK_LASTS: Final = timedelta(hours=24)
 _PAGE: Final = 500
-_MICROSECOND: Final = timedelta(microseconds=1)
 _LINK_ID: Final = "first-admin"
 _encode = msgspec.json.Encoder().encode
 _user_body = msgspec.json.Decoder(UserBody).decode
@@ -129,7 +128,7 @@ class People(Acting):
         if await self.has_admin():
             return None
         token, now = secrets.token_urlsafe(24), self._now()
-        body = LinkBody(digest(token), now + LINK_LASTS // _MICROSECOND)
+        body = LinkBody(digest(token), now + LINK_LASTS // MICROSECOND)
         write = DocumentWrite(FIRST_ADMIN, _LINK_ID, DEFAULT_TEAM, _encode(body).decode())
         await self._store.documents.write([write], now)
         return token
@@ -162,7 +161,7 @@ class People(Acting):
 
     async def open_session(self, user: User, address: str) -> Session:
         token, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(24)
-        expires_at = self._now() + SESSION_LASTS // _MICROSECOND
+        expires_at = self._now() + SESSION_LASTS // MICROSECOND
         body = SessionBody(user.name, csrf, expires_at)
         write = DocumentWrite(SESSION, digest(token), user.team, _encode(body).decode(), 0, expires_at)
         told = self._told("login.succeeded", user.name, {"address": address}, user.team)

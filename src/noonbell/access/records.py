@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -27,8 +27,6 @@ SHORTEST_PASSWORD: Final = 10
 LONGEST_PASSWORD: Final = 1_000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 _LONGEST_TITLE: Final = 200
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -158,15 +156,3 @@ def check_password(value: object) -> str:
         right = f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters"
         raise AccessInvalidError("password", None, right)
     return value
-
-
-def instant(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def moment(at: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
-
-
-def maybe_moment(at: int | None) -> datetime | None:
-    return None if at is None else moment(at)

@@ -21,6 +21,7 @@ from typing import Final
 from noonbell.actions.batches import Batches
 from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
+from noonbell.core.instants import SECOND
 from noonbell.core.records import OutboxMessage
 from noonbell.ports import BOUNDS, AwayTarget, Clock, StreamBounds
 
@@ -34,14 +35,13 @@ _AHEAD: Final = 4
 _MOST_STREAMS: Final = 2_048
 # A claim that brings so many messages is large enough: long streams make it one, however few they are.
 _ENOUGH_MESSAGES: Final = 2_048
-_SECOND: Final = 1_000_000
 # From the claim of a stream until its end is recorded: claims grow below the first, and are small above the second.
-_SOON: Final = _SECOND // 4
-_LONG: Final = _SECOND
-_HOLD: Final = _SECOND
-_LEFT_TO_OTHERS: Final = 60 * _SECOND
+_SOON: Final = SECOND // 4
+_LONG: Final = SECOND
+_HOLD: Final = SECOND
+_LEFT_TO_OTHERS: Final = 60 * SECOND
 # For so long none of a target that is not known here is claimed again.
-_ABSTAINS: Final = 10 * _SECOND
+_ABSTAINS: Final = 10 * SECOND
 
 
 class ClaimSize:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from noonbell.actions.targets import BatchTarget
+from noonbell.core.instants import SECOND
 from noonbell.core.records import OutboxMessage
 from noonbell.errors import NoonbellError, TargetAwayError, describe_error
 from noonbell.ports import AwayTarget, Clock
@@ -33,13 +34,12 @@ Numbered = tuple[int, OutboxMessage]
 
 # A batch is bounded by the length of what is in it as well: messages may be large.
 LONGEST_BATCH: Final = 4_000_000
-_SECOND: Final = 1_000_000
 # Clients of servers have been seen to lose a cancellation that meets a time limit of their own: so it is repeated.
 _CANCELLATIONS: Final = 3
 _CANCEL_SECONDS: Final = 1.0
-_LONGEST_PAUSE: Final = 30 * _SECOND
+_LONGEST_PAUSE: Final = 30 * SECOND
 # What is due while a target is being tried is put off for so long: it may answer at any moment.
-_TRY_PAUSE: Final = 2 * _SECOND
+_TRY_PAUSE: Final = 2 * SECOND
 
 
 def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]]:
@@ -221,7 +221,7 @@ class Batches:
         told = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
             self._pause = 0
-        self._pause = min(max(2 * self._pause, _SECOND), _LONGEST_PAUSE)
+        self._pause = min(max(2 * self._pause, SECOND), _LONGEST_PAUSE)
         self._away, self.tries_again_at, self._most = told, self._clock.now() + self._pause, 1
         self._outage.failed("delivery", told.reason, self._clock.elapsed())
         arrived = error.arrived

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -20,11 +19,10 @@ import msgspec
 from noonbell.actions.checking import known_only, text
 from noonbell.actions.results import Prepared
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import NoonbellError
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 EXAMPLE: Final = '{"kind": "callback", "name": "report"}'
 
 
@@ -38,11 +36,6 @@ class Call(msgspec.Struct, frozen=True):
     attempt: int
     manual: bool
     payload: Any
-
-
-@lru_cache(maxsize=1_024)  # in a burst thousands of runs are for the same instant
-def moment(at: int) -> datetime:
-    return _EPOCH + at * _MICROSECOND
 
 
 def check_callback(action: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noonbell.actions.callback import moment
 from noonbell.actions.checking import encodable, known_only, text
 from noonbell.actions.process import Program, run
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.secrets.references import Template, loosely_named
 from noonbell.actions.secrets.repository import missing_key
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, SecretReferenceError
 

@@ -45,6 +45,7 @@ from noonbell.actions.targets import Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
+from noonbell.core.instants import SECOND
 from noonbell.core.records import Delivery
 from noonbell.errors import LeaseLostError, StoreError
 from noonbell.ports import Clock, Ledger, StreamBounds, StreamClaim
@@ -52,13 +53,12 @@ from noonbell.store.outage import outage_log_for
 
 logger = logging.getLogger("noonbell.delivery")
 
-_SECOND: Final = 1_000_000
-_LONGEST_WAIT: Final = 5 * _SECOND
+_LONGEST_WAIT: Final = 5 * SECOND
 # How soon to claim again where a claim has left something: a try may have ended by then, or a target be known.
-_SOON: Final = _SECOND // 10
-_LEFT_PAUSE: Final = _SECOND
+_SOON: Final = SECOND // 10
+_LEFT_PAUSE: Final = SECOND
 # A stream that waits so long for a worker, while none gets on, is freed.
-_HANGS: Final = 5 * _SECOND
+_HANGS: Final = 5 * SECOND
 # At a stop: how often a write is tried, and how long what was cancelled has to clean up.
 _LAST_TRIES: Final = 3
 _CLEANUP_SECONDS: Final = 5.0

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from noonbell.actions.stream_in_flight import StreamInFlight
+from noonbell.core.instants import SECOND
 
-_SECOND: Final = 1_000_000
-_PUT_BACK: Final = _SECOND
-_PATIENCE: Final = 10 * _SECOND
+_PUT_BACK: Final = SECOND
+_PATIENCE: Final = 10 * SECOND
 # A stream that was put back and does not come again is another engine's by now, or was deleted.
-_FORGOTTEN: Final = 80 * _SECOND
+_FORGOTTEN: Final = 80 * SECOND
 
 
 class Chosen(NamedTuple):

@@ -29,10 +29,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from noonbell.actions.callback import moment
 from noonbell.actions.checking import known_only, text
 from noonbell.actions.secrets.references import loosely_named
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import ScheduleInvalidError

@@ -20,6 +20,7 @@ from noonbell.actions.stream_in_flight import StreamInFlight, error_text
 from noonbell.actions.targets import BatchTarget, Target
 from noonbell.actions.targets.protocol import ChannelDesk
 from noonbell.actions.workers import Pace, TimeLimit
+from noonbell.core.instants import SECOND
 from noonbell.core.records import Delivery, OutboxMessage, Stream
 from noonbell.errors import StoreError, TargetAwayError, describe_error
 from noonbell.ports import Clock
@@ -29,9 +30,8 @@ logger = logging.getLogger("noonbell.delivery")
 
 MAX_ATTEMPTS: Final = 10
 AT_ONCE_STREAMS: Final = 64
-_SECOND: Final = 1_000_000
 # After so long a stream lets others have their turn.
-_LONGEST_TURN: Final = 5 * _SECOND
+_LONGEST_TURN: Final = 5 * SECOND
 
 
 class Delivering(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ class Delivering(msgspec.Struct, frozen=True):
 
     streams: int = AT_ONCE_STREAMS
     max_attempts: int = MAX_ATTEMPTS
-    first_pause_us: int = _SECOND
-    longest_pause_us: int = 300 * _SECOND
+    first_pause_us: int = SECOND
+    longest_pause_us: int = 300 * SECOND
     longest_delivery_seconds: float = 60.0
     stop_seconds: float = 10.0
 

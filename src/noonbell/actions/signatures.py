@@ -15,20 +15,20 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
+from noonbell.core.instants import moment
 from noonbell.errors import SigningKeyError
 from noonbell.receive.standard import format_key, parse_key, signature
 
 _KEY_BYTES: Final = 32
 _MOST_KEYS: Final = 5
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_:@~-]*", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SigningKey(msgspec.Struct, frozen=True, gc=False):
@@ -104,7 +104,7 @@ def run_headers(*, run_id: str, scheduled_for: int, attempt: int) -> dict[str, s
 
 @lru_cache(maxsize=8_192)
 def _written(at: int) -> str:
-    return (_EPOCH + timedelta(microseconds=at)).isoformat().replace("+00:00", "Z")
+    return moment(at).isoformat().replace("+00:00", "Z")
 
 
 def wire_id(run_id: str) -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
 from noonbell.core.ids import schedule_of
+from noonbell.core.instants import SECOND
 from noonbell.core.records import AuditEvent, Delivery, OutboxMessage, Stream
 from noonbell.core.turns import ENGINE
 from noonbell.errors import DeliveryError, describe_error
 
 logger = logging.getLogger("noonbell.delivery")
 
-_SECOND: Final = 1_000_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -81,7 +80,7 @@ def log_failures(ended: list[StreamInFlight]) -> None:
         if served.away:
             logger.debug('%s waits for "%s": %s', what, target, error, extra=extra)
         elif delivery.dead is None:
-            pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / _SECOND
+            pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / SECOND
             logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
         else:
             logger.error('%s did not reach "%s" and is a dead letter now: %s', what, target, error, extra=extra)

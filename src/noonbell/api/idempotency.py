@@ -28,9 +28,9 @@ from noonbell.access import Caller
 from noonbell.api.models.base import ResponseBody
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
+from noonbell.core.instants import moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, StoreError, TimelineError
-from noonbell.ledger.reading import moment
 from noonbell.ports import DocumentFilter, Ledger
 from noonbell.schedules.changes import new_ids
 from noonbell.store.documents import due_documents, removals

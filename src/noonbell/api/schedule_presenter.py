@@ -14,12 +14,12 @@ from noonbell.access import Caller
 from noonbell.actions.http.credentials import shown
 from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.problems import ProblemError
+from noonbell.core.instants import moment
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse
 from noonbell.errors import CronError, NoonbellError, ScheduleInvalidError
 from noonbell.language import describe, describe_instant, describe_interval
 from noonbell.language import parse as read_english
-from noonbell.ledger.reading import moment
 from noonbell.schedules import Schedule
 from noonbell.schedules.declared_tasks import declared_record
 from noonbell.timing import parse_one_shot

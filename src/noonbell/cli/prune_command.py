@@ -16,8 +16,8 @@ from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.ledger import tell
 from noonbell.cli.progress import working
+from noonbell.core.instants import instant, moment
 from noonbell.errors import StoreError
-from noonbell.ledger.reading import instant, moment
 from noonbell.ledger.retention import Forgotten, prunable
 from noonbell.ledger.wording import counted
 from noonbell.ports import Ledger

@@ -17,7 +17,7 @@ from noonbell.cli.connection_target import ConnectionTarget, key_file_option, te
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import read_value
 from noonbell.cli.tables import print_table
-from noonbell.ledger.reading import moment
+from noonbell.core.instants import moment
 from noonbell.ledger.wording import counted
 
 _EXAMPLES: Final = """\b

@@ -16,7 +16,7 @@ from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.schedule_lookup import find_schedule
-from noonbell.ledger.reading import moment
+from noonbell.core.instants import moment
 
 _EXAMPLES: Final = """\b
 noonbell signing show SCHEDULE --store sqlite:///app.db --key-file master.keys

@@ -13,10 +13,10 @@ from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.ledger import owner_named, owner_options, tell
 from noonbell.cli.progress import working
+from noonbell.core.instants import moment
 from noonbell.errors import LanguageError
 from noonbell.language.times import read_time
 from noonbell.ledger import Report
-from noonbell.ledger.reading import moment
 from noonbell.ledger.wording import counted
 
 if TYPE_CHECKING:

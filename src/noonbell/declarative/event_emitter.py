@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, timedelta, tzinfo
 from typing import Any, Final
 
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import LiveRun, Start
 from noonbell.declarative import events as told
 from noonbell.declarative.events import EventSink
 from noonbell.engine import Task
 from noonbell.errors import describe_error
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SHOWN: Final = 10
 
 
@@ -80,7 +80,3 @@ def tell_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mappin
     if moved:
         shown = "; ".join(moved[:_MOST_SHOWN]) + ("; ..." if len(moved) > _MOST_SHOWN else "")
         logger.warning("%d of %d tasks come at another time: %s", len(moved), len(after), shown)
-
-
-def moment(at: int, zone: tzinfo) -> datetime:
-    return (_EPOCH + timedelta(microseconds=at)).astimezone(zone)

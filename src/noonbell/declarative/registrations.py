@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from noonbell.core.instants import MICROSECOND
 from noonbell.cron import CronExpression, parse
 from noonbell.errors import (
     CronExpressionInvalidError,
@@ -38,7 +39,6 @@ Callback = Callable[[], Any]
 # Every minute is seen by a loop that looks once a minute; only a slower one can overlook something.
 _FINEST_POLL: Final = timedelta(minutes=1)
 _NOTHING: Final = timedelta(0)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 # About a thousand years. An instant this far off is still a date, and its microseconds fit the store's integers.
 LONGEST_RETRY_DELAY: Final = timedelta(days=365_000)
@@ -91,7 +91,7 @@ def validate(registrations: object, *, poll_interval: timedelta) -> list[Registr
         names.add(name)
         if is_new and guard is not None:
             _check_spacing(expression, guard)
-        found.append(Registration(name, expression.text, expression, callback, delay, delay // _MICROSECOND, is_async))
+        found.append(Registration(name, expression.text, expression, callback, delay, delay // MICROSECOND, is_async))
     return found
 
 

@@ -25,10 +25,11 @@ from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from noonbell.core.instants import MICROSECOND, moment
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
 from noonbell.core.terms import declared_terms
 from noonbell.declarative import events as told
-from noonbell.declarative.event_emitter import EventEmitter, moment, tell_moved
+from noonbell.declarative.event_emitter import EventEmitter, tell_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import Plan, plan
@@ -52,7 +53,6 @@ from noonbell.timing import rules_hash
 logger = logging.getLogger("noonbell.scheduler")
 
 State = Literal["uninitialized", "initializing", "running", "stopping", "stopped"]
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Scheduler:
@@ -176,7 +176,7 @@ class Scheduler:
                 owner=self._instance,
                 observer=EventEmitter(self._sink, self._name, self._instance, lambda: self._zone),
             ),
-            longest_wait_us=self._poll_interval // _MICROSECOND,
+            longest_wait_us=self._poll_interval // MICROSECOND,
             before_look=None if self._host is None else self._follow_host_zone,
             threads=self._threads,
         )

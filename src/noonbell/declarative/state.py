@@ -12,13 +12,14 @@ the ledger, is for verify to say.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, NoReturn, get_args
 
 import msgspec
 
+from noonbell.core.instants import EPOCH, MICROSECOND
 from noonbell.core.records import Cause, Kind, LiveRun, LiveState
 from noonbell.cron import parse
 from noonbell.declarative.registrations import Registration
@@ -30,10 +31,8 @@ from noonbell.errors import (
     TaskMissingFieldError,
 )
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 # The optional columns, in the order in which `_plain` and `_live` unpack them.
 _INSTANTS: Final = ("cursor_at", "created_at", "next_run_at", "last_attempt_at", "last_success_at", "last_failure_at")

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from noonbell.core.instants import EPOCH
 from noonbell.core.records import Settlement, Span, Start
 from noonbell.engine.metrics import Metrics
 from noonbell.ports import Claimed
 
 BATCH: Final = 4096
 NEVER: Final = 1 << 62
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -92,7 +92,7 @@ def log_span(name: str, span: Span) -> None:
     """Log a decision about occurrences that do not run by themselves: how many, which, and why."""
     if not logger.isEnabledFor(logging.DEBUG):
         return
-    first, last = (_EPOCH + timedelta(microseconds=at) for at in (span.from_at, span.to_at))
+    first, last = (EPOCH + timedelta(microseconds=at) for at in (span.from_at, span.to_at))
     logger.debug(
         "occurrences %s name=%r count=%d first=%s last=%s reason=%r",
         span.verdict, name, span.n, first.isoformat(), last.isoformat(), span.reason,

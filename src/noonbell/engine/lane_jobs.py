@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from noonbell.actions.callback import moment
 from noonbell.actions.results import Prepared
 from noonbell.core.detail import has_traceback
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls
 from noonbell.core.records import LiveRun, OutboxMessage, Settlement, Span, Start, StoredSchedule, is_once
 from noonbell.core.turns import definition_of

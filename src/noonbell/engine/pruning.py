@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from noonbell.background import PeriodicService
+from noonbell.core.instants import moment
 from noonbell.ports import Clock, Ledger, Pruned
 
 logger = logging.getLogger("noonbell.engine")
 
 _HOUR: Final = 3_600_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Pruning(NamedTuple):
@@ -59,7 +58,7 @@ class Pruner(PeriodicService[Pruning]):
 
 
 def _log(pruned: Pruned) -> None:
-    day = (_EPOCH + timedelta(microseconds=pruned.day)).date()
+    day = moment(pruned.day).date()
     logger.info(
         "Pruned %s: %d runs, %d spans, %d attempts, %d audit events, %d dead letters, %d lifecycle events",
         day, pruned.runs, pruned.spans, pruned.attempts, pruned.audits, pruned.dead_letters, pruned.lifecycle_events,

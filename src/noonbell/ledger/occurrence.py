@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from noonbell.core.instants import moment
 from noonbell.core.records import Attempt, LiveRun, PrunedDay, Run, Span
 from noonbell.ledger.links import pruned_day
 from noonbell.ledger.pending import message_of, undecided
 from noonbell.ledger.policies import quiet_for_good
-from noonbell.ledger.reading import SECOND, is_instant, moment
+from noonbell.ledger.reading import SECOND, is_instant
 from noonbell.ledger.reasons import FAR_BACK, Reasons
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject

@@ -12,14 +12,13 @@ from functools import lru_cache
 from typing import Any, Final, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from noonbell.core.instants import EPOCH, MICROSECOND, moment
 from noonbell.core.records import LifecycleEvent
 from noonbell.ports import LEDGER_TABLES, Ledger, LedgerTable
 
 SECOND: Final = 1_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-EARLIEST: Final = (datetime(1, 1, 3, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-LATEST: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+EARLIEST: Final = (datetime(1, 1, 3, tzinfo=UTC) - EPOCH) // MICROSECOND
+LATEST: Final = (datetime(9999, 12, 29, tzinfo=UTC) - EPOCH) // MICROSECOND
 
 _OFFSET: Final = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)(?::?(\d\d))?")
 
@@ -48,16 +47,6 @@ def iso(at: object) -> str:
     if not is_instant(at):
         return repr(at)
     return moment(at).isoformat().replace("+00:00", "Z")
-
-
-def moment(at: int, zone: tzinfo = UTC) -> datetime:
-    """Return an instant as a datetime in a zone."""
-    return (_EPOCH + at * _MICROSECOND).astimezone(zone)
-
-
-def instant(at: datetime) -> int:
-    """Return a datetime as an instant."""
-    return (at - _EPOCH) // _MICROSECOND
 
 
 async def rows(

@@ -13,10 +13,11 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
+from noonbell.core.instants import instant
 from noonbell.errors import NoonbellError, TaskNotFoundError
 from noonbell.ledger.explanation import Explanation
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import instant, rows
+from noonbell.ledger.reading import rows
 from noonbell.ledger.subject import times_of
 from noonbell.ledger.wording import Answer, Times
 from noonbell.ports import LEDGER_TABLES, Ledger

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noonbell.core.instants import moment
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import moment
 
 _MINUTE: Final = 60_000_000
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Universal", "Etc/Universal"})

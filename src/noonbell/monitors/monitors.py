@@ -16,26 +16,18 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from copy import copy
-from datetime import timedelta
 from typing import Final, Unpack
 
 import msgspec
 
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.instants import MICROSECOND, moment, moment_or_none
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
 from noonbell.monitors.fields import MonitorChanges, MonitorFields
 from noonbell.monitors.ping_intake import hearing_of
-from noonbell.monitors.records import (
-    FlipRecord,
-    Monitor,
-    MonitorPage,
-    OpenRun,
-    Ping,
-    maybe_moment,
-    moment,
-)
+from noonbell.monitors.records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
 from noonbell.monitors.state import (
     Change,
     PingFact,
@@ -78,7 +70,6 @@ from noonbell.timing.protocol import SECOND
 LONGEST_BODY: Final = 100_000  # bytes of a ping's body that are kept
 PING_ACTOR: Final = "ping"
 _LARGEST_PAGE: Final = 1_000
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Monitors:
@@ -158,7 +149,7 @@ class Monitors:
         return [
             FlipRecord(
                 one.number, moment(one.flip.at), one.flip.was, one.flip.status, one.flip.reason,
-                one.flip.lasted_us * _MICROSECOND,
+                one.flip.lasted_us * MICROSECOND,
             )
             for one in sorted(kept, key=lambda one: -one.number)
         ]  # fmt: skip
@@ -377,9 +368,9 @@ def record(one: Stored, understood: str | None = None) -> Monitor:
         since=moment(state.since),
         reason=state.reason,
         running=tuple(OpenRun(run.run, moment(run.since)) for run in state.running),
-        due_at=maybe_moment(due_at),
-        down_at=maybe_moment(deadlines(rhythm, state).down_at),
-        last_ping_at=maybe_moment(state.last_ping_at),
+        due_at=moment_or_none(due_at),
+        down_at=moment_or_none(deadlines(rhythm, state).down_at),
+        last_ping_at=moment_or_none(state.last_ping_at),
         last_kind=state.last_kind,
         pings=body.pings,
         flips=body.flips,
@@ -393,5 +384,5 @@ def record(one: Stored, understood: str | None = None) -> Monitor:
 
 
 def _ping_record(ping: KeptPing) -> Ping:
-    ran_for = None if ping.ran_for_us is None else ping.ran_for_us * _MICROSECOND
+    ran_for = None if ping.ran_for_us is None else ping.ran_for_us * MICROSECOND
     return Ping(ping.number, moment(ping.at), ping.kind, ping.exit_code, ping.run, ran_for, ping.body, ping.cut)

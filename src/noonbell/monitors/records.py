@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import datetime, timedelta
 
 import msgspec
 
 from noonbell.monitors.state import PingKind, Status
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def moment(at: int) -> datetime:
-    return _EPOCH + at * _MICROSECOND
-
-
-def maybe_moment(at: int | None) -> datetime | None:
-    return None if at is None else moment(at)
 
 
 class OpenRun(msgspec.Struct, frozen=True):

@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from noonbell.background import PeriodicService
+from noonbell.core.instants import moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
 from noonbell.monitors.ping_intake import hearing_of
-from noonbell.monitors.records import moment
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
 from noonbell.ports import Clock, Ledger

@@ -23,6 +23,7 @@ from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.repository import missing_key
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.instants import moment
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import (
     ChannelInUseError,
@@ -42,7 +43,6 @@ from noonbell.notify.records import (
     ChannelBody,
     ChannelPage,
     channel_body,
-    moment,
     rule_body,
     state_id,
 )

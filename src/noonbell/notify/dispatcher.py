@@ -29,6 +29,7 @@ from noonbell.actions.egress import Egress
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.background import PeriodicService
 from noonbell.core.ids import schedule_of
+from noonbell.core.instants import SECOND, instant
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
 from noonbell.notify import limits
@@ -36,7 +37,7 @@ from noonbell.notify.channels import ChannelSender
 from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
-from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, instant, state_id
+from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, state_id
 from noonbell.notify.wording import RenderedNotice, letter_of, summary_of
 from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import due_documents, removals
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("noonbell.notify")
 
-_SECOND: Final = 1_000_000
-_REFRESH: Final = 5 * _SECOND
-_FLUSH_AGAIN: Final = 60 * _SECOND
+_REFRESH: Final = 5 * SECOND
+_FLUSH_AGAIN: Final = 60 * SECOND
 _PAGE: Final = 500
 _MOST_DUE: Final = 1_000
 

@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.egress.failures import failure_of
+from noonbell.core.instants import moment
 from noonbell.errors import ChannelInvalidError, DeliveryError, EgressError
 from noonbell.notify import checks
-from noonbell.notify.records import moment
 from noonbell.notify.sending import TIMEOUT_SECONDS, SendContext
 from noonbell.notify.wording import RenderedNotice, cut
 

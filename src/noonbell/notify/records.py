@@ -6,12 +6,13 @@ because each kind of channel has its own way to write them.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import msgspec
 
 from noonbell.actions.message import CHANNEL_PREFIX
+from noonbell.core.instants import moment
 from noonbell.core.records import Document
 
 CHANNEL: Final = "channel"
@@ -28,17 +29,6 @@ Subject = Literal["schedule", "monitor", "lane"]
 
 DEFAULT_PER_MINUTE: Final = 20
 DEFAULT_WINDOW_US: Final = 900_000_000
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def moment(at: int) -> datetime:
-    return _EPOCH + at * _MICROSECOND
-
-
-def instant(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND
 
 
 def state_id(channel_id: str, lane: str) -> str:

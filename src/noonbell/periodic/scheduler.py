@@ -27,9 +27,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from noonbell.core.instants import MICROSECOND, moment
 from noonbell.cron import parse
 from noonbell.declarative import events as told
-from noonbell.declarative.event_emitter import moment, tell_moved
+from noonbell.declarative.event_emitter import tell_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.registrations import Callback, Registration
 from noonbell.declarative.registrations import validate as validate_registrations
@@ -53,7 +54,6 @@ from noonbell.periodic.store_lease import StoreLease
 from noonbell.store.opening import open_store
 
 POLL_INTERVAL: Final = timedelta(minutes=10)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _REMOVAL_PAUSE: Final = 5_000_000
 
 
@@ -198,7 +198,7 @@ class PeriodicScheduler:
                     observer=self._observer,
                     finish=True,
                 ),
-                longest_wait_us=self._poll_interval // _MICROSECOND,
+                longest_wait_us=self._poll_interval // MICROSECOND,
                 before_look=self._before_look,
                 threads=self._threads,
             )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from noonbell.declarative.event_emitter import moment
+from noonbell.core.instants import moment
 from noonbell.declarative.state import StoredTask
 
 ModeHint = Literal["cron", "retry", "idle"]

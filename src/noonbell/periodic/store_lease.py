@@ -12,8 +12,8 @@ import socket
 from datetime import UTC
 from typing import Final, Literal
 
+from noonbell.core.instants import moment
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
-from noonbell.declarative.event_emitter import moment
 from noonbell.errors import StoreError, describe_error
 from noonbell.ports import LEDGER_TABLES, Clock, Declared, Hold, Ledger
 

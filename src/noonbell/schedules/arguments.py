@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.instants import EPOCH, MICROSECOND
 from noonbell.core.records import DECLARED_OWNERS, DurableSchedule, TriggerSource
 from noonbell.engine.threads import MOST_THREADS
 from noonbell.errors import NaiveDatetimeError, NoonbellError, ScheduleInvalidError, ScheduleNotFoundError
@@ -23,8 +24,6 @@ from noonbell.schedules.fields import ScheduleType, check_id, check_text
 
 Order = Literal["newest", "oldest"]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 _OF_FILES: Final = "file:"
 
@@ -221,7 +220,7 @@ def instant(argument: str, at: object) -> int:
         raise ScheduleInvalidError(argument, at, "must be an aware datetime, such as datetime.now(UTC)")
     if at.tzinfo is None:
         raise NaiveDatetimeError(at)
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 def period(start: object, end: object) -> tuple[int | None, int | None]:

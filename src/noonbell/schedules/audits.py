@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.core.records import AuditEvent
 from noonbell.core.turns import Slots
 from noonbell.errors import ScheduleInvalidError

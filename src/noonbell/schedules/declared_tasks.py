@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from noonbell.core.instants import moment
 from noonbell.core.records import DEFAULT_TEAM
-from noonbell.ledger.reading import moment
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules.records import Page, Retry, Schedule, schedule_record
 

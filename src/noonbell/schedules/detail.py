@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import Attempt, Epoch, History, LiveRun, QuietHoursPolicy, StoredSchedule
 from noonbell.core.records import Run as StoredRun
 from noonbell.ports import Clock, Ledger, ScheduleFilter

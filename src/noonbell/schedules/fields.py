@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from noonbell.actions.registry import check_action, check_payload
+from noonbell.core.instants import EPOCH, MICROSECOND, moment
 from noonbell.core.records import Definition, Retrying, ScheduleColumns
 from noonbell.core.terms import CatchUp, Overlap
 from noonbell.core.turns import definition_of, timing_of
@@ -46,8 +47,6 @@ _MOST_TAGS: Final = 100
 _OF_CHANNELS: Final = "channel:"  # the signing keys of channels go by such ids, beside those of schedules
 _PAGES: Final = frozenset({"new"})  # in an address it stands for something that is to be made
 _NO_LETTERS: Final = frozenset({"Cn", "Co"})  # unassigned, or of private use
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _ISO: Final = re.compile(r"\s*\d{4}-")
 _encode = msgspec.json.Encoder().encode
 
@@ -344,7 +343,7 @@ def _instant(field: str, value: object, timezone: str, now: int | None) -> int |
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ScheduleInvalidError(field, value, "has no time zone; pass an aware datetime, or text")
-        return (value - _EPOCH) // _MICROSECOND
+        return (value - EPOCH) // MICROSECOND
     if not isinstance(value, str):
         raise ScheduleInvalidError(field, value, "must be an aware datetime, or text such as 2026-11-01T09:30")
     zone = ZoneInfo(timezone)
@@ -361,7 +360,7 @@ def _iso_time(text: str, zone: ZoneInfo, now: int) -> str:
     """Translate a time in English to ISO 8601; text that begins with a year stays as it is."""
     if _ISO.match(text):
         return text
-    return read_time(text, (_EPOCH + now * _MICROSECOND).astimezone(zone)).isoformat()
+    return read_time(text, moment(now).astimezone(zone)).isoformat()
 
 
 def _tags(value: object) -> tuple[str, ...]:
@@ -417,7 +416,7 @@ def _check_together(columns: ScheduleColumns, definition: Definition) -> None:
 
 @lru_cache(maxsize=65_536)
 def _apart(kind: str, spec: str) -> int:
-    return parse_interval(spec) * SECOND if kind == "interval" else parse(spec).minimum_spacing() // _MICROSECOND
+    return parse_interval(spec) * SECOND if kind == "interval" else parse(spec).minimum_spacing() // MICROSECOND
 
 
 def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
@@ -465,9 +464,9 @@ def require_future(columns: ScheduleColumns, timing: Timing, at: int, field: str
 
 
 def shown(at: int) -> str:
-    return (_EPOCH + at * _MICROSECOND).isoformat()
+    return moment(at).isoformat()
 
 
 def _now(at: int) -> str:
     """Seconds are enough to compare with."""
-    return (_EPOCH + at * _MICROSECOND).isoformat(timespec="seconds")
+    return moment(at).isoformat(timespec="seconds")

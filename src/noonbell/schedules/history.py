@@ -13,10 +13,10 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from noonbell.actions.callback import moment
 from noonbell.core.attempts import FIRST_KEPT, omitted
 from noonbell.core.history import RunKey, key_of
 from noonbell.core.ids import RunId, parse_run_id, run_id
+from noonbell.core.instants import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun

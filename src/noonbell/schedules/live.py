@@ -29,8 +29,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from noonbell.actions.callback import moment
 from noonbell.core.ids import run_id
+from noonbell.core.instants import SECOND, moment
 from noonbell.core.records import AuditEvent, Run
 from noonbell.errors import StoreError, describe_error
 from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey, RunFilter, ScheduleFilter
@@ -38,7 +38,6 @@ from noonbell.ports import LEDGER_TABLES, AuditFilter, Clock, Ledger, LedgerKey,
 logger = logging.getLogger("noonbell.schedules")
 
 KEPT: Final = 2_000
-_SECOND: Final = 1_000_000
 _MOST_RUNS: Final = 200
 _MOST_CHANGES: Final = 500
 _MOST_KNOWN: Final = 10_000
@@ -174,7 +173,7 @@ class LiveChanges:
                 self._troubled = True
             self._announce()
             self._wakeup.clear()
-            await self._clock.wait(self._clock.now() + _SECOND, self._wakeup)
+            await self._clock.wait(self._clock.now() + SECOND, self._wakeup)
 
     def _publish(self, kind: EventKind, team: str | None, data: dict[str, Any]) -> None:
         self._told += 1

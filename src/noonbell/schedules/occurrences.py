@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.structs import replace
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, terms_of, timing_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.core.records import DEFAULT_TEAM, QuietHoursPolicy
 from noonbell.errors import ScheduleChangedError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Clock, QuietChanges, QuietHoursDrop, QuietHoursPut, ScheduleChange

@@ -8,9 +8,9 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from noonbell.actions.callback import moment
 from noonbell.core.detail import unpack
 from noonbell.core.ids import schedule_of
+from noonbell.core.instants import moment, moment_or_none
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
 from noonbell.core.turns import definition_of, terms_of
@@ -20,10 +20,6 @@ from noonbell.timing.protocol import SECOND
 T = TypeVar("T")
 
 _LARGEST_PAGE: Final = 1_000
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else moment(at)
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -96,8 +92,8 @@ class Attempt(msgspec.Struct, frozen=True):
 def attempt_records(found: Iterable[StoredAttempt]) -> tuple[Attempt, ...]:
     return tuple(
         Attempt(
-            one.attempt, one.outcome, shown_cause(one.cause), _moment(one.started_at), moment(one.ended_at), one.error,
-            None if one.detail is None else unpack(one.detail),
+            one.attempt, one.outcome, shown_cause(one.cause), moment_or_none(one.started_at), moment(one.ended_at),
+            one.error, None if one.detail is None else unpack(one.detail),
         )
         for one in found
     )  # fmt: skip
@@ -204,8 +200,8 @@ def schedule_record(
         enabled=stored.enabled,
         type=columns.type,
         spec=columns.spec,
-        next_run_at=_moment(_next_run(stored, now)),
-        last_run_at=_moment(stored.last_run_at),
+        next_run_at=moment_or_none(_next_run(stored, now)),
+        last_run_at=moment_or_none(stored.last_run_at),
         timezone=columns.timezone,
         quiet_hours_policy_id=columns.quiet_hours_policy_id,
         catch_up_policy=columns.catch_up_policy,
@@ -223,8 +219,8 @@ def schedule_record(
         ),
         retry_vs_new=definition.retry_vs_new,
         dst=definition.dst,
-        start_at=_moment(definition.start_at),
-        end_at=_moment(definition.end_at),
+        start_at=moment_or_none(definition.start_at),
+        end_at=moment_or_none(definition.end_at),
         jitter_seconds=definition.jitter_us / SECOND,
         at_most_once=definition.at_most_once,
         tags=definition.tags,
@@ -233,8 +229,8 @@ def schedule_record(
         lane=stored.lane,
         epoch=stored.epoch,
         running=sum(live.state == "running" for live in stored.lives),
-        last_success_at=_moment(stored.last_success_at),
-        last_failure_at=_moment(stored.last_failure_at),
+        last_success_at=moment_or_none(stored.last_success_at),
+        last_failure_at=moment_or_none(stored.last_failure_at),
         team=stored.team,
         understood=understood,
         warnings=warnings,

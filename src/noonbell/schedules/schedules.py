@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from noonbell.actions.callback import Call, moment
+from noonbell.actions.callback import Call
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.registry import Actions, check_action
@@ -32,6 +32,7 @@ from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.actions.targets import TargetLike
 from noonbell.core.ids import run_id
+from noonbell.core.instants import MICROSECOND, moment
 from noonbell.core.records import (
     AT_ONCE,
     DEFAULT_TEAM,
@@ -70,7 +71,6 @@ logger = logging.getLogger("noonbell.schedules")
 Progress = Callable[[int, int], None]
 
 _BREATH: Final = 500
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Schedules(Reading, QuietHoursEdits, DeadLetters):
@@ -127,8 +127,8 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
             http_limits=http_limits,
         )  # fmt: skip
         self._lane = LaneRunner(
-            self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // _MICROSECOND,
-            retention_us=None if retention is None else retention // _MICROSECOND, threads=threads,
+            self._store, self._clock, lane, self._actions, longest_wait_us=longest_wait // MICROSECOND,
+            retention_us=None if retention is None else retention // MICROSECOND, threads=threads,
             desk=self._opened_desk(opened, lane, egress, public_url, apprise=apprise),
         )  # fmt: skip
         self._managed_by = managed_by

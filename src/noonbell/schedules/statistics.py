@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from noonbell.actions.callback import moment
+from noonbell.core.instants import moment
 from noonbell.core.records import History, Run
 
 RunIdOf = Callable[[Run], str]

@@ -19,8 +19,8 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from noonbell.actions.callback import moment
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.core.instants import moment
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import DurableSchedule, ScheduleColumns, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, timing_of

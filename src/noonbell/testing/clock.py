@@ -27,14 +27,13 @@ import contextvars
 import heapq
 import selectors
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVarTuple
+
+from noonbell.core.instants import EPOCH, MICROSECOND, SECOND
 
 _Ts = TypeVarTuple("_Ts")
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_SECOND: Final = 1_000_000
 
 # How many rounds of the loop may pass at one instant before it counts as a loop without end.
 _MOST_ROUNDS: Final = 200_000
@@ -48,7 +47,7 @@ def microseconds(at: datetime | int) -> int:
         return at
     if at.tzinfo is None:
         raise ValueError(f"{at!r} has no time zone; pass an aware datetime")
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 class ManualClock:
@@ -72,11 +71,11 @@ class ManualClock:
     @property
     def at(self) -> datetime:
         """Wall time as a datetime in UTC."""
-        return _EPOCH + self._wall * _MICROSECOND
+        return EPOCH + self._wall * MICROSECOND
 
     def elapsed(self) -> float:
         """Seconds since the clock was made; steps do not count."""
-        return self._elapsed / _SECOND
+        return self._elapsed / SECOND
 
     async def wait(self, until: int, wakeup: asyncio.Event) -> None:
         """Return when the time that is left until then has elapsed or `wakeup` is set, whichever is first."""
@@ -95,7 +94,7 @@ class ManualClock:
 
     async def sleep(self, seconds: float) -> None:
         """`asyncio.sleep` on this clock."""
-        await self._timer(max(round(seconds * _SECOND), 0))
+        await self._timer(max(round(seconds * SECOND), 0))
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +102,7 @@ class ManualClock:
         """Let time pass: each waiter wakes at its own moment, in order."""
         if delta < timedelta(0):
             raise ValueError(f"time does not go back: {delta}; to set the wall clock back use step()")
-        target = self._elapsed + delta // _MICROSECOND
+        target = self._elapsed + delta // MICROSECOND
         await self.settle()
         while (due := self._next_timer()) is not None and due <= target:
             self._move(due - self._elapsed)
@@ -116,18 +115,18 @@ class ManualClock:
         if delta < timedelta(0):
             raise ValueError(f"a machine does not sleep for {delta}")
         await self.settle()
-        self._move(delta // _MICROSECOND)
+        self._move(delta // MICROSECOND)
         await self.settle()
 
     def stall(self, delta: timedelta) -> None:
         """Nothing else could run for so long; what is overdue wakes when the caller lets the loop go on."""
         if delta < timedelta(0):
             raise ValueError(f"nothing takes {delta}")
-        self._move(delta // _MICROSECOND)
+        self._move(delta // MICROSECOND)
 
     def step(self, delta: timedelta) -> None:
         """Set the wall clock forward or back, without time passing."""
-        self._wall += delta // _MICROSECOND
+        self._wall += delta // MICROSECOND
 
     async def settle(self) -> None:
         """Let the running loop go on until no callback is ready, at this instant."""
@@ -147,7 +146,7 @@ class ManualClock:
     def next_in(self) -> timedelta | None:
         """How long until somebody wakes; None where nobody waits."""
         due = self._next_timer()
-        return None if due is None else (due - self._elapsed) * _MICROSECOND
+        return None if due is None else (due - self._elapsed) * MICROSECOND
 
     def new_event_loop(self) -> ManualEventLoop:
         """An event loop whose timers follow this clock."""
@@ -221,7 +220,7 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
             if not handle.cancelled():
                 callback(*args)
 
-        self._manual.call_at(round(when * _SECOND), self, lambda: self.call_soon(run, context=context))
+        self._manual.call_at(round(when * SECOND), self, lambda: self.call_soon(run, context=context))
         return handle
 
     def close(self) -> None:

@@ -18,16 +18,16 @@ where something goes wrong in between, and it is what counts then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta, tzinfo
+from datetime import tzinfo
 from typing import Any, Final
 
+from noonbell.core.instants import MICROSECOND
 from noonbell.core.records import Declaration, Settlement
 from noonbell.declarative.events import SchedulerEvent, SchedulerInitializationFailed, TaskEvent
 from noonbell.ports import Claimed
 from noonbell.testing.clock import microseconds
 from noonbell.testing.trace import DeclaredTask, EventKind, Reason, TraceEvent
 
-_MICROSECOND: Final = timedelta(microseconds=1)
 _LIFECYCLE: Final[dict[str, EventKind]] = {
     "SchedulerInitializationCompleted": "init-ok",
     "SchedulerStopRequested": "stop-start",
@@ -53,7 +53,7 @@ class TraceRecorder:
     ) -> None:
         """What the next initialize is called with."""
         declared = {
-            name: DeclaredTask(cron, delay // _MICROSECOND) for name, cron, _, delay in (registrations if valid else ())
+            name: DeclaredTask(cron, delay // MICROSECOND) for name, cron, _, delay in (registrations if valid else ())
         }
         self._expected = TraceEvent(
             "init-start", 0, declared=declared, zone=zone, valid=valid, refuse_drift=refuse_drift

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
+from noonbell.core.instants import SECOND
 from noonbell.testing.trace import DeclaredTask
 
-_SECOND: Final = 1_000_000
 _NAMES: Final = ("ant", "bee", "cat", "dog", "eel")
 
 # A zone, and an instant about which something happens there.
@@ -50,7 +50,7 @@ def draw_place(lot: random.Random) -> tuple[ZoneInfo, int]:
     if lot.random() < 0.4:
         at = at.replace(second=lot.choice((0, 0, 59)))
     fraction = lot.choice((0, 0, 1, 999_999, 500_000))
-    return ZoneInfo(key), int(at.timestamp()) * _SECOND + fraction
+    return ZoneInfo(key), int(at.timestamp()) * SECOND + fraction
 
 
 def draw_cron(lot: random.Random) -> str:
@@ -66,7 +66,7 @@ def draw_cron(lot: random.Random) -> str:
 
 
 def draw_task(lot: random.Random) -> DeclaredTask:
-    return DeclaredTask(draw_cron(lot), lot.choice(_DELAYS) * _SECOND)
+    return DeclaredTask(draw_cron(lot), lot.choice(_DELAYS) * SECOND)
 
 
 def draw_tasks(lot: random.Random, before: dict[str, DeclaredTask]) -> dict[str, DeclaredTask]:

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, timedelta, tzinfo
 from typing import Final, Literal, NamedTuple
 
+from noonbell.core.instants import MICROSECOND, moment
 from noonbell.testing.occurrences import falls_due, minute_start
 
 EventKind = Literal[
@@ -42,8 +43,6 @@ EventKind = Literal[
 ]  # fmt: skip
 Reason = Literal["", "invalid", "active", "store", "drift", "other"]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 STATEMENTS: Final[Mapping[str, str]] = {
     "S1": "a run starts only when the scheduler was obliged to start it",
@@ -122,7 +121,7 @@ def check(
     `patience` is how long a retry may be overdue at a quiet moment. Where all statements are asked for, S2 is never the
     first to break: it follows from S1.
     """
-    checker = _Checker(patience // _MICROSECOND, statements)
+    checker = _Checker(patience // MICROSECOND, statements)
     for index, event in enumerate(trace):
         try:
             checker.see(event)
@@ -132,7 +131,7 @@ def check(
 
 
 def _iso(at: int) -> str:
-    return (_EPOCH + at * _MICROSECOND).isoformat()
+    return moment(at).isoformat()
 
 
 class _BrokenError(Exception):

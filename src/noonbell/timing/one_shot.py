@@ -21,7 +21,6 @@ from noonbell.timing.civil import civil_seconds, comings, leap_over, wall_at
 from noonbell.timing.protocol import EARLIEST, LATEST, SECOND, Look
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _DATE_ONLY: Final = re.compile(r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|[0-9]{2}|[0-9]{3}|W[0-9]{2}(?:-?[0-9])?)")
 _FORM: Final = "such as 2026-11-01T01:30 (in the schedule's zone) or 2026-11-01T01:30-04:00"
 _LONGEST_TEXT: Final = 64
@@ -64,7 +63,7 @@ def parse_one_shot(text: str, zone: tzinfo, *, stored: bool = False) -> int:
     except ValueError as error:
         raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}: {error}") from error
     if read.tzinfo is not None:
-        at = (read - _EPOCH) // _MICROSECOND
+        at = (read - _EPOCH) // timedelta(microseconds=1)
     else:
         at = _first_coming(text, read, zone_of(zone), stored=stored)
     if not EARLIEST <= at <= LATEST:

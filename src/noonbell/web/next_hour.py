@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from noonbell.core.instants import moment
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import NoonbellError
-from noonbell.web.times import moment
 
 MINUTE: Final = 60_000_000
 MINUTES: Final = 60

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.api.models.schedules import ScheduleResponse
+from noonbell.core.instants import moment
 from noonbell.errors import ScheduleInvalidError
 from noonbell.language import Understood
 from noonbell.language import parse as read_text
 from noonbell.web.session import Form
-from noonbell.web.times import moment
 
 KINDS: Final = ("http", "command", "message", "callback")
 _HTTP_INPUTS: Final = ("kind", "method", "url", "headers", "body", "auth")

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from noonbell.core.instants import moment
 from noonbell.core.turns import timing_of
 from noonbell.cron import parse
 from noonbell.language import Surprise, Understood
@@ -21,7 +22,6 @@ from noonbell.schedules.fields import first_anchor, read_fields, require_future
 from noonbell.schedules.records import QuietHoursRecord
 from noonbell.timing import QuietHours
 from noonbell.web.session import RequestContext
-from noonbell.web.times import moment
 
 _FIRES: Final = 10
 _MINUTE: Final = 60_000_000

@@ -24,8 +24,9 @@ from noonbell.api.callers import RateLimits, require_room, require_room_of_addre
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
+from noonbell.core.instants import moment
 from noonbell.schedules import Schedules
-from noonbell.web import forms, rendering, times
+from noonbell.web import forms, rendering
 
 TOLD_COOKIE: Final = "noonbell_told"
 CSRF_HEADER: Final = "x-csrf-token"
@@ -85,7 +86,7 @@ class RequestContext:
 
     @property
     def now(self) -> datetime:
-        return times.moment(self.service.clock.now())
+        return moment(self.service.clock.now())
 
     @property
     def by_script(self) -> bool:

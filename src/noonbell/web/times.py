@@ -10,21 +10,11 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def iso(at: datetime) -> str:
     """For the `datetime` attribute."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def instant(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def moment(at: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
 
 
 def clock(at: datetime, zone: str = "UTC", *, seconds: bool = True) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 
+from noonbell.core.instants import instant, moment
 from noonbell.timing import QuietHours
-from noonbell.web.times import instant, moment
 
 DAYS: Final = 7
 DAY_MINUTES: Final = 1_440

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from noonbell.core.history import key_of
+from noonbell.core.instants import instant, moment
 from noonbell.core.records import PrunedDay, Run, Span
 from noonbell.ports import LEDGER_TABLES, Ledger
-from noonbell.web.times import instant, moment
 
 MOST_RUNS: Final = 3_000
 MOST_SPANS: Final = 1_000

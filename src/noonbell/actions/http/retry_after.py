@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from noonbell.core.instants import EPOCH, MICROSECOND
+
 STATUSES: Final = frozenset({429, 503})
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def retry_after_us(status: int, headers: Sequence[tuple[str, str]], now: int) -> int | None:
@@ -31,5 +31,5 @@ def retry_after_us(status: int, headers: Sequence[tuple[str, str]], now: int) ->
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
         at = date.replace(tzinfo=UTC) if date.tzinfo is None else date
-        asked = (at - _EPOCH) // _MICROSECOND - now
+        asked = (at - EPOCH) // MICROSECOND - now
     return asked if asked > 0 else None

@@ -23,10 +23,10 @@ from noonbell.api.models.planned import ProblemFound, VerifyResponse, WhyRespons
 from noonbell.api.paging import Instant, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
+from noonbell.core.instants import instant, moment
 from noonbell.errors import LanguageError, ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.language.times import read_time
 from noonbell.ledger import Report, verify_schedules, why_schedule
-from noonbell.ledger.reading import instant, moment
 from noonbell.ports import ScheduleFilter
 
 router = api_router("ledger")

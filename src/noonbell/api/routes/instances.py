@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import Query
 
-from noonbell.access.records import moment
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.models.access import InstanceResponse
 from noonbell.api.models.base import PageOf
 from noonbell.api.paging import ByText, page_of
+from noonbell.core.instants import moment
 from noonbell.core.presence import EngineRecord
 
 router = api_router("health")

@@ -11,12 +11,12 @@ from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving
 from noonbell.api.models.planned import FireResponse, PreviewRequest, PreviewResponse, SurpriseResponse
 from noonbell.api.schedule_presenter import Meant, described, read_text
+from noonbell.core.instants import moment
 from noonbell.core.records import ScheduleColumns
 from noonbell.core.turns import timing_of
 from noonbell.cron import parse
 from noonbell.errors import ScheduleInvalidError
 from noonbell.language import dst_surprises
-from noonbell.ledger.reading import moment
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
 
 router = api_router("preview")

@@ -34,6 +34,7 @@ from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPa
 from noonbell.api.problems import problems
 from noonbell.api.schedule_presenter import declared_told, fields_of, for_caller, not_editable, schedule_told
 from noonbell.core.ids import run_id as run_id_of
+from noonbell.core.instants import moment
 from noonbell.errors import (
     LanguageError,
     ScheduleChangedError,
@@ -41,7 +42,6 @@ from noonbell.errors import (
     ScheduleInvalidError,
     ScheduleNotFoundError,
 )
-from noonbell.ledger.reading import moment
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Schedule, Schedules
 

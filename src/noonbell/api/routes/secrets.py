@@ -28,7 +28,7 @@ from noonbell.api.models.resources import (
 )
 from noonbell.api.paging import ById, ScheduleInPath, page_of
 from noonbell.api.problems import ProblemError, problems
-from noonbell.ledger.reading import moment
+from noonbell.core.instants import moment
 
 router = api_router("secrets")
 

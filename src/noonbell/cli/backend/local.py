@@ -20,11 +20,12 @@ from noonbell.cli.backend.local_schedules import LocalSchedules
 from noonbell.cli.backend.protocol import Backend, EngineUp, ShownPlan
 from noonbell.cli.connection_target import ConnectionTarget, actor
 from noonbell.config import load
+from noonbell.core.instants import instant, moment
 from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report, verify_store, why
-from noonbell.ledger.reading import instant, moment, schedule_rows
+from noonbell.ledger.reading import schedule_rows
 from noonbell.ledger.why import find_task, zone_of_task
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules

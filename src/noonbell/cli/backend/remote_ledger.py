@@ -14,9 +14,9 @@ import msgspec
 from noonbell.cli.backend.http import Client, escaped
 from noonbell.cli.backend.protocol import ShownPlan
 from noonbell.cli.schedule_lookup import find_schedule
+from noonbell.core.instants import instant
 from noonbell.errors import NoonbellError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report
-from noonbell.ledger.reading import instant
 from noonbell.ledger.verify import Problem
 from noonbell.planning import Item, ScheduleFile
 from noonbell.schedules.records import Page, Schedule

@@ -14,8 +14,8 @@ from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.http import Client, escaped
+from noonbell.core.instants import instant
 from noonbell.errors import AccessNotFoundError, DeliveryError, NoonbellError
-from noonbell.ledger.reading import instant
 from noonbell.monitors import Monitor
 from noonbell.monitors.records import FlipRecord, MonitorPage, Ping
 from noonbell.notify.records import Channel, ChannelPage, Rule, RulePage

@@ -20,11 +20,12 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
+from noonbell.core.instants import EPOCH, MICROSECOND
 from noonbell.errors import LeaseLostError, SchedulerInUseError, StoreError, StoreUnavailableError
 from noonbell.store.outage import Outage
 from noonbell.store.postgres import hints
@@ -43,8 +44,6 @@ _JOIN_SECONDS: Final = 5.0
 # Clocks that differ by less agree; a difference of more than the second number is told.
 NO_OFFSET_US: Final = 50_000
 MUCH_OFFSET_US: Final = 1_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 # It waits for the verbs that its last holder has under way: they share a lock on the row.
 _TAKE = """
@@ -299,7 +298,7 @@ class LeaseKeeper:
         """
         asked_at, answered_at = self._exchange
         doubt_us = NO_OFFSET_US + (answered_at - asked_at) // 1000
-        measured = (theirs - _EPOCH) // _MICROSECOND - (asked_at + answered_at) // 2000
+        measured = (theirs - EPOCH) // MICROSECOND - (asked_at + answered_at) // 2000
         before = self._offset_us
         if abs(measured - before) > doubt_us:
             self._offset_us = 0 if abs(measured) <= doubt_us else measured

@@ -13,13 +13,13 @@ from fastapi.responses import Response
 
 from noonbell.actions.http.credentials import without_credentials
 from noonbell.api.problems import ProblemError
+from noonbell.core.instants import instant, moment
 from noonbell.core.records import AuditEvent
 from noonbell.ports import AuditFilter
 from noonbell.schedules.audits import dated
 from noonbell.web.rendering import pretty, segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
-from noonbell.web.times import instant, moment
 
 router = page_router()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi.responses import Response
 
 from noonbell import __version__
+from noonbell.core.instants import moment
 from noonbell.core.presence import EngineRecord
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
-from noonbell.web.times import moment
 
 router = page_router()
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from fastapi.responses import Response
 
-from noonbell.access.records import moment
 from noonbell.core.ids import run_id
+from noonbell.core.instants import moment
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.monitors.records import Monitor

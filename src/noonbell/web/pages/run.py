@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from fastapi.responses import Response
 
 from noonbell.api.routes.runs import RunInPath
+from noonbell.core.instants import instant, moment
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
 from noonbell.errors import ScheduleBusyError
@@ -20,7 +21,6 @@ from noonbell.web import exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, Visiting
-from noonbell.web.times import instant, moment
 
 router = page_router()
 

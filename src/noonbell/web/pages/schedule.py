@@ -19,6 +19,7 @@ from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
 from noonbell.api.schedule_presenter import declared_told, not_editable, schedule_told
+from noonbell.core.instants import instant, moment
 from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
 from noonbell.ledger import why_schedule
@@ -28,7 +29,6 @@ from noonbell.schedules.history import Run
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, RequestContext, Visiting
-from noonbell.web.times import instant, moment
 from noonbell.web.year import year_of
 
 router = page_router()

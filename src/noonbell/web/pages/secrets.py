@@ -9,11 +9,11 @@ from fastapi import Path
 from fastapi.responses import Response
 
 from noonbell.api.problems import ProblemError
+from noonbell.core.instants import moment
 from noonbell.errors import NoonbellError
 from noonbell.web.pages.refused import refused
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, RequestContext, Visiting
-from noonbell.web.times import moment
 
 router = page_router()
 

@@ -16,13 +16,13 @@ from fastapi.responses import Response
 
 from noonbell.actions.signatures import SigningKey
 from noonbell.api.paging import ScheduleInPath
+from noonbell.core.instants import moment
 from noonbell.errors import NoonbellError
 from noonbell.schedules import Schedule
 from noonbell.web.pages.refused import refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, RequestContext
-from noonbell.web.times import moment
 
 router = page_router()
 

@@ -16,12 +16,12 @@ from fastapi.responses import Response
 
 from noonbell.api.declared import Declared
 from noonbell.api.paging import ScheduleInPath
+from noonbell.core.instants import instant, moment
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.ledger import Report, verify_schedules
 from noonbell.ports import ScheduleFilter
 from noonbell.web.routing import page_router
 from noonbell.web.session import RequestContext, Visiting
-from noonbell.web.times import instant, moment
 
 router = page_router()
 
