@@ -153,7 +153,7 @@ async def test_what_a_settle_reads_depends_on_its_batch_alone(
 
 
 async def recorded(db: Any, ends: Sequence[Settlement], owners: Mapping[str, int]) -> Settled:
-    await slot_ends.record_and_commit(db, ends, owners)
+    await db.execute(slot_ends.recording(ends, owners))
     return Settled([], {})
 
 

@@ -437,12 +437,12 @@ async def settled_with(store: PostgresStore, minute: int, *, meanwhile: str = ""
     return settled, [statement.split()[-1] for statement in said]
 
 
-async def test_plain_ends_are_two_messages(alone: PostgresStore) -> None:
+async def test_plain_ends_are_one_message(alone: PostgresStore) -> None:
     await alone.schedules.apply(ScheduleChange([schedule("s0"), schedule("s1")], T0, "suite"))
     await settled_with(alone, 1)
     settled, said = await settled_with(alone, 2)
     assert settled == Settled([], {})
-    assert [word == "COMMIT" for word in said] == [False, True]
+    assert [word == "COMMIT" for word in said] == [True]
 
 
 async def test_what_wakes_otherwise_is_undone_recorded_again_and_reported(
@@ -457,7 +457,7 @@ async def test_what_wakes_otherwise_is_undone_recorded_again_and_reported(
     assert await db.fetchval("SELECT count(*) FROM runs") == 2
     assert await db.fetchval("SELECT sum(ended_runs) FROM schedule_state") == 2
     messages = [len((await settled_with(alone, minute))[1]) for minute in range(2, 20)]
-    assert messages == [3] * 16 + [2, 2], "the statement, and the COMMIT by itself"
+    assert messages == [3] * 16 + [1, 1], "the beginning, the statement, and the COMMIT"
 
 
 async def test_a_stale_end_among_plain_ones_changes_nothing(

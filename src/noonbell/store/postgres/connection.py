@@ -95,6 +95,10 @@ def translated(error: BaseException, where: str) -> StoreError | None:
     return None
 
 
+class UndoneError(Exception):
+    """A transaction that was sent at once has found something else than it expects, and was undone."""
+
+
 class Transactions(Protocol):
     """Where verbs get their transactions: those of a pool, or the one of a snapshot."""
 
@@ -106,6 +110,8 @@ class Transactions(Protocol):
     def writing(self, also: str = "") -> AbstractAsyncContextManager[Connection]: ...
 
     def begun(self, also: str) -> AbstractAsyncContextManager[tuple[Connection, int]]: ...
+
+    async def at_once(self, statements: str) -> None: ...
 
 
 class Connections:
@@ -214,6 +220,21 @@ class Connections:
         async with self._acquired() as db, self._transaction(db, begin) as status:
             yield db, rows_of(status)
 
+    async def at_once(self, statements: str) -> None:
+        """A whole transaction as one message: nothing else that the client does lies between its statements.
+
+        Raises:
+            UndoneError: a division by zero or a violated constraint; nothing was written.
+        """
+        async with self._acquired() as db:
+            try:
+                await db.execute(f"{self._begin_write}; {statements}; COMMIT")
+            except BaseException as error:
+                await _give_up(db, error)
+                if isinstance(error, asyncpg.DivisionByZeroError | asyncpg.IntegrityConstraintViolationError):
+                    raise UndoneError from error
+                raise
+
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:
         pool = self._pool
@@ -278,6 +299,10 @@ class InTransaction:
 
     def begun(self, also: str) -> NoReturn:
         del also
+        refuse_writing()
+
+    async def at_once(self, statements: str) -> NoReturn:
+        del statements
         refuse_writing()
 
 

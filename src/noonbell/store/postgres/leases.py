@@ -147,6 +147,12 @@ def held_sql(covered: Covered) -> str:
     return HELD.format(tokens=f"ARRAY[{tokens}]", longest=f"'{covered.longest}'")
 
 
+def all_held_sql(covered: Covered) -> str:
+    """Return a statement that fails with a division by zero unless all of the leases last."""
+    count = len(covered.leases)
+    return f"WITH held AS MATERIALIZED ({held_sql(covered)}) SELECT 1 / (count(*) = {count})::int FROM held"
+
+
 async def still_held(db: Connection, covered: Covered, found: int = 0) -> None:
     """Make sure that the leases last, and raise as `Covered.require` does; `found` is what `held_sql` has found."""
     if found < len(covered.leases):

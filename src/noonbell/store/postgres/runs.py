@@ -11,7 +11,7 @@ from noonbell.core.presence import ENGINE, engine_name
 from noonbell.core.records import DECLARED_OWNERS, LiveRun, Settlement, Start, TriggerSource, asked_cause
 from noonbell.ports import Decide, LaneClaim, Settled
 from noonbell.store.postgres import claim_schedules, claiming, manual_runs, settling, slot_ends, slots, turns
-from noonbell.store.postgres.connection import Connection
+from noonbell.store.postgres.connection import Connection, UndoneError
 from noonbell.store.postgres.session import Part, Session
 from noonbell.store.waking import Wanted
 
@@ -77,9 +77,8 @@ class PostgresRuns(Part):
             self._unusual -= 1
         elif settlements and all(map(_is_plain, settlements)):
             try:
-                async with self._settling(settlements, owners) as db:
-                    await slot_ends.record_and_commit(db, settlements, owners)
-            except slot_ends.UnusualError:
+                await session.at_once(slot_ends.recording(settlements, owners))
+            except UndoneError:
                 self._unusual = _UNUSUAL_BATCHES
             else:
                 return Settled([], {})

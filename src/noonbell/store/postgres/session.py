@@ -14,7 +14,7 @@ from noonbell.store.postgres.claiming import accounting_lock
 from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, InTransaction, Transactions
 from noonbell.store.postgres.held_names import HeldNames
-from noonbell.store.postgres.leases import held_sql, still_held
+from noonbell.store.postgres.leases import all_held_sql, held_sql, still_held
 from noonbell.store.postgres.numbers import Owners
 from noonbell.store.postgres.partitions import Days
 
@@ -49,6 +49,16 @@ class Session:
         async with self.connections.begun(f"{also}; {held_sql(covered)}") as (db, found):
             await still_held(db, covered, found)
             yield db
+
+    async def at_once(self, statement: str) -> None:
+        """A transaction of one statement, in which all names that this store holds are still held.
+
+        Raises:
+            UndoneError: one of them is not, or the statement fails as `Connections.at_once` says.
+        """
+        covered = self.held.covered(*self.held.leases)
+        first = f"{all_held_sql(covered)}; " if covered.leases else ""
+        await self.connections.at_once(f"{first}{statement}")
 
     def claiming(self, owner: str, *names: str) -> AbstractAsyncContextManager[Connection]:
         """A transaction that the accounting of an owner waits for; `names` as for `writing_for`."""

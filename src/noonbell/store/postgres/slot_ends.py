@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-import asyncpg
-
 from noonbell.core.records import Settlement
 from noonbell.store.postgres import ending, slots
 from noonbell.store.postgres.batches import inline, keyed
@@ -107,27 +105,17 @@ class NotInSlotsError(Exception):
     """Some of the runs are not in slots, or have changed: what is written of the batch has to be undone."""
 
 
-class UnusualError(Exception):
-    """Either that, or some of the schedules wake otherwise: the batch has to be undone, and recorded again."""
+def recording(ends: Sequence[Settlement], owners: Mapping[str, int]) -> str:
+    """Return the statement that records plain ends; it fails with a division by zero where more is to be told of them.
 
-
-async def record_and_commit(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> None:
-    """Record ends that are plain, and commit, with one message: so no other work of the client lies between the two.
-
-    Raises:
-        UnusualError: there is more to be told of them.
+    That is where not all were in slots, two are of one schedule, or some of the schedules wake otherwise.
     """
     ends = sorted(ends, key=_sid)
     part = inline(_columns(ends, owners), joins=False)
-    columns = part.columns
-    recording = _SLOTS.format(
-        matches=part.matches, results=f"last_success_at = {columns['ended_at']}", result_at="s.last_success_at",
-        answer=_AS_USUAL.format(count=len(ends)), **columns,
+    return _SLOTS.format(
+        matches=part.matches, results=f"last_success_at = {part.columns['ended_at']}", result_at="s.last_success_at",
+        answer=_AS_USUAL.format(count=len(ends)), **part.columns,
     )  # fmt: skip
-    try:
-        await db.execute(f"{recording}; COMMIT")
-    except (asyncpg.DivisionByZeroError, asyncpg.IntegrityConstraintViolationError) as error:
-        raise UnusualError from error
 
 
 async def record_all(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> dict[int, int]:
