@@ -86,4 +86,4 @@ def test_the_team_is_no_matter_of_a_file(file: Path, tmp_path: Path) -> None:
 def test_a_zone_that_is_nearly_right_is_answered_with_the_right_one(file: Path, tmp_path: Path) -> None:
     file.write_text(TEXT.replace('to = "06:00", timezone = "UTC"', 'to = "06:00", timezone = "Kyiv"'), encoding="utf-8")
     found = run("apply", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--create", "--yes")
-    assert "windows[0].timezone 'Kyiv' is no IANA zone; did you mean Europe/Kyiv?" in found.stderr
+    assert "windows[0].timezone 'Kyiv' is not an IANA zone; did you mean Europe/Kyiv?" in found.stderr

@@ -82,7 +82,7 @@ class JobSource:
         if error is not None:
             self.failed.append(type(error))
 
-    def tell(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None: ...
+    def prepare_end(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None: ...
 
 
 class Bench:

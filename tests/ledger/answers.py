@@ -44,7 +44,7 @@ NIGHT: Final = [
         "fired",
         "sync ran for 2026-11-15 03:10 +02:00 (01:10 UTC): it started at 03:10:21 on instance two, 21 s after it "
         "was due, and failed for good at 03:13:11 (ValueError: no). It was not tried again because 03:13 was due "
-        "by then. It stands for 39 occurrences before it as well (02:31 to 03:09).",
+        "by then. It also covers 39 occurrences before it (02:31 to 03:09).",
     ),
     Question(
         "up",
@@ -64,8 +64,8 @@ NIGHT: Final = [
         "fired",
         "sync ran for 2026-11-15 03:13 +02:00 (01:13 UTC): it started at 03:13:11, 11 s after it was due, and "
         "succeeded at 03:20:30, after 2 attempts. Attempt by attempt: 1 (03:13:11, instance two) was cut off "
-        "when its instance ended; 2 (03:20:21, instance three) as a restart succeeded. It stands for 2 "
-        "occurrences before it as well (03:11 to 03:12).",
+        "when its instance ended; 2 (03:20:21, instance three) as a restart succeeded. It also covers 2 "
+        "occurrences before it (03:11 to 03:12).",
     ),
     Question(
         "up",
@@ -123,7 +123,7 @@ NIGHT: Final = [
         "hourly ran for 2026-11-15 03:00 +02:00 (01:00 UTC): it started at 03:10:21, 10 min 21 s after it was "
         "due, and succeeded at 03:20:30, after 2 attempts. Attempt by attempt: 1 (03:10:21, instance two) failed "
         "with ValueError: no; 2 (03:20:21, instance three) as a retry succeeded. It started late because the "
-        'scheduler was down from 02:31 to 03:10:20. It stands for 1 occurrence before it as well (02:30). "0,30 '
+        'scheduler was down from 02:31 to 03:10:20. It also covers 1 occurrence before it (02:30). "0,30 '
         '* * * *" was declared at 03:10:20 and took over all that had not been decided by then. The next '
         "occurrence is 2026-11-15 03:30 +02:00 (01:30 UTC), in 7 min 30 s.",
     ),
@@ -364,7 +364,7 @@ PLAIN: Final = [
         "2026-11-15T03:00:10",
         "fired",
         "half ran for 2026-11-15 03:00 UTC: it started at 03:00 on instance two and succeeded at 03:00:02. It "
-        "stands for 4 occurrences before it as well (01:00 to 02:30).",
+        "also covers 4 occurrences before it (01:00 to 02:30).",
     ),
     Question(
         "edited",

@@ -141,13 +141,13 @@ TAMPERINGS: Final = [
         "a run is shifted back by a minute",
         "UPDATE runs SET run_for = run_for - :minute WHERE sid = 3 AND run_for = :half",
         "gone",
-        "a run for 2026-11-15T00:29:00Z answers for nothing: that is no occurrence.",
+        "a run for 2026-11-15T00:29:00Z answers for nothing: that is not an occurrence.",
     ),
     Tampering(
         "a run is shifted by a second",
         "UPDATE runs SET run_for = run_for + :second WHERE sid = 1 AND run_for = :at",
         "sync",
-        "a run for 2026-11-15T00:10:01Z answers for nothing: that is no occurrence.",
+        "a run for 2026-11-15T00:10:01Z answers for nothing: that is not an occurrence.",
     ),
     Tampering(
         "a span begins a minute late",
@@ -198,7 +198,7 @@ TAMPERINGS: Final = [
         "a run has no outcome",
         "UPDATE runs SET outcome = 'fine' WHERE sid = 1 AND run_for = :at",
         "sync",
-        "the scheduled run for 2026-11-15T00:10:00Z ended as 'fine', which is no outcome.",
+        "the scheduled run for 2026-11-15T00:10:00Z ended as 'fine', which is not an outcome.",
     ),
     Tampering(
         "the cursor is moved ahead",

@@ -106,10 +106,8 @@ async def test_what_was_missed_is_no_part_of_the_next_run(world: World) -> None:
         ("12:03", "fired"),
         ("12:04", "fired"),
     ]
-    assert "It stands for" not in (await ask(world, "skips", "12:03")).text
-    assert (
-        "It stands for 2 occurrences before it as well (12:01 to 12:02)." in (await ask(world, "catches", "12:03")).text
-    )
+    assert "It also covers" not in (await ask(world, "skips", "12:03")).text
+    assert "It also covers 2 occurrences before it (12:01 to 12:02)." in (await ask(world, "catches", "12:03")).text
 
 
 async def test_in_the_minute_of_its_creation_it_did_not_exist_yet(world: World) -> None:

@@ -128,10 +128,10 @@ CASES = {
         """,
         [
             ("3:16", "4:20", "quiet_hours.nights.windows[0].weekdays 9 must be a number from 0 (Sunday)"),
-            ("3:45", "4:45", "quiet_hours.nights.windows[0].to '25:00' is no time of day"),
+            ("3:45", "4:45", "quiet_hours.nights.windows[0].to '25:00' is not a time of day"),
             ("4:3", "5:9", "quiet_hours.nights.windows[1].weekdays must name a day"),
-            ("4:5", "5:10", "quiet_hours.nights.windows[1].weekday is no known key; did you mean weekdays?"),
-            ("4:61", "5:58", "quiet_hours.nights.windows[1].timezone 'Nowhere' is no IANA zone"),
+            ("4:5", "5:10", "quiet_hours.nights.windows[1].weekday is not a known key; did you mean weekdays?"),
+            ("4:61", "5:58", "quiet_hours.nights.windows[1].timezone 'Nowhere' is not an IANA zone"),
         ],
     ),
     "defaults": (
@@ -347,8 +347,8 @@ def test_numbers_that_json_has_not_are_refused_in_a_payload() -> None:
         action = { kind = "callback", name = "x" }
     """
     assert problems(text, "toml") == [
-        "f:3:36: schedules.a.payload.list[1] nan is no number that JSON can hold",
-        "f:3:57: schedules.a.payload.deep.end -inf is no number that JSON can hold",
+        "f:3:36: schedules.a.payload.list[1] nan is not a number that JSON can hold",
+        "f:3:57: schedules.a.payload.deep.end -inf is not a number that JSON can hold",
     ]
 
 

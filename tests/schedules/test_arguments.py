@@ -138,8 +138,8 @@ FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"type": "interval", "spec": "soon"}, "spec", "must be a whole number of seconds"),
     ({"type": "one_shot", "spec": datetime(2026, 3, 5)}, "spec", "has no time zone"),  # noqa: DTZ001 - the mistake
     ({"spec": timedelta(hours=1)}, "spec", "must be text"),
-    ({"payload": {"a": [1, float("nan")]}}, "payload.a[1]", "nan is no number that JSON can hold"),
-    ({"payload": float("-inf")}, "payload", "-inf is no number that JSON can hold"),
+    ({"payload": {"a": [1, float("nan")]}}, "payload.a[1]", "nan is not a number that JSON can hold"),
+    ({"payload": float("-inf")}, "payload", "-inf is not a number that JSON can hold"),
     ({"payload": {"a": {3: "x"}}}, "payload.a", "3 is a key and no text; in JSON it would become '3'"),
     ({"payload": {"at": NOW}}, "payload.at", "write it as text: value.isoformat()"),
     ({"payload": [timedelta(1)]}, "payload[0]", "value.total_seconds()"),

@@ -161,7 +161,7 @@ async def test_what_wakes_beyond_the_horizon_is_fed_in_time(quick: TimelineWorld
     assert quick.called == ["12:17"]
     assert quick.schedules.timeline is not None
     assert quick.schedules.timeline["repaired"] == 0
-    assert quick.schedules.timeline["built"] == 1, "it is filled further, not built anew"
+    assert quick.schedules.timeline["built"] == 1, "it is filled further, not rebuilt"
 
 
 async def test_a_run_that_takes_longer_than_every_lease_is_called_once(quick: TimelineWorld) -> None:
@@ -454,12 +454,12 @@ async def test_while_redis_is_away_the_database_is_asked(tmp_path: Path, caplog:
         assert Counter(world.called) == {"12:01": 10, "12:02": 10, "12:03": 10}
         told = lines(caplog)
         assert len(told) == 3, "at once, and once a minute"
-        assert "The Redis timeline failed, the database is asked for what is due meanwhile" in told[0]
+        assert "The Redis timeline failed, the database is polled for what is due until it is back" in told[0]
         assert not any(PASSWORD in line for line in told)
         assert not is_whole(world)
         server.start()
         await world.clock.advance(timedelta(seconds=10))
-        assert is_whole(world), "it was built anew"
+        assert is_whole(world), "it was rebuilt"
         assert lines(caplog)[-1].startswith("The Redis timeline works again, after 2 min")
         assert await world.store.timeline.counts(LANE) == (11, 0)
         await world.minutes(1)
@@ -627,5 +627,5 @@ async def test_every_database_has_a_name_of_its_own(tmp_path: Path, redis_server
 def test_what_is_no_timeline_is_refused() -> None:
     with pytest.raises(TimelineError, match="must be an address such as redis://HOST"):
         Schedules("memory://", timeline=7)  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(TimelineError, match="no scheme of Redis"):
+    with pytest.raises(TimelineError, match="not a scheme of Redis"):
         Schedules("memory://", timeline="http://host")

@@ -367,9 +367,9 @@ async def test_the_keys_of_a_shard_have_one_slot(redis_server: RedisServer, clie
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("http://host", "no scheme of Redis"),
-        ("host:6379", "no scheme of Redis"),
-        ("", "no scheme of Redis"),
+        ("http://host", "not a scheme of Redis"),
+        ("host:6379", "not a scheme of Redis"),
+        ("", "not a scheme of Redis"),
         ("redis://:secret@host:port", "cannot be read"),
         ("redis://:secret@host/0?shards=0", "shards '0' must be a whole number"),
         ("redis://:secret@host/0?shards=many", "shards 'many' must be"),

@@ -74,14 +74,15 @@ def without(key: str) -> dict[str, Any]:
 _CLOCK = 'must be a time of day, such as "22:00"'
 _DAY = 'must be a date, such as "2026-12-25"'
 _WEEKDAY = "must be a number from 0 (Sunday) to 6 (Saturday)"
-_ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
+_WINDOW_KEYS = "weekdays, dates, from, to, timezone, valid_from, valid_to"
+_ZONE = "is not an IANA zone; right is a name such as Europe/Kyiv"
 
 
 @pytest.mark.parametrize(
     ("window", "field", "value", "reason"),
     [
-        (NIGHT | {"from": "25:00"}, "from", "25:00", f"is no time of day: {reason_of(lambda: time(25))}"),
-        (NIGHT | {"from": "24:00"}, "from", "24:00", f"is no time of day: {reason_of(lambda: time(24))}"),
+        (NIGHT | {"from": "25:00"}, "from", "25:00", f"is not a time of day: {reason_of(lambda: time(25))}"),
+        (NIGHT | {"from": "24:00"}, "from", "24:00", f"is not a time of day: {reason_of(lambda: time(24))}"),
         (NIGHT | {"from": "9:00"}, "from", "9:00", _CLOCK),
         (NIGHT | {"to": "10pm"}, "to", "10pm", _CLOCK),
         (NIGHT | {"to": 600}, "to", 600, _CLOCK),
@@ -97,7 +98,7 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
         (without("weekdays"), "weekdays", [], "must name a day, where dates name none"),
         (NIGHT | {"dates": ["2026-12-25", "25.12.2026"]}, "dates[1]", "25.12.2026", _DAY),
         (NIGHT | {"dates": ["20261225"]}, "dates[0]", "20261225", _DAY),
-        (NIGHT | {"dates": ["2026-02-30"]}, "dates[0]", "2026-02-30", f"is no date: {_NO_SUCH_DAY}"),
+        (NIGHT | {"dates": ["2026-02-30"]}, "dates[0]", "2026-02-30", f"is not a date: {_NO_SUCH_DAY}"),
         (NIGHT | {"valid_from": "soon"}, "valid_from", "soon", _DAY),
         (
             NIGHT | {"valid_from": "2026-02-01", "valid_to": "2026-01-01"},
@@ -105,12 +106,12 @@ _ZONE = "is no IANA zone; right is a name such as Europe/Kyiv"
             "2026-01-01",
             "must not be before valid_from, which is 2026-02-01",
         ),
-        (NIGHT | {"timezone": "Kyiv"}, "timezone", "Kyiv", "is no IANA zone; did you mean Europe/Kyiv?"),
+        (NIGHT | {"timezone": "Kyiv"}, "timezone", "Kyiv", "is not an IANA zone; did you mean Europe/Kyiv?"),
         (
             NIGHT | {"timezone": "Europe"},
             "timezone",
             "Europe",
-            "is no IANA zone; did you mean Europe/Rome or Europe/Riga or Europe/Oslo?",
+            "is not an IANA zone; did you mean Europe/Rome or Europe/Riga or Europe/Oslo?",
         ),
         (NIGHT | {"timezone": ""}, "timezone", "", _ZONE),
         (NIGHT | {"timezone": "../etc/passwd"}, "timezone", "../etc/passwd", _ZONE),
@@ -134,11 +135,11 @@ def test_an_error_names_the_path_and_the_value(window: dict[str, Any], field: st
         ([], "quiet hours [] must be an object with windows"),
         ({}, "windows is missing"),
         ({"windows": {}}, "windows {} must be a list"),
-        ({"windows": [], "zone": "UTC"}, "quiet hours 'zone' is no known key; known are windows"),
+        ({"windows": [], "zone": "UTC"}, "quiet hours 'zone' is not a known key; known are windows"),
         ({"windows": ["22-06"]}, "windows[0] '22-06' must be an object with from, to, timezone"),
         (
             {"windows": [NIGHT | {"weekday": 1}]},
-            "windows[0] 'weekday' is no known key; known are weekdays, dates, from, to, timezone, valid_from, valid_to",
+            f"windows[0] 'weekday' is not a known key; known are {_WINDOW_KEYS}",
         ),
     ],
 )

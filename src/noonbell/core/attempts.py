@@ -1,4 +1,4 @@
-"""How many attempts of a run the ledger records. Pure.
+"""The attempts of a run that the ledger records. Pure.
 
 A run may be tried without end. Its first FIRST_KEPT attempts stay on record, and its last LAST_KEPT; when an attempt is
 recorded, what lies between goes. How many went is known from the numbers of those that stay.

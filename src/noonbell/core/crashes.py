@@ -14,7 +14,7 @@ One of them may have brought the engine down. No record says which, or whether o
    stays on probation. By step 3 there are several only if the end of one was not recorded when the next one started.
 
 So a run is not abandoned for another durable run of its lane. If one run kills every engine that executes it, each
-death that a neighbour counts is a death of that run, too. Whenever the neighbour is on probation so is that run, and no
+death that a neighbour counts is also a death of that run. Whenever the neighbour is on probation so is that run, and no
 engine executes both. What else runs in the process counts no deaths: if a message handler, a declared task or an engine
 of another lane kills it again and again, runs on probation may be abandoned for that.
 

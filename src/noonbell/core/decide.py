@@ -163,7 +163,7 @@ class _Decision:
             return msgspec.structs.replace(self._idle(quiet_until), backlog=backlog)
         pieces = self._pieces(self._cursor, backlog.until)
         at = next((index for index, piece in enumerate(pieces) if piece.verdict is None), None)
-        if at is None:  # quiet hours were widened meanwhile, and hold all of it
+        if at is None:  # quiet hours were widened since, and hold all of it
             return self._pass_by(pieces)
         self._pass_over(pieces[:at], "missed", "cap")
         first, rest = pieces[at], pieces[at + 1 :]

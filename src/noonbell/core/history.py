@@ -24,7 +24,7 @@ class RunKey(NamedTuple):
 
 
 class Mended(NamedTuple):
-    """What has to be written to close a chain: the first run of it, if that is another now, and runs that changed."""
+    """The rows to write to close a chain: its first run, if that is another now, and the runs that changed."""
 
     first: RunKey | None
     runs: list[Run]

@@ -67,7 +67,7 @@ class EngineRecord(msgspec.Struct, frozen=True):
     seen_ago_us: int = 0  # how long ago it gave a sign of life, when it is read
 
     def poll_seconds_ago(self, now: int) -> float | None:
-        """How long ago it completed a poll, as far as is recorded; None before the first one."""
+        """Return how long ago it completed a poll, as far as is recorded; None before the first one."""
         return None if self.last_poll_at is None else seconds_since(self.last_poll_at, now)
 
 
@@ -98,7 +98,7 @@ class Gap(NamedTuple):
         return self.until - self.grace_us
 
     def misses(self, start_at: int) -> bool:
-        """Whether no poll completed between this start and the grace after it."""
+        """Return whether no poll completed between this start and the grace after it."""
         return self.since < start_at <= self.missed_upto
 
 
@@ -158,19 +158,19 @@ def seconds_since(poll_at: int, now: int) -> float:
 
 
 def is_stalled(poll_age: float, grace_seconds: float = GRACE_SECONDS) -> bool:
-    """Whether no poll completed within the grace: what is due does not run."""
+    """Return whether no poll completed within the grace: what is due does not run."""
     return poll_age > grace_seconds
 
 
 def health(poll_age: float | None, grace_seconds: float = GRACE_SECONDS) -> EngineHealth:
-    """How an engine is doing whose last poll was so many seconds ago; None: there is no engine."""
+    """Return the health of an engine whose last poll was so many seconds ago; None: no engine is running."""
     if poll_age is None:
         return "stopped"
     return "stalled" if is_stalled(poll_age, grace_seconds) else "running"
 
 
 def others_up(engines: Iterable[EngineRecord], lane: str, instance: str) -> bool:
-    """Whether another engine of the lane is up, and can take what `instance` leaves."""
+    """Return whether another engine of the lane is up, and can take what `instance` leaves."""
     return any(one.lane == lane and one.state == "up" and one.instance != instance for one in engines)
 
 

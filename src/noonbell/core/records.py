@@ -1,4 +1,4 @@
-"""What the engine and the stores hand to each other.
+"""The records that the engine and the stores exchange.
 
 Instants are whole microseconds since 1970 (UTC), in fields that end in `_at` or `_for`. The structs are plain values:
 a store fills them from rows and writes them back, `decide` turns one into the other.
@@ -50,7 +50,7 @@ def retry_cause(cause: Cause) -> Cause:
 
 
 def is_once(cause: Cause) -> bool:
-    """Whether the run was asked for without retries."""
+    """Return whether the run was asked for without retries."""
     return cause in ("manual_once", "api_once")
 
 
@@ -116,7 +116,7 @@ class Run(msgspec.Struct, gc=False):
 
 
 class History(msgspec.Struct, gc=False):
-    """Where the history of a durable schedule begins, deleted or not: with the run that ended last.
+    """The head of a durable schedule's history, deleted or not: the run that ended last.
 
     The counts are of all runs that have ended, the pruned ones among them.
     """
@@ -161,7 +161,7 @@ class Settlement(msgspec.Struct, gc=False):
     ended_at: int
     wake_at: int | None = None
     error: str | None = None
-    detail: bytes | None = None  # what the action has to tell, packed: output, a response
+    detail: bytes | None = None  # what the action reports, packed: output, a response
     messages: Sequence[OutboxMessage] = ()  # put into the outbox with the end
     cleared: LiveRun | None = None
 
@@ -205,10 +205,10 @@ class Sending(msgspec.Struct, gc=False):
 
 
 class Delivery(msgspec.Struct, gc=False):
-    """What became of a claimed stream; it is free again once this is written.
+    """The outcome of a claimed stream, which is free again once this is written.
 
     All up to `delivered` have arrived. With `dead` the next one is a dead letter, for the reason in `error`; with
-    `wake_at` it is tried again then. `audit` is told where the dead one is buried, and with it.
+    `wake_at` it is tried again then. `audit` is written with the dead letter.
     """
 
     sid: int
@@ -232,7 +232,7 @@ class DeadLetter(msgspec.Struct, gc=False):
 
 
 class PrunedDay(msgspec.Struct, gc=False):
-    """What is kept of a day of a schedule's ledger, in one epoch, when its runs and spans have been dropped.
+    """The summary of a day of a schedule's ledger, in one epoch, kept when its runs and spans have been dropped.
 
     They reached from `first_at` to `to_at`: of a span that came from an earlier day, all of it. `last_for` and
     `last_started_at` are of the latest scheduled run among them.
@@ -250,7 +250,7 @@ class PrunedDay(msgspec.Struct, gc=False):
 
 
 class Attempt(msgspec.Struct, gc=False):
-    """The record of one attempt, kept where there is something to tell: a failure, or a repeat."""
+    """The record of one attempt, kept if it says more than its run: a failure, or a repeat."""
 
     sid: int
     run_for: int
@@ -313,7 +313,7 @@ class ChangedSchedule(msgspec.Struct, gc=False):
 
 
 class RemovedSchedule(msgspec.Struct, gc=False):
-    """A schedule that is no longer declared: its row and ledger stay, closed at the cursor; its live run ends."""
+    """A schedule whose declaration is gone: its row and ledger stay, closed at the cursor; its live run ends."""
 
     sid: int
     cursor_at: int
@@ -336,7 +336,7 @@ class Declaration(msgspec.Struct):
     """Everything that one `initialize` changes, or a step of the owner's life; a store applies it whole or not at all.
 
     `revived` are live runs in their new state (orphans put back to `queued`), written by key (sid, kind, run_for).
-    `interrupted` are manual runs of a dead instance: nobody asked for a repeat, so they end as `unknown`. `events` are
+    `interrupted` are manual runs of a dead instance: no repeat was requested, so they end as `unknown`. `events` are
     added to the lifecycle in order. `parked` are schedules that stay as they are and do not wake: not in use until they
     are among the `changed` of a later declaration.
     """
@@ -366,7 +366,7 @@ class Retrying(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a durable schedule says beside the columns of its row; stored as one JSON text, defaults left out."""
+    """The parts of a durable schedule that have no columns; stored as one JSON text, defaults left out."""
 
     overlap: Literal["coalesce", "skip", "allow"] = "coalesce"
     cap: int = 10
@@ -467,7 +467,7 @@ class DurableSchedule(msgspec.Struct, gc=False):
 
 
 class Turn(msgspec.Struct, gc=False):
-    """What is written for one durable schedule: by a look at it, or when its epoch is closed.
+    """The writes for one durable schedule: after a poll of it, or when its epoch is closed.
 
     `starts` are executing from now on; `queued` are fired and wait for an engine to start them. `preempted` end as
     failed. `put_off` are live runs with a new wake_at. `finished` are runs that began and ended with the claim itself:
@@ -512,7 +512,7 @@ class Edit(msgspec.Struct):
 class Document(msgspec.Struct, gc=False):
     """A small thing that people put in and take out: a secret, a channel, a monitor. `body` is JSON.
 
-    An id is taken once for each kind. The version counts its writes, from 1. With `wake_at` somebody looks at it then.
+    An id is taken once for each kind. The version counts its writes, from 1. With `wake_at` an engine reads it then.
     """
 
     kind: str

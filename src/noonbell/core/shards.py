@@ -1,14 +1,14 @@
 """Which of several databases a schedule lives in, where there are too many schedules for one.
 
 `shard_of` is jump consistent hashing (Lamping and Veach, 2014) over a digest of the schedule's id. It is pure and the
-same everywhere: whoever knows the id and the number of shards knows the place, and nobody has to be asked.
+same everywhere: the id and the number of shards are enough to compute the place, without a lookup.
 
 - *Even*: each shard gets the same share, but for chance.
 - *Few moves*: with one shard more, one in so many ids moves, and each of those to the new shard; none moves between
   old ones. So shards are added at the end, and only the last one can be taken away.
 
-Nothing in the package routes by it: a service knows its own database alone. Whoever runs several chooses the id first,
-and creates the schedule where it belongs.
+Nothing in the package routes by it: a service knows its own database alone. A program that uses several chooses the id
+first, and creates the schedule where it belongs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def tags_of(definition: str) -> tuple[str, ...]:
 
 
 def changed_tags(made: Iterable[tuple[StoredSchedule, Edit]]) -> tuple[list[Tagged], list[Tagged]]:
-    """What edits take away, and what they add; a schedule that is deleted loses all."""
+    """Return the tags that edits remove, and those they add; a schedule that is deleted loses all."""
     lost: list[Tagged] = []
     found: list[Tagged] = []
     for seen, change in made:

@@ -21,7 +21,7 @@ FOR_GOOD: Final = LATEST - 7 * 86_400 * SECOND
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """How a schedule wants to be treated.
+    """The policies of a schedule.
 
     `consumes`: any start answers for everything that is due by then, so nothing is ever missed or queued up. Declared
     tasks have it (`consuming`), with catch-up `run_once` and overlap `coalesce`.
@@ -68,7 +68,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a schedule stands. `ran` is when its last run began and ended."""
+    """The position of a schedule in its history. `ran` is when its last run began and ended."""
 
     sid: int
     epoch: int
@@ -79,7 +79,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """What is to be written: spans in order, a start, the new cursor, and when to look again.
+    """The result of a decision: spans in order, a start, the new cursor, and when to poll again.
 
     `live_wake_at` puts a waiting retry off. `next_run_at` is None where nothing is left to come, and from when an
     occurrence has come while a run executes or waits: its end brings the wake-up back. `caught_up`: the start stands

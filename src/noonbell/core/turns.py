@@ -1,4 +1,4 @@
-"""What is written for a schedule: when it is looked at, when its epoch is closed, when it is deleted. Pure.
+"""The writes for a schedule when it is polled, when its epoch is closed and when it is deleted. Pure.
 
 `look` asks `decide` and turns the answer into rows. Declared tasks come with their terms, and are not audited.
 
@@ -7,8 +7,9 @@ queued behind the one that executes. Without `allow` they go one after the other
 is left is a new occurrence decided.
 
 `close` is what an edit or a pause does first: every occurrence up to that instant gets the verdict that a look at that
-instant would give it. What is fired waits as `queued`, because whoever edits need not be the one who runs. Quiet hours
-and jitter end with the epoch as far as verdicts go; when the queued run starts is for the terms that hold by then.
+instant would give it. What is fired waits as `queued`, because the process that edits need not run an engine. Quiet
+hours and jitter end with the epoch as far as verdicts go; when the queued run starts is for the terms that hold by
+then.
 
 An interval counts from its anchor: the start of the last run that was fired by a look, or the instant of the edit that
 left one queued. While a capped catch-up is under way the anchor stays, so that its occurrences do. Whatever has come by
@@ -52,7 +53,7 @@ from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import Phase, QuietHours, split
 from noonbell.timing.zone_rules import rules_hash
 
-# A stretch of more missed slots than this is told as one range, also to readers.
+# A stretch of more missed slots than this is reported as one range, also to readers.
 MOST_SLOTS: Final = 1_000
 ENGINE: Final = "engine"
 
@@ -73,7 +74,7 @@ def definition_of(text: str) -> Definition:
 
 
 def executes_alone(stored: StoredSchedule) -> bool:
-    """Whether a look can start nothing: it goes on when its run has ended, and does not stay due until then."""
+    """Return whether a look can start nothing: it goes on when its run has ended, and does not stay due until then."""
     alone = definition_of(stored.columns.definition).overlap != "allow"
     return alone and any(live.state == "running" for live in stored.lives)
 
@@ -96,7 +97,7 @@ def quiet_rules(document: str) -> dict[str, str]:
 
 
 def snapshot(columns: ScheduleColumns) -> str:
-    """What a person has written, as the detail of an audit event."""
+    """Return the fields that a person has written, as the detail of an audit event."""
     return _encode(columns).decode()
 
 
@@ -125,7 +126,9 @@ def _bounded(timing: Timing, definition: Definition) -> Timing:
 
 
 def cause_of(kind: str) -> Cause:
-    """What the first attempt of a scheduled run is due to, by the kind of its schedule; an interval is `cron`, too."""
+    """Return the cause of a scheduled run's first attempt, by the kind of its schedule; that of an interval is `cron`
+    as well.
+    """
     return "one_shot" if kind == "one_shot" else "cron"
 
 
@@ -306,7 +309,7 @@ def whole_look(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Tu
     if len(lives) != len(stored.lives) or any(live.state == "running" for live in lives):
         return turn
     if len(lives) > 1 and terms.policies.retry_vs_new == "preempt" and lives[0].state == "waiting":
-        turn.preempted.append(lives.pop(0))  # what an edit has fired meanwhile is newer
+        turn.preempted.append(lives.pop(0))  # what an edit has fired since then is newer
     if lives and (_has_its_place(lives[0], now) or _waits(turn, terms, lives[0], now)):
         return turn
     if len(lives) > 1 or (lives and not stored.enabled):
@@ -354,12 +357,12 @@ def _start_asked(turn: Turn, stored: StoredSchedule, terms: Terms, now: int) -> 
 
 
 def _has_its_place(live: LiveRun, now: int) -> bool:
-    """Whether a run that starts again was put off: it does so then, whatever wakes its schedule before."""
+    """Return whether a run that starts again was put off: it does so then, whatever wakes its schedule before."""
     return live.state == "queued" and live.attempt > 0 and live.wake_at is not None and live.wake_at > now
 
 
 def _waits(turn: Turn, terms: Terms, live: LiveRun, now: int) -> bool:
-    """Whether a queued run that was never attempted has to wait, as a catch-up does, for quiet hours or its jitter."""
+    """Return whether a queued run that was never attempted waits, as a catch-up does, for quiet hours or its jitter."""
     if live.state != "queued" or live.attempt > 0:
         return False
     start_at = max(terms.quiet.quiet_until(now) or AT_ONCE, live.run_for + terms.jitter(live.run_for))
@@ -380,14 +383,14 @@ def _write(
 ) -> None:
     """Add a decision to what is written."""
     if terms.every_us is not None:
-        verdicts = _counting_anew(stored, terms, verdicts)
+        verdicts = _restart_count(stored, terms, verdicts)
     turn.cursor_at, turn.next_run_at = verdicts.cursor_at, verdicts.next_run_at
     backlog, start = verdicts.backlog, verdicts.start
     turn.backlog_left = None if backlog is None else backlog.left
     turn.backlog_until = _quiet_mark_after(stored, verdicts) if backlog is None else backlog.until
     turn.spans.extend(verdicts.spans)
     if verdicts.spans or verdicts.caught_up:
-        turn.audits.extend(_told(stored, verdicts, now))
+        turn.audits.extend(_unusual_events(stored, verdicts, now))
     if verdicts.quiet is not None and turn.backlog_until != _marked(stored):
         turn.audits.append(_entered_quiet(stored, terms, *verdicts.quiet, at=now))
     if live is not None and verdicts.live_wake_at is not None:
@@ -421,14 +424,14 @@ def _quiet_mark_after(stored: StoredSchedule, verdicts: Verdicts) -> int | None:
 
 
 def _entered_quiet(stored: StoredSchedule, terms: Terms, first: int, until: int, *, at: int) -> AuditEvent:
-    """The beginning of a quiet stretch; its end is told with the span, and the exact count."""
+    """The beginning of a quiet stretch; its end is reported with the span, and the exact count."""
     ends = until <= LATEST
     expected = terms.timing.count(first - 1, until - 1) if ends else None
     detail = {"from": first, "until": until if ends else None, "expected": expected, "reason": "quiet hours"}
     return _event(stored, at, "skipped", detail)
 
 
-def _counting_anew(stored: StoredSchedule, terms: Terms, verdicts: Verdicts) -> Verdicts:
+def _restart_count(stored: StoredSchedule, terms: Terms, verdicts: Verdicts) -> Verdicts:
     """An interval counts from the start of its run: what came before that start and is still open is over with it."""
     start = verdicts.start
     if start is None or start.fence > 1 or verdicts.backlog is not None:
@@ -473,7 +476,7 @@ def sends_message(stored: StoredSchedule) -> bool:
 def finish(turn: Turn, stored: StoredSchedule, now: int, owner: str, message_of: MessageOf) -> None:
     """Let first attempts that only send a message end with the claim: what they do is write the message.
 
-    A start that is tried again stays one, and so does one whose message cannot be made: running it tells why, and its
+    A start that is tried again stays one, and so does one whose message cannot be made: running it shows why, and its
     failure is recorded as that of any other run.
     """
     if not sends_message(stored):
@@ -529,7 +532,7 @@ def close(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
         # one microsecond later, when the quiet hours are over and nothing else can have become due
         verdicts = decide(position, last, at + 1, gaps)
         turn.spans.extend(verdicts.spans)
-        turn.audits.extend(_told(stored, verdicts, at))
+        turn.audits.extend(_unusual_events(stored, verdicts, at))
         if verdicts.start is None:
             break
         start = verdicts.start
@@ -546,7 +549,7 @@ def close(stored: StoredSchedule, now: int, gaps: Sequence[Gap] = ()) -> Turn:
 
 
 def _sleeps(stored: StoredSchedule, live: LiveRun, at: int) -> bool:
-    """Whether a retry that had come was put off to the end of quiet hours."""
+    """Return whether a retry that had come was put off to the end of quiet hours."""
     if live.state != "waiting" or stored.quiet is None:
         return False
     until = quiet_hours_of(stored.quiet).quiet_until(at)
@@ -554,7 +557,7 @@ def _sleeps(stored: StoredSchedule, live: LiveRun, at: int) -> bool:
 
 
 def _end_of(stored: StoredSchedule, now: int) -> int:
-    """Where the epoch ends: now, and not before what has happened in it by the clock of whoever did it.
+    """Return the end of the epoch: now, or later if an engine whose clock is ahead has acted in it after that.
 
     An interval counts from the start of its last run, so it does not end before that start. An anchor after the last
     start is one that is still to come, with a start_at in the future.
@@ -575,8 +578,8 @@ def drop(stored: StoredSchedule, now: int) -> Turn:
         for quiet, first, last, n in split(terms.timing, terms.quiet, stored.cursor_at, turn.cursor_at):
             given = ("skipped", "quiet hours") if quiet else ("missed", "deleted")
             turn.spans.append(Span(stored.sid, first, last, n, *given, stored.epoch))  # type: ignore[arg-type]  # two literals
-        told = Verdicts(turn.cursor_at, None, tuple(turn.spans))
-        turn.audits.extend(_told(stored, told, turn.cursor_at))
+        closing = Verdicts(turn.cursor_at, None, tuple(turn.spans))
+        turn.audits.extend(_unusual_events(stored, closing, turn.cursor_at))
     return turn
 
 
@@ -608,11 +611,11 @@ def _ended(quiet: QuietHours, end: int) -> QuietHours:
     return _Ended(quiet, end) if quiet.windows else quiet
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- audit events -----------------------------------------------------------------------------------------------------
 
 
 class Slots(msgspec.Struct, frozen=True):
-    """What the slots of a missed stretch follow from, kept with the audit event that stands for them."""
+    """The terms from which the slots of a missed stretch follow, kept with the audit event that summarizes them."""
 
     type: str
     spec: str
@@ -626,12 +629,12 @@ class Slots(msgspec.Struct, frozen=True):
         return timing_of(columns, first)
 
 
-def _told(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[AuditEvent]:
+def _unusual_events(stored: StoredSchedule, verdicts: Verdicts, at: int) -> Iterator[AuditEvent]:
     """The unusual among a decision: what was missed, skipped or coalesced.
 
-    A missed stretch is one event; up to a limit it says what its slots follow from, and is told slot by slot when it is
-    read. A schedule that was down for a day costs one row then, not one for each minute. A run that catches up says for
-    how many slots it stands, also where that is one.
+    A missed stretch is one event; up to a limit it says what its slots follow from, and is reported slot by slot when
+    it is read. A schedule that was down for a day costs one row then, not one for each minute. A run that catches up
+    says for how many slots it stands, also where that is one.
     """
     coalesced = [span for span in verdicts.spans if span.verdict == "coalesced"]
     for span in verdicts.spans:

@@ -1,4 +1,4 @@
-"""What the engine does, told as the Scheduler's events."""
+"""The engine's steps, emitted as the Scheduler's events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from noonbell.core.ids import run_id
 from noonbell.core.instants import moment
 from noonbell.core.records import LiveRun, Start
-from noonbell.declarative import events as told
+from noonbell.declarative import events as event_types
 from noonbell.declarative.events import EventSink
 from noonbell.engine import Task
 from noonbell.errors import describe_error
@@ -19,7 +19,7 @@ _MOST_SHOWN: Final = 10
 
 
 class EventEmitter:
-    """An engine's Observer that emits the task events; silent and cheap when nobody listens."""
+    """An engine's Observer that emits the task events; silent and cheap without a listener."""
 
     def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
         self._sink = sink
@@ -32,28 +32,28 @@ class EventEmitter:
             return
         gone = start.preempted
         if gone is not None:
-            self._tell(told.TaskRetryPreempted, task, at, gone, attempt=gone.attempt, cause="cron")
-        kind = told.TaskRetryStarted if start.cause == "retry" else told.TaskRunStarted
-        self._tell(kind, task, at, start, attempt=start.attempt, cause=start.cause)
+            self._emit(event_types.TaskRetryPreempted, task, at, gone, attempt=gone.attempt, cause="cron")
+        kind = event_types.TaskRetryStarted if start.cause == "retry" else event_types.TaskRunStarted
+        self._emit(kind, task, at, start, attempt=start.attempt, cause=start.cause)
 
     def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
         if self._sink.wants_task_events:
-            self._tell(told.TaskRetryCleared, task, at, waiting, attempt=waiting.attempt, cause="manual")
+            self._emit(event_types.TaskRetryCleared, task, at, waiting, attempt=waiting.attempt, cause="manual")
 
     def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
-        if not self._sink.wants(told.TaskRunFailed if error is not None else told.TaskRunCompleted):
+        if not self._sink.wants(event_types.TaskRunFailed if error is not None else event_types.TaskRunCompleted):
             return
         facts: dict[str, Any] = {"attempt": start.attempt, "cause": start.cause}
         if error is None:
             duration = timedelta(microseconds=at - start.started_at)
-            self._tell(told.TaskRunCompleted, task, at, start, **facts, duration=duration)
+            self._emit(event_types.TaskRunCompleted, task, at, start, **facts, duration=duration)
         else:
             retry = None if retry_at is None else moment(retry_at, self._zone())
             failure: dict[str, Any] = {"error": describe_error(error), "retry_at": retry, "exception": error}
-            self._tell(told.TaskRunFailed, task, at, start, **facts, **failure)
+            self._emit(event_types.TaskRunFailed, task, at, start, **facts, **failure)
 
-    def _tell(
-        self, kind: Callable[..., told.SchedulerEvent], task: Task, at: int, run: Start | LiveRun, **more: Any
+    def _emit(
+        self, kind: Callable[..., event_types.SchedulerEvent], task: Task, at: int, run: Start | LiveRun, **more: Any
     ) -> None:
         zone = self._zone()
         self._sink.emit(
@@ -69,7 +69,7 @@ class EventEmitter:
         )
 
 
-def tell_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mapping[int, Task], now: int) -> None:
+def log_moved(logger: logging.Logger, before: Mapping[int, Task], after: Mapping[int, Task], now: int) -> None:
     """Log which tasks come at another time than before, now that they go by another zone."""
     moved = []
     for sid, task in after.items():

@@ -1,4 +1,4 @@
-"""What a Scheduler tells while it lives: typed events, to a function of the caller's and to the log.
+"""The events of a Scheduler: typed values, passed to a function of the caller's and to the log.
 
 Every event is one log line, `TaskRunStarted task=sync-logs attempt=1 ...`, with the same facts as data in the record's
 attribute `noonbell`. An error appears there as its type and message. The event itself carries the exception, and the
@@ -138,14 +138,14 @@ EventListener = Callable[[SchedulerEvent], object]
 
 
 class EventSink:
-    """Where events go: one log line each, then the listener."""
+    """Emits events: one log line each, then the listener."""
 
     def __init__(self, on_event: EventListener | None, logger: logging.Logger) -> None:
         if on_event is not None and not callable(on_event):
             raise TypeError(f"on_event must be a function that takes an event, not {type(on_event).__name__}")
         if on_event is not None and is_async_callable(on_event):
             raise TypeError(
-                "on_event is an async function, but events are told without waiting; pass a plain function, e.g. "
+                "on_event is an async function, but events are emitted without waiting; pass a plain function, e.g. "
                 "queue.put_nowait, and await what it collects in a task of your own"
             )
         self._on_event = on_event
@@ -153,15 +153,15 @@ class EventSink:
 
     @property
     def wants_task_events(self) -> bool:
-        """Whether anybody would see the ordinary task events; TaskRunFailed is more than ordinary, see `wants`."""
+        """Return whether ordinary task events have a listener or a log; TaskRunFailed is not ordinary, see `wants`."""
         return self._on_event is not None or self._logger.isEnabledFor(logging.INFO)
 
     def wants(self, kind: type[SchedulerEvent]) -> bool:
-        """Whether anybody would see an event of this kind; if not, it need not be made."""
+        """Return whether an event of this kind has a listener or a log; if not, it need not be made."""
         return self._on_event is not None or self._logger.isEnabledFor(kind.level)
 
     def emit(self, event: SchedulerEvent | Callable[[], SchedulerEvent]) -> None:
-        """Tell an event; one that is given as a function is made only if anybody could see it."""
+        """Emit an event; one that is given as a function is made only if a listener or the log takes it."""
         if not isinstance(event, SchedulerEvent):
             if self._on_event is None and not self._logger.isEnabledFor(logging.WARNING):
                 return
@@ -174,9 +174,9 @@ class EventSink:
                 exc_info=event.exception if isinstance(event, TaskRunFailed) else None,
             )  # fmt: skip
         if self._on_event is not None:
-            self._tell(self._on_event, event)
+            self._call_listener(self._on_event, event)
 
-    def _tell(self, on_event: EventListener, event: SchedulerEvent) -> None:
+    def _call_listener(self, on_event: EventListener, event: SchedulerEvent) -> None:
         try:
             answer = on_event(event)
         except KeyboardInterrupt:  # Ctrl-C, while the listener ran
@@ -188,7 +188,7 @@ class EventSink:
             return
         if inspect.iscoroutine(answer):
             answer.close()
-            self._logger.error("on_event returned a coroutine at %s, which nobody awaits; it was closed", event.name)
+            self._logger.error("on_event returned a coroutine at %s, which is not awaited; it was closed", event.name)
 
 
 def _shown(value: object) -> str:

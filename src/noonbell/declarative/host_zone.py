@@ -18,14 +18,14 @@ def zone_named(value: str | tzinfo | None) -> tuple[tzinfo, str]:
         try:
             return ZoneInfo(value), value
         except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"time_zone {value!r} is no IANA time zone; one is, say, 'Europe/Kyiv'") from error
+            raise ValueError(f"time_zone {value!r} is not an IANA time zone; an example is 'Europe/Kyiv'") from error
     if not isinstance(value, tzinfo):
         raise ValueError(f"time_zone is {value!r}; it must be the name of an IANA zone or a tzinfo")  # noqa: TRY004 - as for a wrong name
     return value, str(getattr(value, "key", None) or value)
 
 
 class HostZone:
-    """Follows the host's zone: cheap to ask, reads it anew only when something about it changed."""
+    """Follows the host's zone: cheap to ask, reads it again only when something about it changed."""
 
     def __init__(self) -> None:
         self._seen = self._fingerprint()

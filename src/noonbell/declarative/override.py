@@ -1,4 +1,4 @@
-"""What an `initialize` changes: declared tasks against stored ones.
+"""The changes of an `initialize`: declared tasks against stored ones.
 
 Each task is new, preserved, overridden or orphaned; stored tasks that are not declared any more are removed. The
 result is one Declaration, which a store applies whole. Nothing is read or written here.
@@ -140,7 +140,7 @@ def _delay(microseconds: object) -> object:
 
 
 def first_cursor(timing: CronTiming, now: int) -> int:
-    """Where a new task's account begins: the current minute is its first."""
+    """Return where a new task's account begins: the current minute is its first."""
     return timing.minute_start(now) - 1
 
 

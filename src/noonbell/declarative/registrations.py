@@ -1,4 +1,4 @@
-"""What `initialize` is given, turned into values that the rest can rely on.
+"""The arguments of `initialize`, turned into values that the rest can rely on.
 
 `validate` reads the registrations from front to back and raises for the first one that cannot be accepted: nothing has
 been touched by then. Within one registration the order is: its shape, name, expression, callback, retry delay, whether
@@ -62,7 +62,7 @@ def validate(registrations: object, *, poll_interval: timedelta) -> list[Registr
         raise RegistrationsNotArrayError
     guard = poll_interval if poll_interval > _FINEST_POLL else None
     expressions: dict[str, CronExpression] = {}
-    # By identity, since a callable need not be hashable; the registrations keep each of them alive meanwhile.
+    # By identity, since a callable need not be hashable; the registrations keep each of them alive.
     kinds: dict[int, bool] = {}
     names: set[str] = set()
     found: list[Registration] = []
@@ -96,7 +96,9 @@ def validate(registrations: object, *, poll_interval: timedelta) -> list[Registr
 
 
 def is_async_callable(value: object) -> bool:
-    """Whether calling it gives a coroutine: an async function, an object with an async `__call__`, a partial of one."""
+    """Return whether calling it gives a coroutine: an async function, an object with an async `__call__`, a partial of
+    one.
+    """
     plain = _innermost(value)
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(_call_of(plain))
 
@@ -141,7 +143,9 @@ def _asynchronous(plain: object) -> bool:
 
 
 def _needs_arguments(callback: Any) -> bool:
-    """Whether a plain function or method cannot be called without arguments; of other callables it is not judged."""
+    """Return whether a plain function or method cannot be called without arguments; of other callables it is not
+    judged.
+    """
     plain, given = callback, 0
     if inspect.ismethod(callback):
         plain, given = callback.__func__, 1

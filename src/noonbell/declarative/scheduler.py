@@ -9,7 +9,7 @@ initialize, in order:
 2. open the store and take the scheduler's name: a second live one is refused;
 3. read what is stored, and compare (see `override`);
 4. write the difference in one transaction;
-5. start the engine, unless a stop has been asked for meanwhile.
+5. start the engine, unless a stop has been requested in the meantime.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Any, Literal, Self
 from noonbell.core.instants import MICROSECOND, moment
 from noonbell.core.records import Declaration, LifecycleEvent, RemovedSchedule
 from noonbell.core.terms import declared_terms
-from noonbell.declarative import events as told
-from noonbell.declarative.event_emitter import EventEmitter, tell_moved
+from noonbell.declarative import events as event_types
+from noonbell.declarative.event_emitter import EventEmitter, log_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import Plan, plan
@@ -104,7 +104,7 @@ class Scheduler:
 
     @property
     def state(self) -> str:
-        """Where in its life the scheduler is: uninitialized, initializing, running, stopping or stopped."""
+        """The state of the scheduler: uninitialized, initializing, running, stopping or stopped."""
         return self._state
 
     async def __aenter__(self) -> Self:
@@ -139,7 +139,7 @@ class Scheduler:
 
     async def _initialize(self, registrations: object) -> None:
         try:
-            self._emit(told.SchedulerInitializationStarted)
+            self._emit(event_types.SchedulerInitializationStarted)
             valid = validate(registrations, poll_interval=self._poll_interval)
             await self._begin(valid)
         except BaseException as error:
@@ -147,7 +147,7 @@ class Scheduler:
                 await self._release()
             finally:
                 self._state = "uninitialized"
-            self._emit(told.SchedulerInitializationFailed, error=describe_error(error), exception=error)
+            self._emit(event_types.SchedulerInitializationFailed, error=describe_error(error), exception=error)
             if isinstance(error, NoonbellError) or not isinstance(error, Exception):
                 raise
             raise InitializationError("Initialization failed unexpectedly", error) from error
@@ -165,7 +165,7 @@ class Scheduler:
         self._registrations = registrations
         self._state = "running"
         if self._stop_asked:
-            self._emit(told.SchedulerInitializationCompleted)
+            self._emit(event_types.SchedulerInitializationCompleted)
             return
         self._engine = Engine(
             self._store,
@@ -183,8 +183,8 @@ class Scheduler:
         self._engine.work.tasks.update(made)
         if registrations:
             self._engine.start()
-            self._emit(told.PollingStarted)
-        self._emit(told.SchedulerInitializationCompleted)
+            self._emit(event_types.PollingStarted)
+        self._emit(event_types.SchedulerInitializationCompleted)
 
     async def _declare(self, registrations: list[Registration], now: int) -> dict[int, Task]:
         declared = await self._store.schedules.read_declared(self._managed_by)
@@ -252,7 +252,7 @@ class Scheduler:
         await self._store.schedules.declare(made.declaration)
         self._zone, self._zone_name = self._host.zone, self._host.name
         tasks = self._tasks_of(self._registrations, made, iter(()))
-        tell_moved(logger, self._engine.work.tasks, tasks, now)
+        log_moved(logger, self._engine.work.tasks, tasks, now)
         self._engine.work.tasks.update(tasks)
 
     # --- stop -----------------------------------------------------------------------------------------------------
@@ -288,15 +288,15 @@ class Scheduler:
         try:
             if engine is not None:
                 engine.request_stop()
-            self._emit(told.SchedulerStopRequested)
+            self._emit(event_types.SchedulerStopRequested)
             await self._record("stop-start")
             if engine is not None:
                 polling = bool(engine.work.tasks)
                 if polling:
-                    self._emit(told.PollingStopRequested)
+                    self._emit(event_types.PollingStopRequested)
                 await engine.stop()
                 if polling:
-                    self._emit(told.PollingStopped)
+                    self._emit(event_types.PollingStopped)
             await self._record("stop-end", json.dumps(engine.metrics.summary()) if engine is not None else "")
         finally:
             self._ending = None
@@ -304,7 +304,7 @@ class Scheduler:
                 await self._release()
             finally:
                 self._state = "stopped"
-        self._emit(told.SchedulerStopped)
+        self._emit(event_types.SchedulerStopped)
 
     async def _record(self, event: Literal["stop-start", "stop-end"], detail: str = "") -> None:
         try:
@@ -312,7 +312,7 @@ class Scheduler:
             await self._store.schedules.declare(Declaration(self._managed_by, step.at, events=[step]))
         except Exception as error:
             expected = isinstance(error, StoreError)
-            logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+            logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it adds something
 
     async def _release(self) -> None:
         # closed first: what is still on its way to the store belongs to our time under this name
@@ -342,6 +342,6 @@ def _check_options(name: object, poll_interval: object, clock: object) -> None:
 
 
 def _cursor_of(row: Mapping[str, Any], now: int) -> int:
-    """Where the account of a task that is no longer declared ends; its row has not been checked."""
+    """Return where the account of a removed task ends; its row has not been checked."""
     cursor = row["cursor_at"]
     return cursor if type(cursor) is int else now

@@ -77,7 +77,7 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored(NamedTuple):
-    """What a store holds for a set of registrations.
+    """The stored state of a set of registrations.
 
     `gone` has a row for each task that is not registered any more: `name` and `sid` hold, the rest is unread.
     """

@@ -4,7 +4,7 @@
 one whose clock was set.
 
 Where several machines share a database, they go by its clock: each corrects its own by the difference that the store
-has measured last. So a machine whose clock is an hour ahead does not run the next hour of everybody.
+has measured last. So a machine whose clock is an hour ahead does not start the runs of the next hour for all of them.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ class SharedClock:
 
 
 def clock_for(store: Ledger) -> Clock:
-    """What to go by where no clock is given: the host's own, corrected where the store knows of one that is shared."""
+    """Return the default clock: the host's own, corrected if the store knows of a shared one."""
     return SharedClock(lambda: store.clock_offset_us) if store.has_shared_clock else SystemClock()
 
 
 class ClockWatch:
-    """Notices a wall clock that was set.
+    """Detects a wall clock that was set.
 
     A leap of more than an hour against elapsed time may be a mistake that fires everything at once, so it has to be
-    seen a few times before it is believed. A step back is only told: the cursor never goes back, so nothing runs twice.
+    seen a few times before it is believed. A step back is only logged: the cursor never goes back, so nothing runs
+    twice.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -79,7 +80,7 @@ class ClockWatch:
         self._doubts = 0
 
     def trusted(self, now: int) -> bool:
-        """Whether to act on `now`. Call once for each look."""
+        """Return whether to act on `now`. Call once for each look."""
         offset = now / 1_000_000 - self._clock.elapsed()
         if self._offset is None:
             self._offset = offset

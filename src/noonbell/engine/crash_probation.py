@@ -36,7 +36,7 @@ class CrashProbation:
 
     @property
     def is_free(self) -> bool:
-        """Whether a run on probation may start."""
+        """Return whether a run on probation may start."""
         return self._executing is None
 
     def begin(self, live: LiveRun) -> None:
@@ -72,7 +72,7 @@ class ProbationBatch:
         self._now = now
 
     def defers(self, stored: StoredSchedule) -> bool:
-        """Whether the schedule stays due as it is: another engine may be free for a run that has just come up."""
+        """Return whether the schedule stays due as it is: another engine may be free for a run that just came up."""
         if self._probation.is_free or all(self._now - (live.wake_at or 0) >= _DEFERRED for live in self._due(stored)):
             return False
         self.kept += 1

@@ -1,7 +1,7 @@
 """The tasks that a program has declared, as work for the loop.
 
 `tasks` may change while the engine runs, but only between two looks (`Engine.claim_lock`). A schedule that has no
-task there is left alone: its row loses its wake-up, and whoever adds the task puts it back. A run that was started
+task there is left alone: its row loses its wake-up, and adding the task puts it back. A run that was started
 before its task went away ends as any other.
 
 A retry starts at the first look at or after its time, behind the occurrences that are due at that look. A task whose
@@ -30,7 +30,7 @@ RETRY_SPACING: Final = 100_000
 
 
 class Task(msgspec.Struct, gc=False):
-    """What the engine needs to know of a schedule to run it."""
+    """The facts of a schedule that the engine needs to run it."""
 
     sid: int
     schedule_id: str
@@ -43,7 +43,7 @@ class Task(msgspec.Struct, gc=False):
 
 
 class Observer(Protocol):
-    """Whoever wants to know. Called on the event loop, in the order in which things happen."""
+    """A listener to the engine. Called on the event loop, in the order of the events."""
 
     def started(self, task: Task, start: Start, at: int) -> None: ...
 
@@ -87,7 +87,7 @@ class DeclaredJobs:
             return turn
 
         claimed, _ = await self._store.runs.claim(self._managed_by, self.owner, now, BATCH, decide)
-        self._tell(claimed, spans)
+        self._log_claim(claimed, spans)
         return Batch([self._job(start) for start in claimed.starts], spacing.with_held(claimed))
 
     async def poll(self, now: int, last_poll_at: int | None) -> None:
@@ -108,7 +108,7 @@ class DeclaredJobs:
         task = self.tasks[start.sid]
         return Job(start, task, task.name, task.callback, task.is_async)
 
-    def _tell(self, claimed: Claimed, spans: dict[int, Sequence[Span]]) -> None:
+    def _log_claim(self, claimed: Claimed, spans: dict[int, Sequence[Span]]) -> None:
         for sid, error in claimed.quarantined:
             spans.pop(sid, None)
             task = self.tasks.get(sid)
@@ -136,7 +136,7 @@ class DeclaredJobs:
         if waiting is not None and error is None:
             self._observer.cleared(job.subject, waiting, at)
 
-    def tell(self, job: Job[Task], settlement: Settlement, error: BaseException | None) -> None:
+    def prepare_end(self, job: Job[Task], settlement: Settlement, error: BaseException | None) -> None:
         if self._waiting and error is None:
             settlement.cleared = self._waiting.get(job.start.sid)
 

@@ -27,7 +27,7 @@ _MOST_NAMED: Final = 10
 
 
 class DeletedCheck(NamedTuple):
-    """What a check has found: the schedules that were asked about, and those of them whose runs were cancelled."""
+    """The result of a check: the schedules that were asked about, and those of them whose runs were cancelled."""
 
     asked: int = 0
     cancelled: int = 0

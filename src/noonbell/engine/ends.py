@@ -67,7 +67,7 @@ class RunEnds:
                 settlement.error = describe_error(error, self._mask)
                 settlement.detail = _detail_of(error, self._mask)
                 settlement.wake_at = work.retry_at(job, now, error)
-            work.tell(job, settlement, error)
+            work.prepare_end(job, settlement, error)
             work.ended(job, now, error, settlement.wake_at)
         finally:  # a listener or log handler that raises must not keep the end from being recorded
             self._settler.add(settlement)

@@ -10,7 +10,7 @@ A poll is one transaction. It claims what is due by now and commits; only then a
 - `unstarted` hands back what was claimed and not started.
 
 `last_poll_at` is when the engine last completed a poll. A longer stretch without one, because the process was frozen or
-its store unreachable, is for the work to judge: what came due meanwhile may be missed (see `core.presence`).
+its store unreachable, is for the work to judge: what came due in that time may be missed (see `core.presence`).
 
 Stopping (see `phase`): no further poll is begun, a claim that was under way is handed back unstarted, running actions
 are waited for, and their ends are recorded. A caller that does not want to wait that long abandons them (`cut_off`):
@@ -212,15 +212,15 @@ class Engine(Generic[W]):
         return True
 
     def is_own_task(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this asyncio task executes one of our runs."""
+        """Return whether this asyncio task executes one of our runs."""
         return self._executor.is_own_task(task)
 
     def in_own_thread(self) -> bool:
-        """Whether the calling thread executes one of our runs."""
+        """Return whether the calling thread executes one of our runs."""
         return self._executor.in_own_thread()
 
     def running(self, sid: int) -> bool:
-        """Whether a run of the schedule has begun whose end is not recorded yet."""
+        """Return whether a run of the schedule has begun whose end is not recorded yet."""
         return sid in self._in_flight
 
     async def recorded(self, sid: int) -> None:

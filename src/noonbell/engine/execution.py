@@ -4,7 +4,7 @@ What is claimed counts as running, so no more is claimed than can run: a few pla
 threads, and `MOST_IN_FLIGHT` runs altogether. The rest stays due, and is claimed as others end.
 
 A large batch starts in portions, one in each turn of the event loop: other work of the program gets its turn between
-them, and the objects of short runs are gone before the next portion. The next claim is under way meanwhile; what it
+them, and the objects of short runs are gone before the next portion. The next claim is already under way; what it
 brings starts when the batch before has (`launched`).
 """
 

@@ -17,7 +17,7 @@ ReadLoad = Callable[[], tuple[int, dict[str, Any]]]
 
 
 class Beat(NamedTuple):
-    """What a beat has shown: other engines of the lane, and zone data of an engine that is new here."""
+    """The result of a heartbeat: other engines of the lane, and zone data of an engine that is new here."""
 
     others_up: bool
     new_zone_data: bool

@@ -28,7 +28,7 @@ S = TypeVar("S")
 
 
 class Job(msgspec.Struct, Generic[S], gc=False):
-    """A start in hand, what it belongs to, and what is called for it."""
+    """A claimed start, the subject that it belongs to, and the function to call."""
 
     start: Start
     subject: S
@@ -42,14 +42,14 @@ class Job(msgspec.Struct, Generic[S], gc=False):
 
 
 class Capacity(NamedTuple):
-    """How much more may be claimed: runs altogether, and among them plain functions, which need a thread each."""
+    """Free slots for further claims: runs altogether, and among them plain functions, which need a thread each."""
 
     runs: int
     threads: int
 
 
 class Batch(NamedTuple):
-    """What a claim has brought."""
+    """The result of a claim."""
 
     jobs: Sequence[Job[Any]]
     claimed: Claimed
@@ -68,7 +68,7 @@ class JobSource(Protocol):
         ...
 
     async def poll(self, now: int, last_poll_at: int | None) -> None:
-        """Do what belongs to a poll besides claiming: there is no room for a run."""
+        """Do what belongs to a poll besides claiming: no run can be started now."""
         ...
 
     def due_at(self, job: Job[Any]) -> int:
@@ -83,8 +83,8 @@ class JobSource(Protocol):
 
     def ended(self, job: Job[Any], at: int, error: BaseException | None, retry_at: int | None) -> None: ...
 
-    def tell(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None:
-        """Add to an end that is about to be recorded what others are to be told of it."""
+    def prepare_end(self, job: Job[Any], settlement: Settlement, error: BaseException | None) -> None:
+        """Complete a settlement that is about to be recorded, for example with notices."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What one claim of a lane decides: which schedules stay due as they are, and what becomes of the others.
+"""The decisions of one claim of a lane: which schedules stay due as they are, and what becomes of the others.
 
 `LaneDecisions.decide` is what the store calls for each schedule, inside the transaction of the claim. A schedule stays
 due if the poll came too late to decide, if its plain function finds no thread, if this engine does not know its action
@@ -27,11 +27,11 @@ _OUTDATED_PAUSE: Final = 60_000_000
 
 
 class NotificationRules(Protocol):
-    """Says what is worth telling somebody (see `noonbell.notify`); that is committed with what it is about."""
+    """Makes the notices of decisions and ends (see `noonbell.notify`), which are committed with their cause."""
 
     @property
     def silent(self) -> bool:
-        """Whether no rule exists, so that nothing has to be asked."""
+        """Return whether no rule exists, so that nothing has to be asked."""
         ...
 
     def of_turn(
@@ -41,7 +41,7 @@ class NotificationRules(Protocol):
     def of_end(self, stored: StoredSchedule, settlement: Settlement) -> Sequence[OutboxMessage]: ...
 
     def unsure(self, stored: StoredSchedule, start: Start) -> bool:
-        """Whether it has to `learn` if the run before had failed."""
+        """Return whether it has to `learn` if the run before had failed."""
         ...
 
     def learn(self, start: Start, *, failing: bool) -> None: ...
@@ -85,7 +85,7 @@ class LaneDecisions:
 
     @property
     def kept(self) -> int:
-        """How many schedules were left due as they stand."""
+        """Return how many schedules were left due as they stand."""
         return self._poll.kept + self.threads.kept + self._unknown_actions.kept + self.probation.kept
 
     def decide(self, stored: StoredSchedule) -> Turn:
@@ -126,7 +126,7 @@ class Poll:
     """One poll: the gaps that it decides by, and whether it came too late to decide.
 
     The store may have kept it waiting for a lock. Then it leaves everything as it is, and another poll decides by the
-    time that it is by then. That one may wait for as long as the grace: a store that is always slow is no reason to
+    time that it is by then. That one may wait for as long as the grace: a store that is always slow must not make it
     decide nothing.
     """
 
@@ -149,14 +149,14 @@ class Poll:
 
 
 class _Traits(NamedTuple):
-    """What a claim asks of the actions of all schedules that have one definition."""
+    """The properties of an action that a claim needs, shared by all schedules with the same definition."""
 
     needs_thread: bool
     sends: bool  # it sends a message, and does nothing else
 
 
 class ThreadBudget:
-    """How many more plain functions a claim may start, and how many schedules it has left due for want of threads."""
+    """The number of plain functions that a claim may still start, and of schedules left due for want of threads."""
 
     def __init__(self, left: int) -> None:
         self.met = False
@@ -164,7 +164,7 @@ class ThreadBudget:
         self.kept = 0
 
     def defers(self, stored: StoredSchedule) -> bool:
-        """Whether a schedule whose action needs a thread finds none."""
+        """Return whether a schedule whose action needs a thread finds none."""
         if self._left > 0 or executes_alone(stored):
             return False
         self.met = True
@@ -177,7 +177,7 @@ class ThreadBudget:
 
 
 def _is_outdated(stored: StoredSchedule, outdated: Collection[str]) -> bool:
-    """Whether its occurrences or its quiet hours hang on rules that this host does not have."""
+    """Return whether its occurrences or its quiet hours hang on rules that this host does not have."""
     civil = stored.columns.type != "interval" and stored.columns.timezone in outdated
     return civil or not quiet_zones(stored.quiet).isdisjoint(outdated)
 
@@ -212,11 +212,11 @@ def _look(stored: StoredSchedule, looks: Looks, probation: ProbationBatch) -> Tu
 
 
 def _notice(notices: NotificationRules, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> bool:
-    """Add what a turn is worth telling; a rule that cannot be applied must not hold up the schedule."""
+    """Add the notices of a turn; a rule that cannot be applied must not hold up the schedule."""
     try:
         messages = notices.of_turn(stored, turn, starts, now)
     except Exception:
-        logger.exception("Nobody is told of a turn of %r: the rules could not be applied", stored.columns.name)
+        logger.exception("notification rules failed, a decision gets no notices schedule=%r", stored.columns.name)
         return False
     if not messages:
         return False

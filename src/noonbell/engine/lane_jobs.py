@@ -40,7 +40,7 @@ FIRST_BATCH: Final = 256
 _SMALLEST_BATCH: Final = 32
 _MANY_AUDITS: Final = 20_000
 _PAST_PLAIN: Final = 512
-# While there is no room: any end brings a look then, so this is only for what came due meanwhile.
+# While all slots are taken: any end causes a poll, so this is only for what comes due in between.
 _FULL_PAUSE: Final = 100_000
 _FULL_PAUSE_EACH: Final = 500
 # A poll that has waited longer for its first lock decides nothing: another one does, by the time that it is then.
@@ -182,8 +182,8 @@ class LaneJobs:
 
     @property
     def has_unrecorded_gap(self) -> bool:
-        """Whether a gap could not be recorded yet. Until it is, no poll may be: if this engine died, its record would
-        show a poll and no gap before it, and what was decided by the gap would contradict the record.
+        """Return whether a gap could not be recorded yet. Until it is, no poll may be: if this engine died, its record
+        would show a poll and no gap before it, and what was decided by the gap would contradict the record.
         """
         return bool(self._unrecorded)
 
@@ -216,7 +216,7 @@ class LaneJobs:
             return
         try:
             last = await self._store.history.past_runs([start.sid for start in unsure], None, 1)
-        except StoreError as error:  # the runs go on; at worst nobody is told that they recovered
+        except StoreError as error:  # the runs go on; at worst no notice says that they recovered
             logger.error("How the runs before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
             return
         ended = {run.sid: run.outcome for run in last}
@@ -252,7 +252,7 @@ class LaneJobs:
         self._rescued_at = at
 
     def due_at(self, job: Job[StoredSchedule]) -> int:
-        start = job.start  # an orphan that another engine has freed counts from its claim: nobody here knows more
+        start = job.start  # an orphan that another engine has freed counts from its claim: this engine knows no more
         return start.due_at if start.cause != "orphan" or self._rescued_at is None else self._rescued_at
 
     def started(self, job: Job[StoredSchedule], at: int) -> None:
@@ -274,14 +274,14 @@ class LaneJobs:
         del at, error, retry_at
         self._probation.ended(job.start)
 
-    def tell(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
+    def prepare_end(self, job: Job[StoredSchedule], settlement: Settlement, error: BaseException | None) -> None:
         self._probation.ended(job.start)  # before the log, whose handlers may raise: the next one would wait for ever
         if self._notices is not None and not self._notices.silent:
             try:
                 if notices := self._notices.of_end(job.subject, settlement):
                     settlement.messages = [*settlement.messages, *notices]
             except Exception:
-                logger.exception("Nobody is told of an end of %r: the rules could not be applied", job.name)
+                logger.exception("notification rules failed, an end gets no notices schedule=%r", job.name)
         if error is not None or self._debug:
             _log_end(job, settlement, error if error is not None and has_traceback(error) else None)
 
@@ -300,7 +300,7 @@ def _log_quarantined(claimed: Claimed) -> None:
 
 
 def _with_pause(claimed: Claimed, kept: int, now: int) -> Claimed:
-    """What was left due would be looked at again at once, and in vain."""
+    """Return the claim with a pause: what was left due would be polled again at once, and in vain."""
     if not kept:
         return claimed
     return claimed._replace(full=False, next_wake_at=now + max(_FULL_PAUSE, kept * _FULL_PAUSE_EACH))

@@ -28,14 +28,14 @@ _SHORTEST: Final = 200_000
 
 
 class Intervals(NamedTuple):
-    """How often an engine looks for dead ones, and records its own state."""
+    """The intervals at which an engine looks for dead ones and records its own state."""
 
     look_us: int
     beat_us: int
 
 
 def intervals(lease_seconds: float) -> Intervals:
-    """Return the intervals, each at most a third of the lease. 0: there is no lease, a death is known at once."""
+    """Return the intervals, each at most a third of the lease. 0: without a lease, a death is known at once."""
     third = round(lease_seconds * 1_000_000 / 3)
     if not third:
         return Intervals(LOOK, BEAT)
@@ -69,7 +69,7 @@ class Membership:
         self._hold: Hold | None = None
 
     async def join(self) -> None:
-        """Take the lease and stand beside the others; SchedulerInUseError where an older Noonbell has the lane."""
+        """Take the lease and join the other engines; SchedulerInUseError where an older Noonbell has the lane."""
         alone = await self._store.holder(lane_name(self._lane))
         if alone is not None:
             raise SchedulerInUseError(lane_name(self._lane), alone)

@@ -1,4 +1,4 @@
-"""How late things start, and how fast interrupted ones come back."""
+"""Metrics of an engine: how late runs start, and how fast interrupted ones are restarted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Lateness:
 
 
 class Metrics:
-    """What an engine knows of itself."""
+    """Counters and distributions of one engine."""
 
     def __init__(self, late_threshold_seconds: float = 60.0) -> None:
         self.polls = 0

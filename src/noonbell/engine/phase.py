@@ -1,4 +1,4 @@
-"""What an engine does at the moment, shared by its parts."""
+"""The current phase of an engine, shared by its parts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _HOUR: Final = 3_600_000_000
 
 
 class Pruning(NamedTuple):
-    """What one pass of the pruner has dropped."""
+    """The result of one pass of the pruner: what it has dropped."""
 
     days: int = 0
     runs: int = 0

@@ -4,7 +4,7 @@ While one batch is being committed the next one gathers, so that a single end is
 its commits, without a timer. A batch that cannot be written is kept and tried again for as long as the engine runs.
 Only a stop sets a limit: a program must be able to end beside a full disk. What is not recorded by then is as after a
 crash: the run starts again at the next start, under the same id. The same goes at once for an engine whose name was
-taken: nothing that it still has to tell will be accepted.
+taken: none of the ends that it still has to record will be accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LAST_TRIES: Final = 5
 
 
 class Settler:
-    """Writes settlements in batches and tells when they are written."""
+    """Writes settlements in batches and reports when they are written."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Settler:
         self._clock = clock
         self._metrics = metrics
         self._written = written
-        self._stale = stale  # told of the ends that were not recorded
-        self._lost = lost  # told that the name is gone
+        self._stale = stale  # called with the ends that were not recorded
+        self._lost = lost  # called when the lease is lost
         self._outage = outage_log_for(store)
         self._context = contextvars.copy_context()  # not that of the action whose end comes first
         self._gathering: list[Settlement] = []
@@ -83,7 +83,7 @@ class Settler:
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the ends must not be lost
                 self._metrics.store_errors += 1
-                self._tell(len(batch), error)
+                self._report_failure(len(batch), error)
                 if self._gives_up():
                     return
                 self._hurry.clear()
@@ -99,13 +99,13 @@ class Settler:
             self._written(batch, settled)
         self._task = None
 
-    def _tell(self, ended: int, error: Exception) -> None:
+    def _report_failure(self, ended: int, error: Exception) -> None:
         if isinstance(error, StoreError):
-            told = f"{ended} ended runs could not be recorded: {error}"
-            self._outage.failed("recording", told, self._clock.elapsed())
+            message = f"{ended} ended runs could not be recorded: {error}"
+            self._outage.failed("recording", message, self._clock.elapsed())
         else:
-            told = "%d ended runs could not be recorded, trying again: %s"
-            logger.error(told, ended, describe_error(error), exc_info=error)
+            message = "%d ended runs could not be recorded, trying again: %s"
+            logger.error(message, ended, describe_error(error), exc_info=error)
 
     def _gives_up(self) -> bool:
         if self._tries_left is None:

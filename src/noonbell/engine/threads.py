@@ -52,7 +52,7 @@ class ThreadSlots(Generic[T]):
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of coroutines that plain functions have returned
 
     def is_own(self) -> bool:
-        """Whether the calling thread is one of these."""
+        """Return whether the calling thread is one of these."""
         return getattr(_here, "slots", None) is self
 
     def submit(self, tag: T, function: Callable[[], object], started: Callable[[T], None]) -> None:
@@ -63,16 +63,16 @@ class ThreadSlots(Generic[T]):
 
     @property
     def free(self) -> int:
-        """How many slots are free for what does not wait yet; below zero where more waits than can start."""
+        """Return how many slots are free for what does not wait yet; below zero where more waits than can start."""
         return self._slots - self._busy - len(self._waiting)
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """Return how many wait for a slot."""
         return len(self._waiting)
 
     def take_back(self) -> list[T]:
-        """What has not started, and now will not."""
+        """Take back the work that has not started, and now will not."""
         unstarted = [tag for tag, _, _ in self._waiting]
         self._waiting.clear()
         return unstarted

@@ -38,7 +38,7 @@ class UnknownActions:
         self._before, self._since = self._since, {}
 
     def defers(self, stored: StoredSchedule) -> bool:
-        """Whether the schedule stays due as it is."""
+        """Return whether the schedule stays due as it is."""
         if not self.others_up or self._knows(stored) or executes_alone(stored):
             return False
         since = self._before.get(stored.sid, self._now)

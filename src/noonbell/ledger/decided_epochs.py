@@ -1,8 +1,8 @@
 """The epochs of a schedule up to its cursor: each checked by itself, against the one before, and at the end.
 
 A pause has no decided epoch: it has no occurrences. Intervals are chained across epochs: an edit goes on from the
-anchor of the epoch before, or from the edit itself where it left a run queued, or anew where the start of the schedule
-was changed.
+anchor of the epoch before, or from the edit itself where it left a run queued, or from a new start
+where the start of the schedule was changed.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class DecidedEpochs:
         row, number, cursor_at = self._row, epoch["epoch"], self.cursor_at
         removed = row["removed_at"] is not None
         if row["epoch"] != number:
-            self._report("epoch", f"it stands in epoch {row['epoch']!r}, but its last epoch is {number}")
+            self._report("epoch", f"its row is in epoch {row['epoch']!r}, but its last epoch is {number}")
         if row["spec"] != epoch["spec"] or row["timezone"] != epoch["timezone"]:
             text = (
                 f"it is stored as {row['spec']!r} in {row['timezone']!r}, but its epoch {number} says "
@@ -207,8 +207,8 @@ class DecidedEpochs:
             else:
                 right, left = steps.last_anchor, steps.left_at(policies.anchor_at)
             yet_to_start = policies.start_at is not None and policies.start_at > epoch["from_at"]
-            anew = _first_anchor(policies, epoch) if yet_to_start else None
-            if not left and policies.anchor_at not in (right, queued_at, anew):
+            restarted = _first_anchor(policies, epoch) if yet_to_start else None
+            if not left and policies.anchor_at not in (right, queued_at, restarted):
                 anchor = iso(policies.anchor_at)
                 text = f"epoch {number} counts its interval from {anchor}, but it was left at {iso(right)}"
                 self._report("chain", text, at=epoch["from_at"])

@@ -1,4 +1,4 @@
-"""What connects the history of a schedule: pruned days, the names of the runs that ended before, attempts.
+"""Checks of the links in the history of a schedule: pruned days, the names of the runs that ended before, attempts.
 
 Pruned days. A day that begins at the occurrence after the last of the day before is joined to it, so that years of
 pruned days cost no more memory than one. Where a run stayed between two of them, they are kept apart.

@@ -1,4 +1,4 @@
-"""What became of one occurrence, in words: it fired, its run is live, or a span answers for it."""
+"""The fate of one occurrence, in words: it fired, its run is live, or a span answers for it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _Explainer:
             text += f" It waited {length(run.waited_us)} for a free HTTP slot or thread."
         if late - run.waited_us - delay > _LATE:
             text += f" It started late because {await self._reasons.not_at_once(at, run.started_at)}."
-        text += await self._stands_for(at)
+        text += await self._covered_before(at)
         text += f" Its jitter puts each start off; this one by {length(delay)}." if delay else ""
         message = await message_of(self._context, self._subject, run)
         facts = {
@@ -167,7 +167,7 @@ class _Explainer:
             return ""
         return f" It was not tried again because {self._times.near(newer, run.run_for)} was due by then."
 
-    async def _stands_for(self, at: int) -> str:
+    async def _covered_before(self, at: int) -> str:
         before = self._recurrence.latest(at - 1)
         if before is None or before <= self._subject.epoch.from_at:
             return ""
@@ -176,7 +176,7 @@ class _Explainer:
             return ""
         first, last = self._times.near(spans[0].from_at, at), self._times.near(spans[0].to_at, at)
         which = first if spans[0].n == 1 else f"{first} to {last}"
-        return f" It stands for {counted(spans[0].n, 'occurrence')} before it as well ({which})."
+        return f" It also covers {counted(spans[0].n, 'occurrence')} before it ({which})."
 
     # --- a live run ---------------------------------------------------------------------------------------------------
 

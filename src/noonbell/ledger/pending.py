@@ -1,4 +1,4 @@
-"""What is not over yet: an occurrence without a verdict, and the message of a run on its way."""
+"""Answers about what is not over yet: an occurrence without a verdict, and the message of a run on its way."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Recurrence(Protocol):
         ...
 
     def has(self, at: int) -> bool:
-        """Whether `at` is an occurrence."""
+        """Return whether `at` is an occurrence."""
         ...
 
 

@@ -50,7 +50,7 @@ def check_live(audit: ScheduleAudit, live: Mapping[str, Any], last_event: str | 
             audit.report("damaged", f"{what} has {live[column]!r} as its {column}", at=run_for)
     started = live["started_at"]
     if started is not None and not is_instant(started):
-        audit.report("damaged", f"{what} started at {started!r}, which is no instant", at=run_for)
+        audit.report("damaged", f"{what} started at {started!r}, which is not an instant", at=run_for)
     elif started is not None and live["kind"] == "scheduled" and started < run_for:
         audit.report("times", f"{what} is said to have started at {iso(started)}, before it was due", at=run_for)
 

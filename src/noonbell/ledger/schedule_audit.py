@@ -75,10 +75,10 @@ class ScheduleAudit:
         self._order = EndOrder()
         for column in ("name", "spec", "timezone", "managed_by"):
             if not isinstance(row[column], str):
-                self.report("damaged", f"its stored {column} is {row[column]!r}, which is no text")
+                self.report("damaged", f"its stored {column} is {row[column]!r}, which is not text")
         for column in ("cursor_at", "created_at"):
             if not is_instant(row[column]):
-                self.report("damaged", f"its stored {column} is {row[column]!r}, which is no instant")
+                self.report("damaged", f"its stored {column} is {row[column]!r}, which is not an instant")
 
     def report(self, kind: str, text: str, *, at: object = None, remark: bool = False) -> None:
         self._troubled = self._troubled or not remark
@@ -141,7 +141,8 @@ class ScheduleAudit:
             inside = decided.from_at < end <= (decided.limit if end <= self._to_at else end)
             if not inside or not (isinstance(recurrence, EveryN) or recurrence.has(end)):
                 text = (
-                    f"the span from {iso(from_at)} to {iso(to_at)} ends on {iso(end)}, which is no decided occurrence"
+                    f"the span from {iso(from_at)} to {iso(to_at)} ends on {iso(end)}, "
+                    "which is not a decided occurrence"
                 )
                 self.report("span", text, at=end)
             if reason == "quiet hours" and self._known_quiet(decided) and not self._is_quiet(end):
@@ -216,7 +217,7 @@ class ScheduleAudit:
         if decided is None or not (isinstance(decided.recurrence, EveryN) or decided.recurrence.has(run_for)):
             where = "" if decided is not None else ", and lies outside what its epochs have decided"
             self.report(
-                "stray", f"{what} for {iso(run_for)} answers for nothing: that is no occurrence{where}", at=run_for
+                "stray", f"{what} for {iso(run_for)} answers for nothing: that is not an occurrence{where}", at=run_for
             )
             return
         if decided.number != epoch:

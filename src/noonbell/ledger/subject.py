@@ -1,4 +1,4 @@
-"""What an answer is about: a schedule's rows with their epochs, and what is common to all answers."""
+"""The subject of an answer: a schedule's rows with their epochs, and what is common to all answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noonbell.timing import jitter_us
 
 
 class Context(NamedTuple):
-    """What is common to all answers about a schedule."""
+    """The facts that are common to all answers about a schedule."""
 
     store: Ledger
     now: int
@@ -45,7 +45,7 @@ class Subject(NamedTuple):
         return str(self.row["name"])
 
     def delay(self, at: int) -> int:
-        """How long the jitter delays the start of an occurrence."""
+        """Return how long the jitter delays the start of an occurrence."""
         return jitter_us(str(self.row["schedule_id"]), at, self.policies.jitter_us)
 
 
@@ -57,7 +57,7 @@ def times_of(row: Mapping[str, Any]) -> Times:
 
 
 class Stored(NamedTuple):
-    """A row of a schedule with its epochs: one for each time that it was created anew."""
+    """A row of a schedule with its epochs: one for each time that it was created."""
 
     row: Mapping[str, Any]
     epochs: list[Epoch]

@@ -377,7 +377,7 @@ def _check_run(audit: ScheduleAudit, kind: str, times: tuple[int, object, object
     run_for, started, ended = times
     what = f"the {kind} run for {iso(run_for)}"
     if outcome not in _OUTCOMES:
-        audit.report("damaged", f"{what} ended as {outcome!r}, which is no outcome", at=run_for)
+        audit.report("damaged", f"{what} ended as {outcome!r}, which is not an outcome", at=run_for)
     if not is_instant(started) or not is_instant(ended):
         audit.report("damaged", f"{what} lasted from {started!r} to {ended!r}, which are no instants", at=run_for)
     elif started < run_for and kind == "scheduled":  # a manual run is due when it is asked for

@@ -2,7 +2,7 @@
 
 The first of these that applies is the answer: it did not exist then; it was paused, or out of its bounds; its spec did
 not match that moment; a run of that moment has ended or is live; a span holds it; its day was pruned; it has no verdict
-yet. The answer is one paragraph, with the facts beside it for programs. Nothing is decided anew: an answer holds what
+yet. The answer is one paragraph, with the facts beside it for programs. Nothing is decided again: an answer holds what
 the ledger records, and no more.
 """
 
@@ -60,7 +60,7 @@ def zone_of_task(found: list[Mapping[str, Any]]) -> Times:
 
 
 async def find_task(store: Ledger, task: str, managed_by: str | None = None) -> list[Mapping[str, Any]]:
-    """Return the rows of a task or schedule, by its name or id, oldest first: one for each time it was created anew."""
+    """Return the rows of a task or schedule, by its name or id, oldest first: one for each time it was created."""
     columns = LEDGER_TABLES["schedules"].columns
     name_at, owner_at, id_at = columns.index("name"), columns.index("managed_by"), columns.index("schedule_id")
     found: list[Mapping[str, Any]] = []

@@ -26,15 +26,15 @@ _POLL: Final = timedelta(minutes=1)
 
 
 def load_registrations(module: str) -> Sequence[Any]:
-    """What a module declares; every way in which that can fail names the module."""
+    """Return the registrations that a module declares; every error names the module."""
     try:
         found = getattr(importlib.import_module(module), ATTRIBUTE)
     except AttributeError:
         right = f"it must have {ATTRIBUTE}, a list of (name, cron expression, callback, retry delay)"
         raise RegistrationError(f"The module {module} declares no tasks: {right}", module=module) from None
     except ImportError as error:
-        told = f"The module {module} cannot be imported: {error}; is its folder on PYTHONPATH?"
-        raise RegistrationError(told, module=module) from error
+        message = f"The module {module} cannot be imported: {error}; is its folder on PYTHONPATH?"
+        raise RegistrationError(message, module=module) from error
     except Exception as error:
         raise RegistrationError(
             f"The module {module} failed while it was imported: {describe_error(error)}", module=module

@@ -1,4 +1,4 @@
-"""What periodic tasks need from outside: a clock, a logger, a way to run programs, a store.
+"""The dependencies of periodic tasks: a clock, a logger, a way to run programs, a store.
 
 Each has a default that fits a plain program; a test or an embedding application passes its own. `Capabilities` is a
 value: the scheduler that `make` returns carries a copy that also names itself, and the façade finds it there.
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class ProgramOutput(NamedTuple):
-    """How a program ended and what it wrote."""
+    """The exit status of a program and its output."""
 
     exit_code: int
     stdout: str
     stderr: str
 
 
-# The program and its arguments in, its output out; FileNotFoundError where there is no such program.
+# The program and its arguments in, its output out; FileNotFoundError where the program does not exist.
 RunProgram = Callable[..., Awaitable[ProgramOutput]]
 
 
@@ -54,7 +54,7 @@ async def run_program(program: str, *arguments: str) -> ProgramOutput:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the scheduler and the façade may use.
+    """The dependencies of the scheduler and the façade.
 
     `store` is a Ledger or the address of one ("sqlite:///app.db"). A Ledger is opened when the first task is scheduled
     and is left open for its owner to close; one that came as an address is closed with the last task.

@@ -1,4 +1,4 @@
-"""The daily work of an external program: run it, log what it says, and tell a missing one from a failing one."""
+"""The daily work of an external program: run it, log its output, distinguish a missing program from a failing one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def daily_program(
     """A callback that runs the program once, to be scheduled as the daily task.
 
     Its stdout and stderr are logged with their line counts. A program that is not installed is a warning
-    (DailyTasksUnavailable) and a run that is skipped: it counts as done, and nobody retries it before its next
+    (DailyTasksUnavailable) and a run that is skipped: it counts as done, and is not retried before its next
     occurrence. Any other exit status than 0 raises CalledProcessError, and other errors rise as they are.
     """
 
@@ -52,7 +52,7 @@ def daily_program(
 
 
 def _cut(text: str) -> str:
-    """The text, or its end where it is long: what went wrong is told last."""
+    """Return the text, or its end where it is long: the error is usually printed last."""
     plain = text.rstrip("\n")
     if len(plain) <= _LONGEST_LOGGED:
         return plain

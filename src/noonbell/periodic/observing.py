@@ -1,4 +1,4 @@
-"""What the engine does, seen from the periodic face: the task events, and the ends of runs that somebody waits for."""
+"""The engine's observer for periodic tasks: the task events, and the ends of runs that a caller awaits."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from noonbell.engine import Task
 
 @dataclass
 class AskedRun:
-    """A run that somebody asked for and waits for."""
+    """A run that a caller has requested and awaits."""
 
     ended: bool = False
     error: BaseException | None = None
 
 
 class PeriodicObserver:
-    """Tells the task events, and fills in the runs that were asked for (`asked`, by sid)."""
+    """Emits the task events, and fills in the runs that were asked for (`asked`, by sid)."""
 
     def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
-        self._teller = EventEmitter(sink, scheduler, instance, zone)
+        self._emitter = EventEmitter(sink, scheduler, instance, zone)
         self.asked: dict[int, AskedRun] = {}
         self.scheduled: Container[int] = ()  # sids of the tasks that will run again
 
     def started(self, task: Task, start: Start, at: int) -> None:
-        self._teller.started(task, start, at)
+        self._emitter.started(task, start, at)
 
     def ended(self, task: Task, start: Start, at: int, error: BaseException | None, retry_at: int | None) -> None:
-        # a task that was cancelled meanwhile is removed before its retry would come
-        self._teller.ended(task, start, at, error, retry_at if task.sid in self.scheduled else None)
+        # a task that was cancelled in the meantime is removed before its retry would come
+        self._emitter.ended(task, start, at, error, retry_at if task.sid in self.scheduled else None)
         asked = self.asked.pop(task.sid, None) if start.kind == "manual" else None
         if asked is not None:
             asked.ended, asked.error = True, error
 
     def cleared(self, task: Task, waiting: LiveRun, at: int) -> None:
-        self._teller.cleared(task, waiting, at)
+        self._emitter.cleared(task, waiting, at)

@@ -48,7 +48,7 @@ class Registry:
         self.zone, self.zone_name = zone_named(time_zone) if self._host is None else (self._host.zone, self._host.name)
 
     def begin(self, rows: Sequence[Row]) -> None:
-        """What is stored when the store has just been opened is all left over."""
+        """Take over the stored rows: right after the store is opened, all of them are left over."""
         self.left = _by_name(rows)
         self._doubtful = False
         if self._host is not None:
@@ -176,8 +176,8 @@ class Registry:
 def _by_name(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Stored rows by the task they belong to.
 
-    Their wake-up is taken for gone: the engine takes it away when it meets a schedule without a task, so whoever brings
-    the task back has to write it anew.
+    Their wake-up is taken for gone: the engine takes it away when it meets a schedule without a task, so the caller
+    that adds the task again has to write it.
     """
     found: dict[str, list[Row]] = {}
     for row in rows:

@@ -29,8 +29,8 @@ from typing import Any, Final, Self
 
 from noonbell.core.instants import MICROSECOND, moment
 from noonbell.cron import parse
-from noonbell.declarative import events as told
-from noonbell.declarative.event_emitter import tell_moved
+from noonbell.declarative import events as event_types
+from noonbell.declarative.event_emitter import log_moved
 from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.registrations import Callback, Registration
 from noonbell.declarative.registrations import validate as validate_registrations
@@ -79,7 +79,7 @@ def make(
 
 
 def validate(expression: object) -> bool:
-    """Whether this is a cron expression."""
+    """Return whether this is a cron expression."""
     if not isinstance(expression, str):
         return False
     try:
@@ -128,7 +128,7 @@ class PeriodicScheduler:
         self._observer = PeriodicObserver(self._sink, name, self._instance, lambda: self._tasks.zone)
         self._lock = asyncio.Lock()  # one change at a time; taken before the engine's own
         self._engine: Engine[DeclaredJobs] | None = None
-        self._hurry = asyncio.Event()  # set when closing: nobody pauses any more
+        self._hurry = asyncio.Event()  # set when closing: it ends all pauses
         self._background: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -142,7 +142,7 @@ class PeriodicScheduler:
 
     @staticmethod
     def validate(expression: object) -> bool:
-        """Whether this is a cron expression."""
+        """Return whether this is a cron expression."""
         return validate(expression)
 
     @property
@@ -151,7 +151,7 @@ class PeriodicScheduler:
         return list(self._tasks.scheduled)
 
     async def get_tasks(self) -> list[TaskSnapshot]:
-        """How each scheduled task stands, as the ledger has it."""
+        """Return the state of each scheduled task, as the ledger has it."""
         if self._engine is None:
             return []
         names = self.task_names
@@ -208,7 +208,7 @@ class PeriodicScheduler:
             await self._tenure.end()
             raise
         engine.start()
-        self._emit(told.PollingStarted)
+        self._emit(event_types.PollingStarted)
         if left := sorted(self._tasks.left):
             listed = ", ".join(left[:10])
             self._logger.info("%d stored tasks do not run until they are scheduled again: %s", len(left), listed)
@@ -221,7 +221,7 @@ class PeriodicScheduler:
         if engine is None or before is None:
             return
         self._logger.warning("The host's time zone changed from %s to %s", before, self._tasks.zone_name)
-        tell_moved(self._logger, tasks, engine.work.tasks, now)
+        log_moved(self._logger, tasks, engine.work.tasks, now)
         for entry in self._tasks.scheduled.values():
             if engine.running(entry.sid):
                 self._spawn(self._look_when_ended(engine, entry))
@@ -273,7 +273,7 @@ class PeriodicScheduler:
         while True:
             async with self._lock:
                 if self._tasks.leaving.get(name) is not entry:
-                    engine.wake(self._clock.now())  # scheduled again meanwhile, perhaps in a rhythm that is due by now
+                    engine.wake(self._clock.now())  # scheduled again in between, perhaps due by now
                     return
                 try:
                     async with engine.claim_lock:
@@ -365,10 +365,10 @@ class PeriodicScheduler:
             await self._end(engine)
 
     async def _stop_polling(self, engine: Engine[DeclaredJobs]) -> None:
-        self._emit(told.PollingStopRequested)
+        self._emit(event_types.PollingStopRequested)
         await self._tenure.record("stop-start")
         await engine.stop()
-        self._emit(told.PollingStopped)
+        self._emit(event_types.PollingStopped)
 
     async def _end(self, engine: Engine[DeclaredJobs]) -> None:
         self._engine = None

@@ -1,4 +1,4 @@
-"""How a task stands, as a value that does not change any more."""
+"""Snapshots of a task's state, as immutable values."""
 
 from __future__ import annotations
 

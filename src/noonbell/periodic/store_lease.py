@@ -66,7 +66,7 @@ class StoreLease:
             await self.store.schedules.declare(Declaration(self._managed_by, step.at, events=[step]))
         except Exception as error:
             expected = isinstance(error, StoreError)
-            self._logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it tells more
+            self._logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it adds something
 
     async def remove(self, sids: list[int]) -> None:
         """Close the account of these schedules at their cursor; what waits or is interrupted there ends."""
@@ -89,4 +89,4 @@ class StoreLease:
     async def _cursor(self, sid: int, now: int) -> int:
         rows = await self.store.read("schedules", None, 1, above_sid=sid - 1, upto_sid=sid)
         cursor = rows[0][_CURSOR] if rows else None
-        return cursor if type(cursor) is int else now  # a row that nobody has checked may hold anything
+        return cursor if type(cursor) is int else now  # an unchecked row may hold anything

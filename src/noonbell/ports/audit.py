@@ -19,7 +19,7 @@ class AuditFilter(NamedTuple):
 
 
 class LedgerAudit(Protocol):
-    """Audit events, numbered in the order in which they were written: by the verbs that change what they tell of."""
+    """Audit events, numbered in the order in which they were written: by the verbs that make the changes."""
 
     async def page(
         self, wanted: AuditFilter, past: int | None, limit: int, *, newest_first: bool = False

@@ -10,7 +10,7 @@ from noonbell.core.records import LifecycleEvent, LiveRun, OutboxMessage, Outcom
 
 
 class Rescue(NamedTuple):
-    """What was freed: how many runs are queued again, and which engines were found dead.
+    """The result of a rescue: how many runs are queued again, and which engines were found dead.
 
     What is `left` of theirs, runs and streams, another transaction had locked: another look soon is worth it.
     """

@@ -1,4 +1,4 @@
-"""What has happened: epochs, spans, ended runs and their attempts."""
+"""The port of the history: epochs, spans, ended runs and their attempts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunFilter(NamedTuple):
 
 
 class LedgerHistory(Protocol):
-    """What has happened, by schedule."""
+    """The history of each schedule."""
 
     async def find(self, schedule_id: str) -> History | None:
         """Return where the history of a durable schedule begins, also of a deleted one; None without one."""

@@ -36,7 +36,7 @@ class Hold(Protocol):
 
 
 class Pruned(NamedTuple):
-    """How much of a day was dropped."""
+    """The amounts that were dropped of a day."""
 
     day: int
     runs: int

@@ -21,7 +21,7 @@ class AwayTarget(NamedTuple):
 
 
 class StreamBounds(NamedTuple):
-    """What a claim of streams brings at most: bytes of messages, and which targets need nothing now, by name."""
+    """The limits of a claim of streams: bytes of messages, and which targets need nothing now, by name."""
 
     most_bytes: int = 16 * 1024 * 1024
     away: Mapping[str, AwayTarget] = MappingProxyType({})

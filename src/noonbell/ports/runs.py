@@ -11,7 +11,7 @@ Decide = Callable[[StoredSchedule], Turn]
 
 
 class Claimed(NamedTuple):
-    """What a claim committed."""
+    """The result of a claim: what it committed."""
 
     starts: list[Start]
     looked: int  # rows that were looked at
@@ -22,17 +22,17 @@ class Claimed(NamedTuple):
 
 
 class LaneClaim(NamedTuple):
-    """What a claim committed, and the schedules of its starts by sid."""
+    """The result of a lane's claim: what it committed, and the schedules of its starts by sid."""
 
     claimed: Claimed
     stored: Mapping[int, StoredSchedule]
 
 
 class Settled(NamedTuple):
-    """What the ends of attempts have brought about.
+    """The result of recording the ends of attempts.
 
     `woken` are schedules that wake otherwise than before, and when: the wake-up that came during the run is back, an
-    edit meanwhile wants a look, a run waits that may have its turn now, or the attempt is made again. The instant is
+    edit in between wants a poll, a run waits that may have its turn now, or the attempt is made again. The instant is
     never later than the right one, and may be earlier. Of all others a look that was made before knows when they wake.
     """
 

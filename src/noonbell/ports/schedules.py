@@ -94,7 +94,7 @@ def leave_unchanged(stored: StoredSchedule) -> None:
 
 
 class ScheduleChange(NamedTuple):
-    """What one transaction changes; a part that is left out changes nothing.
+    """The changes of one transaction; a part that is left out changes nothing.
 
     `at` and `actor` are for the `schedule.created` of each created schedule. `edited` are the ids of the schedules that
     `edit` is called for. `zone_rules` are the rules to remember, by zone.
@@ -130,7 +130,7 @@ class LedgerSchedules(Protocol):
 
         Each is joined with its live runs. A row holds every column of `schedules`, the `zone_hash` of its epoch, and
         the columns of a live run (its kind and epoch as `live_kind`, `live_epoch`) or None for them; a schedule with
-        two live runs has two rows. Without an owner there is no last step. The cost depends on how many tasks are
+        two live runs has two rows. Without an owner the last step is left out. The cost depends on how many tasks are
         declared, and not on how many durable schedules there are.
         """
         ...

@@ -20,7 +20,7 @@ class TableShape(NamedTuple):
 
 
 class RowBounds(NamedTuple):
-    """What narrows a table: above_sid < sid <= upto_sid, and an owner."""
+    """The bounds of a table's rows: above_sid < sid <= upto_sid, and an owner."""
 
     above_sid: int | None = None
     upto_sid: int | None = None

@@ -188,7 +188,7 @@ class EditBuilder:
         return self.edit(stored, written.columns, enabled=enabled)
 
     def _comes_again(self, stored: StoredSchedule, columns: ScheduleColumns) -> bool:
-        """Whether a one-shot that is off because it has had its time is given another one."""
+        """Return whether a one-shot that is off because it has had its time is given another one."""
         if columns.type != "one_shot" or moved_by(stored.columns, columns) is None or not _is_over(stored):
             return False
         # a new time that is over, too, is refused as it is for a new schedule
@@ -274,7 +274,7 @@ class EditBuilder:
 
 
 def had_its_time(stored: StoredSchedule, zone: ZoneInfo) -> bool:
-    """Whether a one-shot was decided at its instant; one that a person has switched off before then was not.
+    """Return whether a one-shot was decided at its instant; one that a person has switched off before then was not.
 
     Its cursor stands at its instant until an edit moves it on, and `last_run_for` keeps the instant then, fired or not.
     """

@@ -114,7 +114,7 @@ def read_fields(
         if key not in KNOWN:
             near = get_close_matches(key, KNOWN, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN)}"
-            raise ScheduleInvalidError(str(key), value, f"is no field of a schedule; {hint}")
+            raise ScheduleInvalidError(str(key), value, f"is not a field of a schedule; {hint}")
     for key, choices in _CHOICES.items():
         if key in fields and fields[key] not in choices:
             raise ScheduleInvalidError(key, fields[key], f"must be one of {', '.join(choices)}")
@@ -428,7 +428,7 @@ def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
 
 
 def counts_on(before: ScheduleColumns, after: ScheduleColumns, at: int) -> bool:
-    """Whether an interval goes on from its anchor: its start is the same, and is over."""
+    """Return whether an interval goes on from its anchor: its start is the same, and is over."""
     start_at = definition_of(after.definition).start_at
     return start_at == definition_of(before.definition).start_at and (start_at is None or start_at <= at)
 

@@ -70,7 +70,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def lateness(self) -> timedelta | None:
-        """How long after its occurrence it began; None where a person asked for it, or where it has not begun."""
+        """Return how long after its occurrence it began; None for a manual run, and for one that has not begun."""
         return None if self.started_at is None or self.kind == "manual" else self.started_at - self.scheduled_for
 
 

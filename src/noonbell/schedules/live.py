@@ -85,7 +85,7 @@ class LiveChanges:
 
     @property
     def readers(self) -> int:
-        """How many are looking on."""
+        """Return how many are looking on."""
         return self._readers
 
     def nudge(self) -> None:

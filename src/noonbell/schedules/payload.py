@@ -71,7 +71,7 @@ def _refused(value: Any) -> str | None:
     if value is None or isinstance(value, int):
         return None
     if isinstance(value, float):
-        return None if isfinite(value) else "is no number that JSON can hold"
+        return None if isfinite(value) else "is not a number that JSON can hold"
     if isinstance(value, str):
         try:
             value.encode()

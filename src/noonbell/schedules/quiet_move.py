@@ -105,7 +105,7 @@ class QuietMove:
         return {"timezone": self._rules.timezone, "before": before or None, "after": after}
 
     def _counts(self, stored: StoredSchedule) -> dict[str, int]:
-        """How many occurrences of the coming year are silenced and freed; an interval's cannot be known."""
+        """Return how many occurrences of the coming year are silenced and freed; an interval's cannot be known."""
         columns = stored.columns
         if self._moved is None or columns.type == "interval":
             return {}

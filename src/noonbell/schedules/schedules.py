@@ -248,7 +248,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
 
     @property
     def running(self) -> bool:
-        """Whether an engine looks after the lane here; not so while one that was taken for dead comes back."""
+        """Return whether an engine looks after the lane here; not so while one that was taken for dead comes back."""
         return self._lane.engine is not None
 
     @property
@@ -270,7 +270,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
 
     @property
     def lanes_lost(self) -> int:
-        """How often the engine here was taken for dead by another, and came back under a new name."""
+        """Return how often the engine here was taken for dead by another, and came back under a new name."""
         return self._lane.lost
 
     def register(self, name: str, callback: Callable[[Call], Any]) -> None:

@@ -167,7 +167,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
         return 0
 
     async def _is_waiting(self, stored: StoredSchedule, zone_hash: str) -> bool:
-        """Whether it has not been brought up to these rules yet, by an attempt that was cut off."""
+        """Return whether it has not been brought up to these rules yet, by an attempt that was cut off."""
         if stored.columns.type == "interval":
             return False
         epochs = await self._store.history.epochs(stored.sid)

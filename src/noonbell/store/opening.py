@@ -55,7 +55,7 @@ def open_store(url: str | Ledger, *, read_only: bool = False) -> Ledger:
 
 
 def _is_postgres(url: str) -> bool:
-    """Whether it means PostgreSQL, rightly spelt or not: such an address is never shown whole."""
+    """Return whether it means PostgreSQL, rightly spelt or not: such an address is never shown whole."""
     return re.match(r"\s*postgres[a-z0-9+]*:", url, re.IGNORECASE) is not None
 
 

@@ -45,7 +45,7 @@ class Chosen(NamedTuple):
 
 
 def looked_at(limit: int, bounds: StreamBounds) -> int:
-    """How many streams that are due a claim looks at."""
+    """Return how many streams that are due a claim looks at."""
     return max(limit, _MOST_LOOKED_AT) if bounds.away else limit
 
 

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to.
+"""A clock that moves only when the test advances it.
 
 `ManualClock` is a `noonbell.ports.Clock`. Time stands still while code runs and moves between two moments of rest:
 `advance` goes from one waiter to the next, in order, and lets the event loop run dry after each. Nothing ever sleeps,
@@ -9,7 +9,7 @@ Four ways to move, as on a real machine:
 - `advance`: time passes. Wall clock and elapsed time go on together.
 - `jump`: the machine was suspended. Both leap at once; waits that are overdue end then, and all see the new time.
 - `stall`: code has kept the event loop to itself for so long. As `jump`, but the machine was awake.
-- `step`: somebody set the wall clock, forward or back. No time has elapsed. A wait for a wall time is a timer on
+- `step`: the wall clock was set, forward or back. No time has elapsed. A wait for a wall time is a timer on
   elapsed time, as on a real machine: after a step forward it ends late, after a step back it ends early.
 
 `new_event_loop` makes an asyncio loop whose timers follow this clock too, so that `asyncio.sleep` in the code under
@@ -144,7 +144,7 @@ class ManualClock:
 
     @property
     def next_in(self) -> timedelta | None:
-        """How long until somebody wakes; None where nobody waits."""
+        """Return how long until the next waiter wakes; None without waiters."""
         due = self._next_timer()
         return None if due is None else (due - self._elapsed) * MICROSECOND
 

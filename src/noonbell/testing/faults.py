@@ -1,6 +1,6 @@
 """A store that fails on demand.
 
-`FaultyStore` stands in front of any store and passes every verb on, unless its `Faults` say otherwise:
+`FaultyStore` wraps any store and passes every verb on, unless its `Faults` say otherwise:
 
 - the next reads or writes fail with StoreUnavailableError, and nothing has happened;
 - the next claims fail when they are about to be committed, as on a full disk: all was decided, and nothing was written;
@@ -57,7 +57,7 @@ class _RollbackError(BaseException):
 
 @dataclass
 class Faults:
-    """What goes wrong next. Counters run down as the faults happen."""
+    """The faults to come. Counters run down as the faults happen."""
 
     reads: int = 0  # so many reads fail
     writes: int = 0  # so many writes fail, and nothing was written
@@ -78,7 +78,7 @@ class Faults:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is planned to go wrong."""
+        """Return whether nothing is planned to go wrong."""
         counted = self.reads or self.writes or self.rollbacks or self.lost_answers
         return not (counted or self.latency or self.crash_at)
 

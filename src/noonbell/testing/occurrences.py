@@ -27,7 +27,7 @@ def minute_start(at: int) -> int:
 
 
 def falls_due(cron: str, zone: tzinfo, after: int, upto: int) -> bool:
-    """Whether a matching minute starts after `after`, at or before `upto`."""
+    """Return whether a matching minute starts after `after`, at or before `upto`."""
     if upto <= after:
         return False
     last = upto // _DAY

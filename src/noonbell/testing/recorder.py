@@ -7,8 +7,8 @@
     ...
     assert check(recorder.trace) is None
 
-`expect` tells what the next `initialize` is given, since no event carries it. A crash is nothing that a scheduler could
-tell: say it with `crash`, and say `quiet` where the scheduler has had every chance to work.
+`expect` records the arguments of the next `initialize`, since no event carries it. A crash is nothing that a scheduler
+could report: record it with `crash`, and record `quiet` where the scheduler has had every chance to work.
 
 Where the store is a FaultyStore, hand its commits to `committed` (`Faults.on_commit`): then a run starts in the trace
 at the instant that its claim has decided for and ends when its end is in the ledger. That differs from the events only
@@ -46,12 +46,12 @@ class TraceRecorder:
         self._names: dict[int, str] = {}
         self._claims: dict[str, int] = {}  # task -> the instant of its last claim
         self._by_commits = False
-        self._ended: dict[str, bool] = {}  # tasks whose end was told but is not in the ledger yet; whether manual
+        self._ended: dict[str, bool] = {}  # tasks whose end was reported but is not in the ledger yet; whether manual
 
     def expect(
         self, registrations: Iterable[Any], zone: tzinfo, *, valid: bool = True, refuse_drift: bool = False
     ) -> None:
-        """What the next initialize is called with."""
+        """Record the arguments of the next initialize."""
         declared = {
             name: DeclaredTask(cron, delay // MICROSECOND) for name, cron, _, delay in (registrations if valid else ())
         }

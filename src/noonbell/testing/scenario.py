@@ -1,4 +1,4 @@
-"""What a simulation draws by lot: places near clock changes, tasks, and how their runs go.
+"""The random choices of a simulation: places near clock changes, tasks, and how their runs go.
 
 Everything comes from a `random.Random` that is passed in, so a seed is a whole life. The chances are chosen so that
 rare meetings are common: expressions that are due often, clock changes within hours, delays that end on a minute.
@@ -37,7 +37,7 @@ _FREQUENT: Final = (
 
 
 class Outcome(NamedTuple):
-    """How one call of a task goes."""
+    """The outcome of one call of a task."""
 
     kind: Literal["ok", "fail", "hang"]  # hang: until the simulation lets it go, then ok
     seconds: float
@@ -87,7 +87,7 @@ def draw_tasks(lot: random.Random, before: dict[str, DeclaredTask]) -> dict[str,
 
 
 def draw_outcome(lot: random.Random, task: str) -> Outcome:
-    """How a call goes. Each task has its temper: some hardly ever fail, some mostly do."""
+    """Draw the outcome of a call. Each task has its temper: some hardly ever fail, some mostly do."""
     temper = sum(map(ord, task)) % 3
     chance = lot.random()
     seconds = 0.0

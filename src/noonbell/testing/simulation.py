@@ -59,7 +59,7 @@ _INVALID: Final[tuple[Callable[[Any], Any], ...]] = (
 
 @dataclass
 class SimulationResult:
-    """What was seen in one life, and what is wrong with it."""
+    """The observations of one simulated life, and the errors found in it."""
 
     seed: int
     backend: Backend

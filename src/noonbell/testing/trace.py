@@ -14,7 +14,7 @@ runs of its tasks. `check` reads it once, from front to back, and reports the fi
 - F2  runs of one task never overlap
 - F3  every end has its start
 
-Liveness is asked at `quiet` events alone: whoever writes the trace says there that the scheduler has had every chance
+Liveness is asked at `quiet` events alone: the writer of the trace states there that the scheduler has had every chance
 to work (its store is sound, its loop has nothing left to do). Due moments come from `occurrences`, which shares nothing
 with the engine.
 
@@ -61,7 +61,7 @@ STATEMENTS: Final[Mapping[str, str]] = {
 
 
 class DeclaredTask(NamedTuple):
-    """What a registration says, as far as the theory asks. The delay is in microseconds."""
+    """The parts of a registration that the theory needs. The delay is in microseconds."""
 
     cron: str
     retry_delay: int
@@ -141,7 +141,7 @@ class _BrokenError(Exception):
 
 @dataclass(slots=True)
 class _Task:
-    """What is known of a registered task."""
+    """The known facts of a registered task."""
 
     name: str
     cron: str
@@ -156,7 +156,7 @@ class _Task:
     orphan: bool = False
     claimed_at: int | None = None  # it may have been claimed at this instant, unseen
     well_at: int | None = None  # the start of its last run that ended well
-    reached: int | None = None  # the latest of all starts since then: the clock may have gone back meanwhile
+    reached: int | None = None  # the latest of all starts since then: the clock may have gone back in between
     crons: set[tuple[str, tzinfo]] = field(default_factory=set)  # in force since then
 
     def obliged(self, at: int, patience: int) -> str:
@@ -221,7 +221,7 @@ class _Checker:
                 self._note_claims(event.at)
 
     def _fail(self, statement: str, detail: str, task: str = "") -> None:
-        """This statement is broken. If nobody asked for it, the trace is read on as well as it can be."""
+        """Report a broken statement. If it was not asked for, the trace is read on as well as it can be."""
         if statement in self._statements:
             raise _BrokenError(statement, task, detail)
 

@@ -65,7 +65,7 @@ class Process:
         if tasks:
             try:
                 self.loop.run_until_complete(asyncio.wait(tasks))
-            except RuntimeError:  # one waits for what never comes; nobody waits for it
+            except RuntimeError:  # one waits for what never comes
                 for task in tasks:
                     task.cancel()
         self.loop.close()
@@ -191,7 +191,7 @@ class World:
 
     @property
     def recovered(self) -> bool:
-        """Whether every fault is over, and has been for long enough."""
+        """Return whether every fault is over, and has been for long enough."""
         return self.faults.sound and self.clock.elapsed() - self._disturbed >= _RECOVERY_SECONDS
 
     def disturb(self) -> None:
@@ -241,7 +241,7 @@ class World:
         if outcome.kind == "fail":
             raise ScriptedError(name)
 
-    # --- what the store tells ---------------------------------------------------------------------------------------
+    # --- what the store reports -------------------------------------------------------------------------------------
 
     def _on_crash(self, point: CrashPoint) -> None:
         process = self.process
@@ -270,7 +270,7 @@ class World:
             process.unstarted.subtract(self.recorder.name_of(start.sid) for start in asked)
 
     def echo(self, which: int) -> None:
-        """A process that was taken for dead says that its run ended: nobody may believe it."""
+        """A process that was taken for dead says that its run ended: the store must refuse it."""
         process = self.process
         if process is None or not process.alive or not self.dead_claims:
             return
@@ -305,7 +305,7 @@ class _Watch(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        # failing stores are planned here, and told without a traceback; a traceback or a quarantine is not
+        # failing stores are planned here, and logged without a traceback; a traceback or a quarantine is not
         if record.exc_info or str(record.msg).startswith("Task "):
             cause = record.exc_info[1] if record.exc_info else ""
             self._world.complain(f"logged: {record.getMessage()} {cause!r}")

@@ -1,7 +1,7 @@
 """The address of a Redis timeline, and what of it may be shown.
 
     redis://HOST:6379/0      rediss:// for TLS, unix:// for a socket; user and password as in every Redis address
-    ?shards=4                over how many sorted sets a lane is spread; 1 unless told otherwise
+    ?shards=4                over how many sorted sets a lane is spread; 1 unless scheme otherwise
     ?namespace=NAME          whose set it is; without it every database has a name of its own
     ?max_connections=64      how many connections there are at most; who comes when all are busy waits
 
@@ -25,7 +25,7 @@ _RIGHT: Final = "right is redis://HOST:6379/0, rediss:// for TLS, or unix:///PAT
 
 
 class Address(NamedTuple):
-    """Where the server is, and how the set is laid out there."""
+    """The address of the server and the layout of the set on it."""
 
     url: str
     shards: int
@@ -41,8 +41,8 @@ def read_address(url: str) -> Address:
     except (AttributeError, TypeError, ValueError):
         raise TimelineError(f"The address of the timeline cannot be read; {_RIGHT}") from None
     if parts.scheme not in _SCHEMES:
-        told = f'"{parts.scheme}:"' if re.fullmatch(r"[a-z][a-z0-9+.-]*", parts.scheme) else "it"
-        raise TimelineError(f"The address of the timeline: {told} is no scheme of Redis; {_RIGHT}")
+        scheme = f'"{parts.scheme}:"' if re.fullmatch(r"[a-z][a-z0-9+.-]*", parts.scheme) else "it"
+        raise TimelineError(f"The address of the timeline: {scheme} is not a scheme of Redis; {_RIGHT}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     shards = _number("shards", options.pop("shards", "1"))
     connections = _number("max_connections", options.pop("max_connections", "64"))
@@ -80,7 +80,7 @@ def shown(url: str) -> str:
 
 
 def without_secrets(said: str, url: str) -> str:
-    """What the client said, without what it may have repeated of the address."""
+    """Return the client's message without the parts of the address that it may repeat."""
     cleaned = said.replace(url, shown(url))
     try:
         password = urlsplit(url).password

@@ -11,7 +11,7 @@ from noonbell.timeline.timeline_store import kept_namespace
 
 
 class Checkup(NamedTuple):
-    """What was found."""
+    """The result of a check."""
 
     policy: str | None
     text: str
@@ -25,15 +25,15 @@ async def examine_timeline(url: str, store: str, lane: str) -> Checkup:
         policy = await timeline.link.check_policy()
         if timeline.namespace is None:
             timeline.namespace = await _namespace(store)
-        told = f"{timeline.link!r} answers"
+        text = f"{timeline.link!r} answers"
         if timeline.namespace is None:
-            told += "; no engine has used it yet"
+            text += "; no engine has used it yet"
         else:
             waiting, flying = await timeline.counts(lane)
-            told += f'; {waiting} schedules of the lane "{lane}" wait in it, {flying} are being looked at'
+            text += f'; {waiting} schedules of the lane "{lane}" wait in it, {flying} are in flight'
         if policy is None:
-            return Checkup(None, f"{told}; it does not tell its policy", "Set its maxmemory-policy to noeviction")
-        return Checkup(policy, f"{told}; its policy is {policy}", "")
+            return Checkup(None, f"{text}; it does not report its policy", "Set its maxmemory-policy to noeviction")
+        return Checkup(policy, f"{text}; its policy is {policy}", "")
     finally:
         await timeline.close()
 
@@ -43,7 +43,7 @@ async def _namespace(store: str) -> str | None:
     try:
         await opened.open()
     except NoonbellError:
-        return None  # told by whoever looks at the database
+        return None  # the check of the database reports it
     try:
         return await kept_namespace(opened)
     finally:

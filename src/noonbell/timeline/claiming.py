@@ -2,7 +2,7 @@
 
 1. The database claims among the popped, by key, under its own guards and locks.
 2. Where the repair is ours, it claims what is overdue by two seconds, whatever the set says.
-3. The set is told when all of these truly wake. Most turns say so themselves; about the others, and about those that
+3. The true wake-ups of all of these are written to the set. Most turns name theirs; for the others, and for those that
    turned out not to be due, the database is asked.
 
 A crash after any step leaves members in flight, which come again when their lease is over.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("noonbell.timeline")
 
-# The set holds what wakes within the horizon. Whoever fills it may have a clock that is ahead of ours: what comes so
-# much later is still put by ourselves.
+# The set holds what wakes within the horizon. The engine that fills it may have a clock that is ahead of ours: what
+# comes so much later is still put by ourselves.
 HORIZON_US: Final = 600_000_000
 SLACK_US: Final = 300_000_000
 # A due row that another transaction holds is looked at again this much later.
@@ -37,12 +37,12 @@ _FRESH_US: Final = 60_000_000
 
 
 def may_be_whole(until: int, now: int) -> bool:
-    """Whether a set may know all up to there. One filled further was filled by a clock that was ahead."""
+    """Return whether a set may know all up to there. One filled further was filled by a clock that was ahead."""
     return now < until <= now + HORIZON_US + SLACK_US
 
 
 class LaneState:
-    """What is known here of the set of one lane."""
+    """The state of the set of one lane, as far as it is known here."""
 
     __slots__ = ("lost_at", "owed", "repair_at", "until", "whole")
 
@@ -59,7 +59,7 @@ class LaneState:
 
 
 class Asked(NamedTuple):
-    """What an engine has asked for."""
+    """The arguments of an engine's claim."""
 
     lane: str
     owner: str
@@ -125,16 +125,16 @@ class Claim:
         return found.claimed.full
 
     def _behind(self) -> int:
-        """How far the set has come. In a burst it brings up what has been due for seconds: it has not lost the rest.
+        """Return how far the set has come. In a burst it pops what has been due for seconds: it has not lost the rest.
 
-        What was left as it stands, for want of a thread, comes up over and over and tells nothing of the rest.
+        What was left as it stands, for want of a thread, comes up over and over and says nothing about the rest.
         """
         now = self._asked.now
         moved = (seen for seen, turn in self._turns.values() if turn.starts or turn.next_run_at != seen.next_run_at)
         return min((_due(seen, now) for seen in moved), default=now)
 
     async def _acknowledge(self, popped: Popped, made: Sequence[LaneClaim]) -> int | None:
-        """Tell the set when all of these truly wake; returns its smallest score.
+        """Write to the set when all of these truly wake; return its smallest score.
 
         Nothing that fails here fails the claim, which is committed: what is not acknowledged comes again.
         """
@@ -151,7 +151,7 @@ class Claim:
                 true = dict.fromkeys(asked, now + _LOCKED_PAUSE_US)
             for sid in asked:
                 at = true.get(sid)
-                if sid not in self._turns:  # not due, or held by somebody: then it is looked at again shortly
+                if sid not in self._turns:  # not due, or locked by another transaction: then it is polled again shortly
                     at = None if at is None else max(at, now + _LOCKED_PAUSE_US)
                     inactive += [] if sid in true else [sid]
                 times[sid] = at
@@ -173,7 +173,7 @@ def _due(seen: StoredSchedule, now: int) -> int:
 
 
 def _is_plain(seen: StoredSchedule, turn: Turn) -> bool:
-    """Whether the turn says by itself when the schedule wakes next: no live run has a say in it."""
+    """Return whether the turn says by itself when the schedule wakes next: no live run has a say in it."""
     return not seen.lives and not turn.queued and not turn.put_off
 
 

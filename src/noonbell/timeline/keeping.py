@@ -1,7 +1,7 @@
 """Services beside the loop of an engine: the set is filled and watched, and hints of others are heard.
 
 `Keeper` looks once a second at what is known of the set. One that is not whole (at the start, after Redis was away,
-emptied or damaged) is built anew from the database, by one engine at a time; until then claims go to the database. A
+emptied or damaged) is rebuilt from the database, by one engine at a time; until then claims go to the database. A
 whole one is filled further every minute: only with what has come within the horizon since, page by page.
 
 `HintListener` subscribes to hints: a process that writes something that wakes before all the rest publishes when, and
@@ -87,7 +87,7 @@ class Keeper(PeriodicService[bool]):
     async def _fill(self, now: int, after: tuple[int, int]) -> None:
         """From the database into the set: all of it, or what comes after."""
         with_timeline, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
-        self._fills += 1  # what an earlier fill of ours has left behind is no obstacle, and counts no more
+        self._fills += 1  # what an earlier fill of ours has left behind does not block this one
         token, until = f"{self._name}:{self._fills}", now + HORIZON_US
         whole = after == _BEFORE_ALL
         lost_at = state.lost_at
@@ -150,13 +150,13 @@ class HintListener:
                             self._hear(coming.result())
                             coming = asyncio.ensure_future(heard())
                         elif self._fronted.counters.errors != errors:
-                            return  # the server was away, and this connection may be to one that is no more
+                            return  # the server was unreachable, and this connection may be stale
                 finally:
                     coming.cancel()
                     await asyncio.wait({coming})
         finally:
             stopped.cancel()
 
-    def _hear(self, told: bytes | None) -> None:
-        if told is not None and told.isdigit() and len(told) < 20:
-            self._wake_engine(int(told))
+    def _hear(self, payload: bytes | None) -> None:
+        if payload is not None and payload.isdigit() and len(payload) < 20:
+            self._wake_engine(int(payload))

@@ -35,7 +35,7 @@ _MOST_ASKED: Final = 3  # nodes of a cluster, for one that lets us listen
 
 
 class WrongTypeError(TimelineError):
-    """A key of ours holds something that is no sorted set, or no hash."""
+    """A key of ours holds a value that is neither a sorted set nor a hash."""
 
 
 class Link:
@@ -48,7 +48,7 @@ class Link:
         self._free = asyncio.Semaphore(connections)  # the client has an error for one too many
         self._client: Any = None
         self._making = asyncio.Lock()
-        self._told_unchecked = False
+        self._warned_unchecked = False
 
     def __repr__(self) -> str:
         return shown(self._url)
@@ -61,7 +61,7 @@ class Link:
         async def ask(client: Any) -> Any:
             try:
                 return await client.evalsha(script.sha, len(keys), *keys, *arguments)
-            except _library().exceptions.NoScriptError:  # it was restarted, or told to forget its scripts
+            except _library().exceptions.NoScriptError:  # it was restarted, or its scripts were flushed
                 return await client.eval(script.text, len(keys), *keys, *arguments)
 
         return await self.ask(ask)
@@ -104,14 +104,14 @@ class Link:
     async def _made(self) -> Any:
         single = self._single()
         try:
-            told = await single.info("cluster")
+            info = await single.info("cluster")
         except BaseException as error:
             await single.aclose()
             no_option, no_database = isinstance(error, TypeError), _NO_DATABASE.search(str(error)) is not None
             if isinstance(error, Exception) and (no_option or no_database):
                 raise self._unusable(error) from None
             raise
-        if not told.get("cluster_enabled"):
+        if not info.get("cluster_enabled"):
             return single
         await single.aclose()
         from redis.asyncio.cluster import RedisCluster  # noqa: PLC0415 - where there is a cluster
@@ -198,14 +198,14 @@ class Link:
     # --- what the server must be like -----------------------------------------------------------------------------
 
     async def check_policy(self) -> str | None:
-        """Raise TimelineError where the server may drop keys to make room. None: it does not tell its policy."""
+        """Raise TimelineError where the server may drop keys to make room. None: it does not report its policy."""
         try:
             policies = await self.ask(_policies)
         except TimelineAwayError as error:
             if "NoPermission" not in str(error) and "unknown command" not in str(error).lower():
                 raise
-            if not self._told_unchecked:
-                self._told_unchecked = True
+            if not self._warned_unchecked:
+                self._warned_unchecked = True
                 logger.warning(
                     "%r does not let us read its settings: see to it that its maxmemory-policy is %s, since any other "
                     "may drop what is due", self, _SAFE_POLICY,
@@ -224,13 +224,13 @@ class Link:
 async def _policies(client: Any) -> dict[str, str]:
     """The policy of each node, by its name; of a server that is alone, by no name.
 
-    All of those that hold keys have to tell. A replica may be away; one that is there may hold them tomorrow.
+    Every node that holds keys has to answer. A replica may be away; one that is there may hold keys tomorrow.
     """
     nodes = _nodes(client)
     if not nodes:
         return {"": _policy(await client.config_get("maxmemory-policy"))}
-    told = await asyncio.gather(*(_policy_of(client, node) for node in nodes))
-    return {node.name: policy for node, policy in zip(nodes, told, strict=True) if policy is not None}
+    policies = await asyncio.gather(*(_policy_of(client, node) for node in nodes))
+    return {node.name: policy for node, policy in zip(nodes, policies, strict=True) if policy is not None}
 
 
 async def _policy_of(client: Any, node: Any) -> str | None:
@@ -242,8 +242,8 @@ async def _policy_of(client: Any, node: Any) -> str | None:
         return None
 
 
-def _policy(told: Any) -> str:
-    value = told.get("maxmemory-policy", told.get(b"maxmemory-policy", ""))
+def _policy(settings: Any) -> str:
+    value = settings.get("maxmemory-policy", settings.get(b"maxmemory-policy", ""))
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

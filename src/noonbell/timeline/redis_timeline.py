@@ -1,6 +1,6 @@
 """The set: which schedules of a lane wake when, for the next minutes, over one or several sorted sets.
 
-    put    wake these then, or sooner where they are in the set already; other engines are told of the first of all
+    put    wake these then, or sooner where they are in the set already; other engines are notified of the earliest
     pop    take what is due, under a lease of two seconds; what was taken and not acknowledged in time comes again
     ack    what was taken wakes again then, or not at all
     drop   these wake for nothing any more
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 32  # shards that are asked side by side
 
 
 class Popped(NamedTuple):
-    """What was taken, and how the set stands."""
+    """The schedules that were taken, and the state of the set."""
 
     sids: list[int]
     strange: list[bytes]  # members that are no ids; they are gone
@@ -77,7 +77,7 @@ class RedisTimeline:
         return f"noonbell:{{{name}}}:due", f"noonbell:{{{name}}}:flight", f"noonbell:{{{name}}}:state"
 
     def channel(self, lane: str) -> str:
-        """Where hints of earlier wake-ups are published."""
+        """The channel on which hints of earlier wake-ups are published."""
         return f"noonbell:{quote(self.namespace or '', safe='')}:{quote(lane, safe='')}:sooner"
 
     def _apart(self, times: Iterable[tuple[int, Any]]) -> dict[int, list[Any]]:
@@ -105,44 +105,44 @@ class RedisTimeline:
         """
         each = -(-limit // self.shards)
         arguments = (now, now + lease_us, each, int(repair), REPAIR_US)
-        told = await self._run_all((scripts.POP, self.keys(lane, shard), arguments) for shard in range(self.shards))
+        answers = await self._run_all((scripts.POP, self.keys(lane, shard), arguments) for shard in range(self.shards))
         sids: list[int] = []
         strange: list[bytes] = []
         self._first = (self._first + 1) % self.shards
         for shard in (*range(self._first, self.shards), *range(self._first)):
-            answer = told[shard]
+            answer = answers[shard]
             wrong = [member for member in answer[0] if not self._is_id(member, shard)]
             sids += map(int, set(answer[0]).difference(wrong) if wrong else answer[0])
             if wrong:
                 await self._remove(lane, {shard: wrong})
                 strange += wrong
-        left = [_instant(answer[1]) for answer in told]
+        left = [_instant(answer[1]) for answer in answers]
         if len(sids) > limit:
             left.append(await self.ack(lane, dict.fromkeys(sids[limit:], now)))
         return Popped(
             sids[:limit],
             strange,
             min((at for at in left if at is not None), default=None),
-            _least([_instant(answer[2]) for answer in told]),
+            _least([_instant(answer[2]) for answer in answers]),
             # the first shard speaks for all: the search of the database knows no shards
-            bool(told[0][4]),
-            _instant(told[0][5]),
+            bool(answers[0][4]),
+            _instant(answers[0][5]),
         )
 
     def _is_id(self, member: bytes, shard: int) -> bool:
-        """Whether it is a sid of this shard, spelt as we spell it."""
+        """Return whether it is a sid of this shard, spelt as we spell it."""
         plain = member.isdigit() and len(member) <= 19 and not member.startswith(b"0")
         return plain and int(member) % self.shards == shard and int(member) < 1 << 63
 
     async def ack(self, lane: str, times: Mapping[int, int | None]) -> int | None:
         """Give back what was popped; returns the smallest score of the shards that it touched."""
         exact = ((sid, None if at is None or at >= _EXACT else at) for sid, at in times.items())
-        told = await self._run_all(
+        earliest = await self._run_all(
             (scripts.ACK, self.keys(lane, shard)[:2], part)
             for shard, arguments in self._apart(exact).items()
             for part in _chunks(arguments)
         )
-        return min((at for at in map(_instant, told) if at is not None), default=None)
+        return min((at for at in map(_instant, earliest) if at is not None), default=None)
 
     async def drop(self, lane: str, sids: Iterable[int]) -> None:
         apart: dict[int, list[Any]] = {}
@@ -159,28 +159,28 @@ class RedisTimeline:
 
     async def _run_all(self, asked: Iterable[tuple[scripts.Script, Sequence[str], Sequence[Any]]]) -> list[Any]:
         """Run scripts side by side, as many as are good for a server; none goes on once this is over."""
-        told: list[Any] = []
+        answers: list[Any] = []
         waiting = iter(asked)
         while some := tuple(islice(waiting, _AT_ONCE)):
-            answers = await asyncio.gather(*(self.link.run(*one) for one in some), return_exceptions=True)
-            for failed in answers:
+            batch = await asyncio.gather(*(self.link.run(*one) for one in some), return_exceptions=True)
+            for failed in batch:
                 if isinstance(failed, BaseException):
                     raise failed
-            told += answers
-        return told
+            answers += batch
+        return answers
 
     # --- filling --------------------------------------------------------------------------------------------------
 
     async def whole_until(self, lane: str) -> tuple[int | None, int | None]:
         """Up to when the set knows all that wakes, and when it was last built; None where it is not whole."""
-        told = [
+        states = [
             await self.link.command("HMGET", state, "until", "built")
             for _, _, state in (self.keys(lane, shard) for shard in range(self.shards))
         ]
-        return _least([_instant(one[0]) for one in told]), _least([_instant(one[1]) for one in told])
+        return _least([_instant(one[0]) for one in states]), _least([_instant(one[1]) for one in states])
 
     async def begin_feed(self, lane: str, token: str, now: int) -> bool:
-        """Whether the caller may fill the set: False while somebody else is at it."""
+        """Return whether the caller may fill the set: False while another engine fills it."""
         for shard in range(self.shards):
             state = self.keys(lane, shard)[2]
             if not await self.link.run(scripts.BEGIN_FEED, (state,), (token, now, now + _FEED_LEASE_US)):
@@ -190,20 +190,20 @@ class RedisTimeline:
 
     async def feed(self, lane: str, token: str, times: Iterable[tuple[int, int]], now: int) -> bool:
         """Put a page into the set. False: what was begun counts no more, since the server has lost its keys."""
-        told = await self._run_all(
+        accepted = await self._run_all(
             (scripts.FEED, self.keys(lane, shard)[::2], (token, now + _FEED_LEASE_US, *part))
             for shard, arguments in self._apart((sid, at) for sid, at in times if at < _EXACT).items()
             for part in _chunks(arguments)
         )
-        return all(told)
+        return all(accepted)
 
     async def end_feed(self, lane: str, token: str, until: int | None = None, built: int | None = None) -> bool:
         """The set is whole up to `until`; without it the filling is given up. False as for `feed`."""
         arguments = (token, "" if until is None else until, "" if built is None else built)
-        told = await self._run_all(
+        accepted = await self._run_all(
             (scripts.END_FEED, self.keys(lane, shard)[2:], arguments) for shard in range(self.shards)
         )
-        return all(told)
+        return all(accepted)
 
     async def forget(self, lane: str) -> None:
         """Delete all keys of a lane, whatever they hold."""
@@ -212,7 +212,7 @@ class RedisTimeline:
                 await self.link.command("DEL", key)
 
     async def counts(self, lane: str) -> tuple[int, int]:
-        """How many members wait, and how many are in flight."""
+        """Return how many members wait, and how many are in flight."""
         waiting = flying = 0
         for shard in range(self.shards):
             due, flight, _ = self.keys(lane, shard)
@@ -222,7 +222,7 @@ class RedisTimeline:
 
 
 def _instant(value: Any) -> int | None:
-    """A score or a field of the state; what is no number counts as not there."""
+    """Return a score or a field of the state; anything but a number counts as absent."""
     if value in (None, b"", ""):
         return None
     try:

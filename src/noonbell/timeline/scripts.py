@@ -4,8 +4,8 @@ All keys of a script carry the same hash tag, so that Redis Cluster keeps them o
 shard of a lane:
 
     due     sorted set: the sids of schedules, scored by when they wake
-    flight  sorted set: sids that somebody has popped, scored by when his lease ends
-    state   hash: `until` what the set is whole up to, `built` when it was built anew, `repaired` when the database
+    flight  sorted set: sids that an engine has popped, scored by when its lease ends
+    state   hash: `until` what the set is whole up to, `built` when it was rebuilt, `repaired` when the database
             was last searched for what the set has lost; `feeder` and `feeder_until` who fills it, and until when
 
 Time is the caller's, in microseconds; it is passed as text, because Lua writes large numbers with 14 digits only.
@@ -63,7 +63,7 @@ local mine = 0
 if ARGV[4] == '1' and state[1] then
     local last = tonumber(state[3] or '')
     local since = last and tonumber(ARGV[1]) - last
-    -- one that lies far ahead was told by a clock that has been set back since
+    -- one that lies far ahead was written by a clock that has been set back since
     if not since or since >= tonumber(ARGV[5]) or since < -tonumber(ARGV[5]) then
         redis.call('HSET', KEYS[3], 'repaired', ARGV[1])
         state[3] = ARGV[1]
@@ -94,7 +94,7 @@ return 0
 """)
 
 # state | token, now, until when it may be held -> whether the caller may fill the set
-# A token is WHO:NUMBER. What somebody has left behind himself does not keep him off.
+# A token is WHO:NUMBER. A fill that an engine has left unfinished does not block its next one.
 BEGIN_FEED: Final = Script("""
 local held = redis.call('HMGET', KEYS[1], 'feeder', 'feeder_until')
 local ends, now, lasts = tonumber(held[2] or '') or 0, tonumber(ARGV[2]), tonumber(ARGV[3])

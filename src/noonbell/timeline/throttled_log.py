@@ -1,4 +1,4 @@
-"""What a timeline counts, and what it tells of members that do not belong there: a line, and then one a minute."""
+"""Counters of a timeline, and its log of members that do not belong there: one line at once, then one a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NAMED: Final = 5
 
 
 class Counters:
-    """How often what has happened, since the process began."""
+    """Counts of events since the process began."""
 
     __slots__ = ("built", "dropped", "errors", "popped", "repaired", "up")
 
@@ -21,7 +21,7 @@ class Counters:
         self.popped = 0  # members that were taken, because they were due
         self.repaired = 0  # schedules that the database found, and the set had not brought up
         self.dropped = 0  # members that are no ids, or no active schedules
-        self.built = 0  # how often the set was built anew
+        self.built = 0  # how often the set was rebuilt
         self.errors = 0
         self.up = False
 
@@ -32,17 +32,17 @@ class Counters:
 class ThrottledLog:
     """A line of the log that may come up thousands of times a second, and is written once a minute."""
 
-    def __init__(self, level: int, told: str) -> None:
+    def __init__(self, level: int, message: str) -> None:
         self._level = level
-        self._told = told
+        self._message = message
         self._at: float | None = None
         self._kept = 0
 
-    def tell(self, found: Collection[Any], now: float) -> None:
+    def report(self, found: Collection[Any], now: float) -> None:
         """`now` is on a clock that only goes on."""
         self._kept += len(found)
         if self._at is not None and now - self._at < _AGAIN_SECONDS:
             return
         named = ", ".join(repr(one)[:60] for one in list(found)[:_MOST_NAMED])
-        logger.log(self._level, self._told, self._kept, named)
+        logger.log(self._level, self._message, self._kept, named)
         self._at, self._kept = now, 0

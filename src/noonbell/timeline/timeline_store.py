@@ -8,10 +8,10 @@ never knows of what was not committed:
   does; then they are acknowledged with the times at which they truly wake. A member that came too early, twice or for
   nothing costs that one question.
 
-What Redis has lost, or was never told, the database finds: every two seconds one engine of a lane claims what is
+What Redis has lost, or never received, the database finds: every two seconds one engine of a lane claims what is
 overdue by two seconds, whatever the set says (the repair). While Redis is healthy this is the only question for due
 rows that the database is asked; while it is not, or the set is being filled, claims go to the database as if there were
-no timeline. Errors of Redis never fail a verb: they are told once, once a minute, and when they are over.
+no timeline. Errors of Redis never fail a verb: they are logged once, then once a minute, and when they are over.
 
 The set is filled, watched and rebuilt by the services of `keeping`, which an engine runs beside its loop.
 """
@@ -81,7 +81,7 @@ class TimelineStore(LedgerWrapper):
         self._clock = clock
         self._lanes: dict[str, LaneState] = {}
         self._lane_of: dict[str, str] = {}  # by owner: whose runs end here
-        self._outage = Outage("The Redis timeline", "the database is asked for what is due meanwhile", logger)
+        self._outage = Outage("The Redis timeline", "the database is polled for what is due until it is back", logger)
         self._retry_at = 0.0
         self._pause = _FIRST_PAUSE
         self._down = False
@@ -109,7 +109,9 @@ class TimelineStore(LedgerWrapper):
     # --- its life -------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store; raises TimelineError where the Redis server may drop keys. One that is away is no error."""
+        """Open the store; raises TimelineError where the Redis server may drop keys. An unreachable one is not an
+        error.
+        """
         await self._store.open()
         self._dead = False
         try:
@@ -141,7 +143,7 @@ class TimelineStore(LedgerWrapper):
 
     @property
     def usable(self) -> bool:
-        """Whether Redis is worth asking: it answered last, or it is time to try again and nobody else does."""
+        """Return whether Redis is worth asking: it answered last, or it is time to try again and no other task does."""
         if self._dead:
             return False
         return not self._down or (not self.keepers and self._clock.elapsed() >= self._retry_at)
@@ -163,12 +165,12 @@ class TimelineStore(LedgerWrapper):
         return self._lanes.setdefault(lane, LaneState(self._clock.now()))
 
     async def reach(self, lane: str | None, work: Callable[[], Awaitable[T]]) -> T:
-        """Ask Redis. What goes wrong is counted, told and raised as TimelineAwayError."""
+        """Ask Redis. Errors are counted, logged and raised as TimelineAwayError."""
         try:
             answer = await work()
         except WrongTypeError as error:
             self.counters.errors += 1
-            logger.warning("The keys of the timeline hold something else, and are built anew: %s", error)
+            logger.warning("The keys of the timeline hold values of a wrong type and are rebuilt: %s", error)
             if lane is not None:
                 self.lane(lane).lose(self._clock.now())
                 await self.reach(None, lambda: self.timeline.forget(lane))
@@ -199,8 +201,8 @@ class TimelineStore(LedgerWrapper):
     def _recovered(self) -> None:
         """An outage is over.
 
-        Where there is an engine, one answer is no proof: a server whose memory is full answers questions, and so do the
-        nodes of a cluster that has lost another or is moving a slot. A pop from a set that is whole again is one.
+        Where there is an engine, one answer proves nothing: a server whose memory is full answers questions, and so do
+        the nodes of a cluster that has lost another or is moving a slot. A pop from a set that is whole again is one.
         """
         self.counters.up = True
         self._outage.worked("timeline", self._clock.elapsed())
@@ -220,14 +222,14 @@ class TimelineStore(LedgerWrapper):
             if new.enabled and new.next_run_at is not None:
                 times.setdefault(new.lane, {})[sid] = new.next_run_at
         for lane, some in times.items():
-            await self._tell(lane, some)
+            await self._write_wakes(lane, some)
 
     async def _ask(self, schedule_id: str, at: int, *more: Any, **named: Any) -> int | None:
         run_for = await self._store.runs.ask(schedule_id, at, *more, **named)
         if run_for is not None and self.usable:
             try:
                 for stored in await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id])):
-                    await self._tell(stored.lane, {stored.sid: at})
+                    await self._write_wakes(stored.lane, {stored.sid: at})
             except StoreError as error:  # it is committed: the repair finds it
                 logger.debug("What was asked for is not in the timeline: %s", error)
         return run_for
@@ -247,18 +249,18 @@ class TimelineStore(LedgerWrapper):
         await self._store.runs.hand_back(starts, owner, now)
         lane = self._lane_of.get(owner)
         if lane is not None:
-            await self._tell(lane, {start.sid: now for start in starts})
+            await self._write_wakes(lane, {start.sid: now for start in starts})
 
     async def _rescue(self, lane: str, *more: Any, **named: Any) -> Rescue:
         found = await self._store.engines.rescue(lane, *more, **named)
-        self.lane(lane).owed = True  # runs that have ended may have left something due, and which it is nobody says
+        self.lane(lane).owed = True  # ended runs may have left schedules due, and the store does not name them
         if found.queued and self.usable:
             try:
                 freed = await self._store.schedules.wakes(WakeFilter(AT_ONCE, lane, live=True), (-1, -1), _MOST_FREED)
             except StoreError as error:  # it is committed: the repair finds them
                 logger.debug("Freed runs are not in the timeline: %s", error)
             else:
-                await self._tell(lane, {sid: at for at, sid in freed})
+                await self._write_wakes(lane, {sid: at for at, sid in freed})
         return found
 
     async def _follow_all(self, lanes: Mapping[str, Iterable[int]]) -> None:
@@ -270,12 +272,12 @@ class TimelineStore(LedgerWrapper):
             try:
                 times = wake_times(await self._store.schedules.find(ScheduleFilter(sids=list(sids))))
             except StoreError as error:  # the verb itself has happened, so it must not fail now
-                logger.debug("The timeline was not told of %d schedules: %s", len(list(sids)), error)
+                logger.debug("The timeline was not updated for %d schedules: %s", len(list(sids)), error)
                 self.lane(lane).owed = True
                 continue
-            await self._tell(lane, {sid: times.get(sid) for sid in sids})
+            await self._write_wakes(lane, {sid: times.get(sid) for sid in sids})
 
-    async def _tell(self, lane: str, times: Mapping[int, int | None]) -> None:
+    async def _write_wakes(self, lane: str, times: Mapping[int, int | None]) -> None:
         """Put what wakes soon, and drop what wakes for nothing; what wakes later is put when its time comes nearer."""
         if not self.usable:
             self.lane(lane).lose(self._clock.now())
@@ -309,7 +311,7 @@ class TimelineStore(LedgerWrapper):
         self._recovered()
         self._note(popped)
         if popped.until is None or not may_be_whole(popped.until, now):
-            state.lose(now)  # it was emptied, or nobody has filled it for long
+            state.lose(now)  # it was emptied, or no engine has filled it for long
             return await self._store.runs.claim(lane, owner, now, limit, decide)
         state.until = popped.until
         if popped.repaired_at is not None:
@@ -322,13 +324,13 @@ class TimelineStore(LedgerWrapper):
         self.counters.popped += len(popped.sids)
         self.counters.dropped += len(popped.strange)
         if popped.strange:
-            self._strange.tell(popped.strange, self._clock.elapsed())
+            self._strange.report(popped.strange, self._clock.elapsed())
 
     def note_inactive(self, sids: Sequence[int]) -> None:
         """These were popped, and are no schedules that ever wake."""
         self.counters.dropped += len(sids)
         if sids:
-            self._gone.tell(sids, self._clock.elapsed())
+            self._gone.report(sids, self._clock.elapsed())
 
 
 class _Edited:

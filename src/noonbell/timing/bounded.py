@@ -31,7 +31,7 @@ class Bounded:
         return self._not_after_end(self.timing.following(max(after, self._low - 1)))
 
     def count(self, after: int, upto: int) -> int:
-        """How many occurrences lie after `after`, up to and including `upto`."""
+        """Return how many occurrences lie after `after`, up to and including `upto`."""
         low, high = max(after, self._low - 1), min(upto, self._high)
         return self.timing.count(low, high) if low < high else 0
 

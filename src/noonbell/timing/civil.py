@@ -62,7 +62,7 @@ def last_coming(civil: int, zone: Zone) -> int:
 def leap_over(civil: int, zone: Zone) -> int:
     """The instant at which the clock leaps over a civil second that does not exist.
 
-    At the very ends of the calendar a civil second may lie beyond every instant; the nearest instant stands for it.
+    At the very ends of the calendar a civil second may lie beyond every instant; the nearest instant represents it.
     """
     nearest = FIRST_INSTANT
     for segment in _around(civil, zone):

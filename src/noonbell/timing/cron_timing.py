@@ -51,7 +51,7 @@ class CronTiming:
             return None
 
     def count(self, after: int, upto: int) -> int:
-        """How many occurrences lie after `after`, up to and including `upto`."""
+        """Return how many occurrences lie after `after`, up to and including `upto`."""
         return self.expression.count_epochs(after // SECOND + 1, upto // SECOND + 1, self.zone, self.dst)
 
     def minute_start(self, at: int) -> int:

@@ -1,8 +1,8 @@
 """The interval kind: every N seconds, counted from an anchor.
 
-The anchor is the start of the last scheduled run, or the schedule's beginning; it is no occurrence itself. Elapsed time
-is what counts, so clock changes and zones do not matter. The text of an interval is a whole number of seconds and
-nothing else; what people type elsewhere ("5m", "PT1H") is refused with the number it stands for.
+The anchor is the start of the last scheduled run, or the schedule's beginning; it is not an occurrence itself. Elapsed
+time is what counts, so clock changes and zones do not matter. The text of an interval is a whole number of seconds and
+nothing else; what people type elsewhere ("5m", "PT1H") is refused with the number of seconds that it means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from noonbell.errors import IntervalInvalidError
 from noonbell.timing.protocol import LATEST, Look
 
-# A century: whoever asks for more has most likely written another unit than seconds.
+# A century: a longer interval was most likely written in another unit than seconds.
 LONGEST_INTERVAL_SECONDS: Final = 36_525 * 86_400
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -46,7 +46,7 @@ class IntervalTiming:
         return found if found <= LATEST else None
 
     def count(self, after: int, upto: int) -> int:
-        """How many occurrences lie after `after`, up to and including `upto`."""
+        """Return how many occurrences lie after `after`, up to and including `upto`."""
         return max(0, self._passed(upto) - self._passed(after))
 
     def look(self, at: int) -> Look:
@@ -56,7 +56,7 @@ class IntervalTiming:
         return Look(latest, before, self.following(at))
 
     def _passed(self, at: int) -> int:
-        """How many occurrences lie at or before `at`."""
+        """Return how many occurrences lie at or before `at`."""
         return max(0, (min(at, LATEST) - self.anchor_us) // self.every_us)
 
 

@@ -19,6 +19,6 @@ def jitter_us(schedule_id: str, occurrence_us: int, limit_us: int) -> int:
     if limit_us == 0:
         return 0
     # the occurrence has no zero byte in it, so no two pairs give the same text
-    told = f"{schedule_id}\0{occurrence_us}".encode("utf-8", "surrogatepass")
-    drawn = int.from_bytes(hashlib.blake2b(told, digest_size=8, person=_PURPOSE).digest(), "big")
+    seed = f"{schedule_id}\0{occurrence_us}".encode("utf-8", "surrogatepass")
+    drawn = int.from_bytes(hashlib.blake2b(seed, digest_size=8, person=_PURPOSE).digest(), "big")
     return drawn * limit_us >> 64

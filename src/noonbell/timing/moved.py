@@ -1,7 +1,7 @@
 """Which fires move when a zone gets other rules, and which quiet hours. Pure.
 
 Only stretches in which the two zones differ are walked, and no further than a limit: a schedule that fires at the same
-instants under both, as every minute does, has nothing to tell however often it fires.
+instants under both, as every minute does, has no differences however often it fires.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Moved:
 
 
 def moved_fires(before: Timing, after: Timing, stretches: list[tuple[int, int]]) -> Moved:
-    """What moves in these stretches of time."""
+    """Return the fires that move in these stretches of time."""
     gone: list[int] = []
     come: list[int] = []
     left = _MOST_WALKED
     for start, end in stretches:
         old, new = (list(islice(_fires(timing, start, end), left)) for timing in (before, after))
         cut = len(old) == left or len(new) == left
-        if cut:  # beyond the shorter of the two nothing can be told
+        if cut:  # beyond the shorter of the two nothing is known
             known = min(found[-1] for found in (old, new) if len(found) == left)
             old, new = ([fire for fire in found if fire <= known] for found in (old, new))
         common = set(old) & set(new)
@@ -76,7 +76,7 @@ class Silence(NamedTuple):
 
 
 def moved_silence(before: QuietHours, after: QuietHours, stretches: Iterable[tuple[int, int]]) -> list[Silence]:
-    """What is quiet under one and not under the other, in these stretches of time."""
+    """Return what is quiet under one and not under the other, in these stretches of time."""
     found: list[Silence] = []
     for start, end in stretches:
         at = start

@@ -61,7 +61,7 @@ def parse_one_shot(text: str, zone: tzinfo, *, stored: bool = False) -> int:
     try:
         read = datetime.fromisoformat(typed)
     except ValueError as error:
-        raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}: {error}") from error
+        raise OneShotInvalidError(text, f"is not an ISO 8601 date and time, {_FORM}: {error}") from error
     if read.tzinfo is not None:
         at = (read - _EPOCH) // timedelta(microseconds=1)
     else:
@@ -72,19 +72,19 @@ def parse_one_shot(text: str, zone: tzinfo, *, stored: bool = False) -> int:
 
 
 def _refuse_other_forms(text: str, typed: str) -> None:
-    """What `fromisoformat` would read loosely, or refuse without saying why."""
+    """Refuse what `fromisoformat` would read loosely, or refuse without a reason."""
     if not typed:
         raise OneShotInvalidError(text, f"is empty; an ISO 8601 date and time is needed, {_FORM}")
     if len(typed) > _LONGEST_TEXT or not typed.isascii() or not typed.isprintable():  # it reads past a NUL
-        raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}")
+        raise OneShotInvalidError(text, f"is not an ISO 8601 date and time, {_FORM}")
     if _DATE_ONLY.fullmatch(typed):
         raise OneShotInvalidError(text, f"has a date and no time; write both, {_FORM}")
     if "[" in typed:
         raise OneShotInvalidError(text, "has a zone in brackets; the zone is a field of the schedule")
     if not re.match(r"[0-9W-]+[T ][0-9]", typed):
-        raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}")
+        raise OneShotInvalidError(text, f"is not an ISO 8601 date and time, {_FORM}")
     if re.match(r"[0-9W-]+[T ]24", typed):  # Python 3.14 reads it as the next day's midnight, older ones refuse it
-        raise OneShotInvalidError(text, f"is no ISO 8601 date and time, {_FORM}: hour must be in 0..23")
+        raise OneShotInvalidError(text, f"is not an ISO 8601 date and time, {_FORM}: hour must be in 0..23")
     if re.search(r"[.,][0-9]{7}", typed):
         raise OneShotInvalidError(text, "is finer than a microsecond")
 

@@ -1,8 +1,8 @@
-"""What every kind of schedule can be asked, whatever it is made of.
+"""The questions that every kind of schedule answers, whatever it is made of.
 
 An instant is a whole number of microseconds since 1970 (UTC), within the years 1 to 9999. A timing is a set of
 instants, the occurrences, and answers by arithmetic: no question costs more for a year than for an hour. It reads no
-clock and changes nothing; None says that there is no such occurrence.
+clock and changes nothing; None says that no occurrence fits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LATEST: Final = LAST_INSTANT * SECOND + SECOND - 1
 
 
 class Look(NamedTuple):
-    """What a timing says at an instant; None where the calendar has nothing more."""
+    """The answers of a timing at an instant; None where the calendar has nothing more."""
 
     latest: int | None  # the latest occurrence at or before it
     before: int | None  # the one before that
@@ -34,7 +34,7 @@ class Timing(Protocol):
         """The first occurrence after `after`."""
 
     def count(self, after: int, upto: int) -> int:
-        """How many occurrences lie after `after`, up to and including `upto`."""
+        """Return how many occurrences lie after `after`, up to and including `upto`."""
 
     def look(self, at: int) -> Look:
         """Latest, the one before it, and following, seen from `at`."""

@@ -85,7 +85,7 @@ def _check_keys(found: Any, known: tuple[str, ...], needed: tuple[str, ...], pat
         raise QuietHoursInvalidError(where, found, f"must be an object with {', '.join(needed)}")
     for key in found:
         if key not in known:
-            raise QuietHoursInvalidError(where, key, f"is no known key; known are {', '.join(known)}")
+            raise QuietHoursInvalidError(where, key, f"is not a known key; known are {', '.join(known)}")
     for key in needed:
         if key not in found:
             raise QuietHoursInvalidError(f"{path}.{key}".lstrip("."), None, "is missing")
@@ -107,7 +107,7 @@ def _time(value: Any, path: str, *, midnight_is_24: bool = False) -> time:
     try:
         return time(hour, minute, second)
     except ValueError as error:
-        raise QuietHoursInvalidError(path, value, f"is no time of day: {error}") from error
+        raise QuietHoursInvalidError(path, value, f"is not a time of day: {error}") from error
 
 
 def _date(value: Any, path: str) -> date:
@@ -116,7 +116,7 @@ def _date(value: Any, path: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError as error:
-        raise QuietHoursInvalidError(path, value, f"is no date: {error}") from error
+        raise QuietHoursInvalidError(path, value, f"is not a date: {error}") from error
 
 
 def _optional_date(window: Mapping[str, Any], key: str, path: str) -> date | None:
@@ -132,7 +132,7 @@ def _zone(value: Any, path: str) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         near = near_zones(value)
         right = f"did you mean {' or '.join(near)}?" if near else "right is a name such as Europe/Kyiv"
-        raise QuietHoursInvalidError(path, value, f"is no IANA zone; {right}") from error
+        raise QuietHoursInvalidError(path, value, f"is not an IANA zone; {right}") from error
 
 
 def _zone_name(zone: tzinfo, path: str) -> str:

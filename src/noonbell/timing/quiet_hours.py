@@ -1,6 +1,6 @@
 """Quiet hours: when a schedule is to be silent, as stretches of time.
 
-A policy is a set of windows, each on its own clock (`quiet_window` tells what a window means on a day with a clock
+A policy is a set of windows, each on its own clock (`quiet_window` defines what a window means on a day with a clock
 change). Windows that overlap or touch make one stretch. Instants are microseconds since 1970, a stretch is half open:
 at its `to` it is not quiet any more.
 
@@ -26,7 +26,7 @@ _LAST_SECOND: Final = LATEST // SECOND
 
 
 class Phase(NamedTuple):
-    """Whether it is quiet, and until when that stays so."""
+    """The state at an instant, quiet or not, and until when it lasts."""
 
     quiet: bool
     until: int
@@ -55,7 +55,7 @@ class QuietHours:
         self._known = (0, Phase(quiet=False, until=0), True)
 
     def is_quiet(self, at: int) -> bool:
-        """Whether it is quiet at this instant."""
+        """Return whether it is quiet at this instant."""
         return self.phase(at, at).quiet
 
     def quiet_until(self, at: int) -> int | None:
@@ -67,7 +67,7 @@ class QuietHours:
         return phase.until if phase.quiet else None
 
     def phase(self, at: int, upto: int | None = None) -> Phase:
-        """What holds at `at`, and until when. With `upto`, quiet that lasts longer may be cut anywhere after it."""
+        """Return the phase at `at`, and its end. With `upto`, quiet that lasts longer may be cut anywhere after it."""
         since, known, whole = self._known
         if since <= at < known.until and (whole or (upto is not None and upto < known.until)):
             return known

@@ -1,4 +1,4 @@
-"""How often a failed run is attempted again, and how long it waits before that.
+"""The retry policy: how often a failed run is attempted again, and how long it waits before that.
 
 Attempts are counted from 1, so the first retry is attempt 2. With a delay of 5 s the waits before attempts 2, 3, 4, 5
 are 5, 10, 20, 40 s (exponential), 5, 10, 15, 20 s (linear) or 5, 5, 5, 5 s (fixed). None is longer than the cap, and
@@ -50,7 +50,7 @@ class RetryPolicy:
         _check_jitter(self.jitter)
 
     def allows(self, attempt_number: int) -> bool:
-        """Whether the policy has an attempt of this number."""
+        """Return whether the policy has an attempt of this number."""
         return self.attempts is None or attempt_number <= self.attempts
 
     def delay_before(self, attempt_number: int, run_id: str | None = None) -> int:
@@ -69,7 +69,7 @@ class RetryPolicy:
 
     @property
     def longest_delay_us(self) -> int:
-        """The cap: no delay is longer, whoever asks for it."""
+        """The cap: no delay is longer, not even one that a callback or a server asks for."""
         return max(USUAL_CAP_US, self.delay_us) if self.max_delay_us is None else self.max_delay_us
 
     def _planned(self, retry: int) -> int:

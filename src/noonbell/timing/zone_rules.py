@@ -18,5 +18,5 @@ _FROM, _TO = 946_684_800, 4_102_444_800
 def rules_hash(zone: tzinfo) -> str:
     """Equal for two zones exactly when their offsets are the same throughout."""
     known = zone_of(zone)
-    told = f"{known.offset(_FROM)} {known.transitions(_FROM, _TO)}"
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    facts = f"{known.offset(_FROM)} {known.transitions(_FROM, _TO)}"
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]

@@ -45,7 +45,7 @@ def _put(tx: Transaction, data: MemoryData, sid: int, stream: Row) -> None:
 
 
 def _fitting(oldest: Mapping[int, Sequence[Numbered]], most_bytes: int) -> dict[int, int]:
-    """How many messages of each stream fit, counted in turns; streams of which none does are left out."""
+    """Return how many messages of each stream fit, counted in turns; streams of which none does are left out."""
     fit: dict[int, int] = {}
     total = 0
     for nth in range(max(map(len, oldest.values()), default=0)):

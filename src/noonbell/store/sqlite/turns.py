@@ -121,7 +121,7 @@ def write(db: apsw.Connection, turns: Sequence[Turn], owner: str, now: int, busy
 
 
 def _is_fire(turn: Turn, start: Start) -> bool:
-    """Whether a turn with one start starts a new run, and changes no other."""
+    """Return whether a turn with one start starts a new run, and changes no other."""
     return (
         start.fence == 1 and start.kind == "scheduled" and start.run_for == turn.last_run_for
         and not (turn.queued or turn.preempted or turn.put_off or turn.finished)

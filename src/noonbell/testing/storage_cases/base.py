@@ -1,4 +1,4 @@
-"""What the storage cases share: how a store is made, small declarations to fill it with, and the whole ledger at once.
+"""Shared parts of the storage cases: a store factory, small declarations to fill it with, and the whole ledger at once.
 
 Time is made up: `T0` is midnight, tasks fire every minute unless they say otherwise, and no clock is read.
 """
@@ -67,7 +67,7 @@ class StorageCases:
 
 
 class Raised(Generic[E]):
-    """What a block has raised."""
+    """The exception that a block has raised."""
 
     error: E
 

@@ -304,4 +304,4 @@ class ClaimingCases(StorageCases):
             await store.runs.hand_back([c], ME, T0 + 61 * SECOND)
             assert [live.sid for live in await store.runs.live(owner=ME)] == [4]
             assert await store.runs.live(owner="instance-2") == await store.runs.live(1)
-            assert await store.runs.live(owner="nobody") == []
+            assert await store.runs.live(owner="unknown") == []

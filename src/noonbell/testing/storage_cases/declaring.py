@@ -74,7 +74,7 @@ class DeclaringCases(StorageCases):
             assert (await store.schedules.read_declared(OWNER)).last_lifecycle == event("stop-start", T0 + 4)
             assert (await store.schedules.read_declared(OTHER)).last_lifecycle is None
 
-    async def test_read_declared_tells_of_own_tasks_that_are_not_removed(self) -> None:
+    async def test_read_declared_returns_own_tasks_that_are_not_removed(self) -> None:
         async with self.opened("a", "b") as store:
             await store.schedules.declare(declaration(OTHER, created=[new("a", key="of another")]))
             await store.schedules.declare(declaration(removed=[RemovedSchedule(1, T0)]))

@@ -9,7 +9,7 @@ from noonbell.ports import AuditFilter, DocumentFilter
 from noonbell.store.documents import due_documents, removals
 from noonbell.testing.storage_cases.base import SECOND, T0, StorageCases, raises
 
-_TOLD = AuditEvent(T0, "channel.created", "a", "somebody", "{}")
+_EVENT = AuditEvent(T0, "channel.created", "a", "an actor", "{}")
 
 
 def _write(one: str, team: str = "red", *, body: str = "{}", expected: int | None = None, wake_at: int | None = None,
@@ -18,7 +18,7 @@ def _write(one: str, team: str = "red", *, body: str = "{}", expected: int | Non
 
 
 class DocumentCases(StorageCases):
-    """What Ledger promises."""
+    """The contract of the ledger's documents."""
 
     async def test_a_document_counts_its_writes_and_keeps_its_beginning(self) -> None:
         async with self.opened() as opened:
@@ -36,7 +36,7 @@ class DocumentCases(StorageCases):
             (before,) = await store.documents.write([_write("b", expected=0)], T0)
             for expected, version in ((0, 1), (2, 1)):
                 with raises(DocumentConflictError) as raised:
-                    await store.documents.write([_write("a"), _write("b", expected=expected)], T0, [_TOLD])
+                    await store.documents.write([_write("a"), _write("b", expected=expected)], T0, [_EVENT])
                 assert raised.error.version == version
             with raises(DocumentConflictError) as raised:
                 await store.documents.write([_write("c", expected=3)], T0)
@@ -74,16 +74,16 @@ class DocumentCases(StorageCases):
                 document.id for document in await store.documents.find(DocumentFilter("channel", team="r"), "Z", 1)
             ] == ["c"]
 
-    async def test_what_is_dropped_is_gone_and_told_once(self) -> None:
+    async def test_what_is_dropped_is_gone_and_audited_once(self) -> None:
         async with self.opened() as opened:
             store = opened
             await store.documents.write([_write("a"), _write("b")], T0)
-            (gone,) = await store.documents.write(audits=[_TOLD], removed=removals("channel", ["a", "x", "a"]))
+            (gone,) = await store.documents.write(audits=[_EVENT], removed=removals("channel", ["a", "x", "a"]))
             assert (gone.id, gone.version) == ("a", 1)
-            assert await store.documents.write(audits=[_TOLD], removed=removals("channel", ["a"])) == []
+            assert await store.documents.write(audits=[_EVENT], removed=removals("channel", ["a"])) == []
             assert [document.id for document in await store.documents.find(DocumentFilter("channel"), "", 10)] == ["b"]
-            told = await store.audit.page(AuditFilter(), 0, 10)
-            assert [event for _, event in told] == [_TOLD]
+            audited = await store.audit.page(AuditFilter(), 0, 10)
+            assert [event for _, event in audited] == [_EVENT]
             (again,) = await store.documents.write([_write("a", expected=0)], T0 + SECOND)
             assert (again.version, again.created_at) == (1, T0 + SECOND)
 
@@ -92,11 +92,11 @@ class DocumentCases(StorageCases):
             store = opened
             await store.documents.write([_write("a"), _write("b")], T0)
             put, gone = await store.documents.write(
-                [_write("a", expected=0)], T0 + SECOND, [_TOLD], removed=removals("channel", ["a"])
+                [_write("a", expected=0)], T0 + SECOND, [_EVENT], removed=removals("channel", ["a"])
             )
             assert (put.version, put.created_at, gone.version, gone.created_at) == (1, T0 + SECOND, 1, T0)
             with raises(DocumentConflictError):
-                await store.documents.write([_write("a", expected=0)], T0, [_TOLD], removed=removals("channel", ["b"]))
+                await store.documents.write([_write("a", expected=0)], T0, [_EVENT], removed=removals("channel", ["b"]))
             assert [document.id for document in await store.documents.find(DocumentFilter("channel"))] == ["a", "b"]
             assert len(await store.audit.page(AuditFilter(), 0, 10)) == 1
 
@@ -106,15 +106,15 @@ class DocumentCases(StorageCases):
             await store.documents.write([_write("a"), _write("b")], T0)
             await store.documents.write([_write("b")], T0)
             with raises(DocumentConflictError) as raised:
-                await store.documents.write(audits=[_TOLD], removed=removals("channel", ["a", "b"], 1))
+                await store.documents.write(audits=[_EVENT], removed=removals("channel", ["a", "b"], 1))
             assert (raised.error.sought, raised.error.version) == ("b", 2)
             assert [document.id for document in await store.documents.find(DocumentFilter("channel"), "", 10)] == [
                 "a",
                 "b",
             ]
             assert await store.audit.page(AuditFilter(), 0, 10) == []
-            assert len(await store.documents.write(audits=[_TOLD], removed=removals("channel", ["b"], 2))) == 1
-            assert await store.documents.write(audits=[_TOLD], removed=removals("channel", ["b"], 2)) == []
+            assert len(await store.documents.write(audits=[_EVENT], removed=removals("channel", ["b"], 2))) == 1
+            assert await store.documents.write(audits=[_EVENT], removed=removals("channel", ["b"], 2)) == []
 
     async def test_those_whose_time_has_come_are_given_the_earliest_first(self) -> None:
         async with self.opened() as opened:

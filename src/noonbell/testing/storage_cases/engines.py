@@ -1,4 +1,4 @@
-"""Engines that share a lane: who is there, since when the lane is up, and what becomes of what the dead had in hand."""
+"""Engines that share a lane: its members, since when the lane is up, and what becomes of the runs of dead engines."""
 
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
@@ -97,7 +97,7 @@ class EngineCases(StorageCases):
             await two.close()
             await one.close()
 
-    async def test_engines_share_a_lane_and_are_told(self) -> None:
+    async def test_engines_share_a_lane_and_are_listed(self) -> None:
         async with self.shared() as (one, two):
             held = [await join(one, A), await join(two, B, T0 + SECOND), await join(two, C, T0, "other")]
             await one.engines.beat(
@@ -109,12 +109,12 @@ class EngineCases(StorageCases):
                 assert [(e.lane, e.instance, e.state) for e in found] == [
                     ("other", C, "up"), (LANE, A, "stopping"), (LANE, B, "up"),
                 ]  # fmt: skip
-                told = found[1]
-                assert (told.host, told.pid, told.version, told.zone_data, told.joined_at) == (
+                engine = found[1]
+                assert (engine.host, engine.pid, engine.version, engine.zone_data, engine.joined_at) == (
                     "host", 7, "1.2", "2026b", T0,
                 )  # fmt: skip
-                assert (told.up_since, told.load) == (T0 - SECOND, {"running": 3, "late": None})
-                assert 0 <= told.seen_ago_us <= 60 * SECOND
+                assert (engine.up_since, engine.load) == (T0 - SECOND, {"running": 3, "late": None})
+                assert 0 <= engine.seen_ago_us <= 60 * SECOND
                 assert lanes_up(found) == {"other": T0, LANE: T0 - SECOND}
                 assert (await store.engines.members(0, LANE)).dead == []
             for hold, _ in held:
@@ -287,7 +287,7 @@ class EngineCases(StorageCases):
             assert await only_live(two, kept.sid) == before
             assert (await two.engines.members(0, LANE)).dead == []
             assert await two.engines.rescue(LANE, B, T0 + 2 * MINUTE) == (0, [], 0), "once is enough"
-            assert await crashes(two) == [A], "whoever finds a dead engine records its crash"
+            assert await crashes(two) == [A], "the engine that finds a dead one records its crash"
             (again,) = await claim(two, B, T0 + 2 * MINUTE)
             assert (again.sid, again.run_for, again.cause) == (lost.sid, lost.run_for, "orphan")
             # whatever the dead one says now comes too late
@@ -331,22 +331,22 @@ class EngineCases(StorageCases):
     async def test_a_run_that_brings_down_engine_after_engine_is_given_up(self) -> None:
         async with self.shared("a") as (one, two):
             hold, _ = await join(two, B)
-            told: list[tuple[int, Outcome]] = []
+            ends: list[tuple[int, Outcome]] = []
 
-            def tell(_: StoredSchedule, live: LiveRun, outcome: Outcome) -> Sequence[OutboxMessage]:
-                told.append((live.crashes, outcome))
+            def notices_of_end(_: StoredSchedule, live: LiveRun, outcome: Outcome) -> Sequence[OutboxMessage]:
+                ends.append((live.crashes, outcome))
                 return []
 
             killer = one
             for death in range(1, MOST_CRASHES + 1):
                 instance = f"engine-{death}"
                 await self._dies_with(killer, instance, 1)
-                freed = await two.engines.rescue(LANE, B, T0 + MINUTE, tell)
+                freed = await two.engines.rescue(LANE, B, T0 + MINUTE, notices_of_end)
                 assert freed == (int(death < MOST_CRASHES), [instance], 0)
                 killer = await self.reopen(two)
                 await killer.open()
             await killer.close()
-            assert told == [(MOST_CRASHES - 1, "abandoned")]
+            assert ends == [(MOST_CRASHES - 1, "abandoned")]
             (run,) = await two.history.runs(RunFilter(1, T0, T0 + MINUTE))
             assert run.outcome == "abandoned"
             (stored,) = await two.schedules.find(ScheduleFilter(schedule_ids=["a"]))

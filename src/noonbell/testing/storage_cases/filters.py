@@ -45,7 +45,7 @@ _SCHEDULES: Final[dict[str, Sequence[Any]]] = {
     "quiet_hours_policy_id": ("calm",),
     "team": ("default", "blue"),
     "timezone": ("UTC", "Asia/Tokyo"),
-    "schedule_ids": (["id-a", "id-gone", "id-a", "id-task", "nobody"], []),
+    "schedule_ids": (["id-a", "id-gone", "id-a", "id-task", "unknown"], []),
     "sids": ([1, 3, 99, 3, 7], []),
     "declared": (True, None),
     "deleted": (True, None),

@@ -1,4 +1,4 @@
-"""What lasts: the data when a handle goes, and a name for as long as its holder lives."""
+"""Durability: data outlives the handle, and a name is held for as long as its holder lives."""
 
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LastingCases(StorageCases):
                 hold.release()
             await again.close()
 
-    async def test_a_name_tells_its_holder_and_stays_free_to_take(self) -> None:
+    async def test_a_name_shows_its_holder_and_stays_free_to_take(self) -> None:
         async with self.opened() as store:
             assert await store.holder("nightly") is None
             hold = await store.hold("nightly", "process 7")
@@ -169,5 +169,5 @@ async def _work(store: Ledger) -> None:
     """Leave one run waiting and one running."""
     a, b = (await claim(store, T0 + MINUTE)).starts
     await fail(store, a, T0 + 61 * SECOND, retry_at=T0 + 65 * SECOND)
-    stale = Settlement(b, "nobody", "succeeded", T0 + 61 * SECOND)
+    stale = Settlement(b, "unknown", "succeeded", T0 + 61 * SECOND)
     assert (await store.runs.settle([stale])).stale == [stale]

@@ -54,7 +54,7 @@ async def send(store: Ledger, at: int, /, lane: str = LANE, **texts: str) -> Non
     await store.runs.claim(lane, ME, at, 100, take_turn)
 
 
-def told(claim: StreamClaim) -> dict[int, str]:
+def texts(claim: StreamClaim) -> dict[int, str]:
     """The letters of each claimed stream, in order."""
     return {stream.sid: "".join(message.message_id[-1] for _, message in stream.messages) for stream in claim.streams}
 
@@ -84,7 +84,7 @@ class MessageCases(StorageCases):
             await send(store, T0, a="123", b="x")
             await send(store, T0 + SECOND, a="45")
             claim = await store.outbox.claim(LANE, ME, T0 + SECOND, 10)
-            assert told(claim) == {1: "12345", 2: "x"}
+            assert texts(claim) == {1: "12345", 2: "x"}
             assert not claim.full
             (number, first), *rest = claim.streams[0].messages
             assert first == OutboxMessage(1, LANE, "a:scheduled:1", "inbox", '{"is":"1","to":"a"}', T0)
@@ -102,9 +102,9 @@ class MessageCases(StorageCases):
     async def test_a_stream_has_one_owner(self) -> None:
         async with self.post("a", "b") as store:
             await send(store, T0, a="1", b="1")
-            assert told(await store.outbox.claim(LANE, ME, T0, 1)) == {1: "1"}
+            assert texts(await store.outbox.claim(LANE, ME, T0, 1)) == {1: "1"}
             await send(store, T0 + SECOND, a="2")
-            assert told(await store.outbox.claim(LANE, OTHER_ME, T0 + SECOND, 10)) == {2: "1"}
+            assert texts(await store.outbox.claim(LANE, OTHER_ME, T0 + SECOND, 10)) == {2: "1"}
             assert await store.outbox.owned(ME) == [1]
             assert await store.outbox.owned(OTHER_ME) == [2]
 
@@ -121,7 +121,7 @@ class MessageCases(StorageCases):
             await store.schedules.apply(ScheduleChange([schedule("z", "elsewhere")], T0, "suite"))
             await send(store, T0, a="1")
             await send(store, T0, "elsewhere", z="2")
-            assert told(await store.outbox.claim("elsewhere", ME, T0, 10)) == {2: "2"}
+            assert texts(await store.outbox.claim("elsewhere", ME, T0, 10)) == {2: "2"}
 
     async def test_a_long_stream_comes_in_parts(self) -> None:
         async with self.post("a") as store:
@@ -145,7 +145,7 @@ class MessageCases(StorageCases):
             await store.outbox.settle([Delivery(s.sid, ME, T0 + 9, s.messages[-1][0]) for s in claim.streams])
             again = await store.outbox.claim(LANE, ME, T0 + SECOND, 10, StreamBounds(71))
             assert _sizes(again) == [(4, [1]), (1, [40]), (2, [30])]
-            assert not again.full  # what is left belongs to a stream that is in hand
+            assert not again.full  # what is left belongs to a stream that is in flight
 
     async def test_a_message_that_is_larger_than_all_bounds_comes_alone(self) -> None:
         async with self.post() as store:
@@ -163,13 +163,13 @@ class MessageCases(StorageCases):
         async with self.post() as store:
             await store.outbox.post([_sized(sid, 1, target="off") for sid in (1, 2)], T0)
             await store.outbox.post([_sized(3, 1), _sized(3, 1, target="off"), _sized(1, 1)], T0 + 1)
-            bounds = StreamBounds(away={"off": AwayTarget("nobody there ☃", T0 + 9 * SECOND)})
+            bounds = StreamBounds(away={"off": AwayTarget("unreachable ☃", T0 + 9 * SECOND)})
             claim = await store.outbox.claim(LANE, ME, T0 + SECOND, 1, bounds)
             assert (_sizes(claim), claim.full, claim.next_wake_at) == ([(3, [1, 1])], False, T0 + 9 * SECOND)
             assert await store.outbox.owned(ME) == [3]
             waiting = await store.outbox.sending(1, "1:scheduled:1")
             assert waiting is not None
-            assert (waiting.attempt, waiting.error, waiting.wake_at) == (0, "nobody there ☃", T0 + 9 * SECOND)
+            assert (waiting.attempt, waiting.error, waiting.wake_at) == (0, "unreachable ☃", T0 + 9 * SECOND)
             later = await store.outbox.claim(LANE, ME, T0 + 9 * SECOND, 10)
             assert [(s.sid, s.attempt, len(s.messages)) for s in later.streams] == [(1, 0, 2), (2, 0, 1)]
 
@@ -177,7 +177,7 @@ class MessageCases(StorageCases):
         async with self.post() as store:
             for sid, target in ((1, "off"), (2, "off"), (3, "inbox"), (4, "inbox")):
                 await store.outbox.post([_sized(sid, 1, target=target)] * 3, T0 + sid)
-            bounds = StreamBounds(away={"off": AwayTarget("nobody there")})
+            bounds = StreamBounds(away={"off": AwayTarget("unreachable")})
             claim = await store.outbox.claim(LANE, ME, T0 + SECOND, 2, bounds)
             assert _sizes(claim) == [(1, [1]), (3, [1, 1, 1])]
             assert claim.full  # for want of room; who waits for the end of the try makes none full
@@ -191,7 +191,7 @@ class MessageCases(StorageCases):
             await store.outbox.post([_sized(sid, 1, target="off") for sid in (1, 2, 3)], T0)
             tried = []
             for second in range(4):
-                bounds = StreamBounds(away={"off": AwayTarget("nobody there")})
+                bounds = StreamBounds(away={"off": AwayTarget("unreachable")})
                 (stream,) = (await store.outbox.claim(LANE, ME, T0 + second * SECOND, 10, bounds)).streams
                 tried.append(stream.sid)
                 at = T0 + second * SECOND
@@ -205,7 +205,7 @@ class MessageCases(StorageCases):
             await store.outbox.settle([Delivery(1, ME, T0 + SECOND, stream.messages[1][0])])
             assert await store.outbox.owned(ME) == []
             again = await store.outbox.claim(LANE, ME, T0 + SECOND, 10)
-            assert told(again) == {1: "3"}
+            assert texts(again) == {1: "3"}
             await store.outbox.settle([Delivery(1, ME, T0 + SECOND, stream.messages[2][0])])
             assert (await store.outbox.claim(LANE, ME, T0 + 9 * SECOND, 10)).streams == []
 
@@ -215,7 +215,7 @@ class MessageCases(StorageCases):
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             await send(store, T0 + SECOND, a="2")
             await store.outbox.settle([Delivery(1, ME, T0 + 2 * SECOND, stream.messages[0][0])])
-            assert told(await store.outbox.claim(LANE, ME, T0 + 2 * SECOND, 10)) == {1: "2"}
+            assert texts(await store.outbox.claim(LANE, ME, T0 + 2 * SECOND, 10)) == {1: "2"}
 
     async def test_a_failure_waits_and_is_counted(self) -> None:
         async with self.post("a") as store:
@@ -248,7 +248,7 @@ class MessageCases(StorageCases):
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             assert (stream.attempt, len(stream.messages)) == (1, 1)
 
-    async def test_a_stream_of_somebody_else_is_left_alone(self) -> None:
+    async def test_a_stream_of_another_owner_is_left_alone(self) -> None:
         async with self.post("a", "b") as store:
             await send(store, T0, a="1", b="1")
             (stream, _) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
@@ -340,11 +340,11 @@ class MessageCases(StorageCases):
             assert await store.outbox.resolve([letter.number, letter.number, 10**9], redeliver_at=T0 + SECOND) == 1
             assert await store.outbox.dead_letters(None, 0, 10) == []
             claim = await store.outbox.claim(LANE, ME, T0 + SECOND, 10)
-            assert told(claim) == {1: "231"}
+            assert texts(claim) == {1: "231"}
             assert claim.streams[0].messages[-1][0] > claim.streams[0].messages[0][0]
 
-    async def test_what_becomes_of_dead_letters_is_told_with_it(self) -> None:
-        def tell(numbers: list[int]) -> AuditEvent:
+    async def test_what_becomes_of_dead_letters_is_audited_with_it(self) -> None:
+        def revived_event(numbers: list[int]) -> AuditEvent:
             return AuditEvent(T0, "message.revived", "dead_letters", "suite", msgspec.json.encode(numbers).decode())
 
         async with self.post("a") as store:
@@ -352,19 +352,19 @@ class MessageCases(StorageCases):
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             first, second = (number for number, _ in stream.messages)
             dead = [AuditEvent(T0, "message.dead", "a", "engine", f"{number}") for number in (first, second)]
-            # what is not the owner's is not told
+            # what is not the owner's is not audited
             await store.outbox.settle([Delivery(1, OTHER_ME, T0, None, dead=first, error="no", audit=dead[1])])
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=first, error="no", audit=dead[0])])
             assert [event for _, event in await store.audit.page(AuditFilter(event="message.dead"), 0, 10)] == dead[:1]
-            assert await store.outbox.resolve([10**9], tell, redeliver_at=T0) == 0
-            assert await store.outbox.resolve([10**9], tell) == 0
+            assert await store.outbox.resolve([10**9], revived_event, redeliver_at=T0) == 0
+            assert await store.outbox.resolve([10**9], revived_event) == 0
             assert await store.audit.page(AuditFilter(event="message.revived"), 0, 10) == []
-            assert await store.outbox.resolve([10**9, first, first], tell, redeliver_at=T0) == 1
+            assert await store.outbox.resolve([10**9, first, first], revived_event, redeliver_at=T0) == 1
             (stream,) = (await store.outbox.claim(LANE, ME, T0, 10)).streams
             await store.outbox.settle([Delivery(1, ME, T0, None, dead=second, error="no", audit=dead[1])])
-            assert await store.outbox.resolve([second, 10**9], tell) == 1
+            assert await store.outbox.resolve([second, 10**9], revived_event) == 1
             found = await store.audit.page(AuditFilter(event="message.revived"), 0, 10)
-            assert [event for _, event in found] == [tell([first]), tell([second])]
+            assert [event for _, event in found] == [revived_event([first]), revived_event([second])]
             assert [event for _, event in await store.audit.page(AuditFilter(event="message.dead"), 0, 10)] == dead
 
     async def test_the_only_message_is_revived_into_a_new_stream(self) -> None:
@@ -396,6 +396,6 @@ class MessageCases(StorageCases):
             again = await self.reopen(store)
             await again.open()
             try:
-                assert told(await again.outbox.claim(LANE, ME, T0, 10)) == {1: "12"}
+                assert texts(await again.outbox.claim(LANE, ME, T0, 10)) == {1: "12"}
             finally:
                 await again.close()

@@ -101,9 +101,9 @@ class ReadingCases(StorageCases):
                 await store.history.runs(RunFilter(9, T0, T0 + HOUR)),
                 await store.history.attempts(9, T0, T0 + HOUR),
             ]
-            found += [await lifecycle_of(store, "nobody"), await schedule_rows(store, "nobody")]
+            found += [await lifecycle_of(store, "unknown"), await schedule_rows(store, "unknown")]
             assert found == [[]] * 7
-            assert await store.schedules.read_declared("nobody") == ([], None)
+            assert await store.schedules.read_declared("unknown") == ([], None)
 
     async def test_schedules_are_listed_by_owner_oldest_first(self) -> None:
         async with self.opened() as store:

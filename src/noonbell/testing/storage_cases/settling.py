@@ -40,7 +40,7 @@ class SettlingCases(StorageCases):
             row = await row_of(store, 1)
             assert (row["next_run_at"], row["last_success_at"]) == (T0 + 2 * MINUTE, T0 + 61 * SECOND)
             assert (row["last_failure_at"], row["cursor_at"]) == (None, T0 + MINUTE)
-            assert await store.history.attempts(1, T0, T0 + HOUR) == [], "a first success has nothing more to tell"
+            assert await store.history.attempts(1, T0, T0 + HOUR) == [], "a first success has nothing more to record"
 
     async def test_a_failure_with_a_retry_leaves_the_run_waiting(self) -> None:
         async with self.opened("a") as store:
@@ -155,7 +155,7 @@ class SettlingCases(StorageCases):
             assert (row["ended_runs"], row["succeeded_runs"], row["next_run_at"]) == (2, 1, T0 + 2 * MINUTE)
             assert (await claim(store, T0 + 90 * SECOND)).looked == 0
 
-    async def test_a_retry_that_has_begun_meanwhile_is_not_cleared(self) -> None:
+    async def test_a_retry_that_has_begun_by_then_is_not_cleared(self) -> None:
         async with self.opened("a") as store:
             start = await start_one(store, T0 + MINUTE)
             running = await only_live(store, 1)
@@ -251,7 +251,7 @@ class SettlingCases(StorageCases):
             (ended,) = await store.history.runs(RunFilter(1, T0, T0 + HOUR))
             assert ended.epoch == 1, "the run belongs to the epoch in which it was due"
 
-    async def test_an_end_tells_what_it_has_woken(self) -> None:
+    async def test_an_end_reports_what_it_has_woken(self) -> None:
         async with self.opened("a", "b", "c", "d") as store:
             a, b, c, d = (await claim(store, T0 + MINUTE)).starts
             at = T0 + 2 * MINUTE + SECOND

@@ -33,7 +33,7 @@ _LIMITS = (1, 2, 100)
 
 
 class _OwnError(Exception):
-    """What a reader raises."""
+    """The exception that a reader raises."""
 
 
 class SnapshotCases(StorageCases):

@@ -162,10 +162,10 @@ class WakingCases(StorageCases):
             )
             await store.runs.settle([Settlement(starts[1], ME, "succeeded", T0 + 2 * MINUTE + 1)])
             assert wake_times(await store.schedules.find(ScheduleFilter(sids=[2]))) == {2: T0 + 2 * MINUTE}, (
-                "what has come meanwhile is due"
+                "what has come in between is due"
             )
 
-    async def test_a_run_whose_turn_it_is_not_wakes_nobody(self) -> None:
+    async def test_a_run_whose_turn_it_is_not_wakes_no_schedule(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b", overlap="allow")) as store:
             now = T0 + MINUTE
             starts = (await _claim(store, now)).claimed.starts
@@ -223,7 +223,7 @@ class WakingCases(StorageCases):
             assert await _end(store, starts, T0 + 2 * MINUTE + 5) == {1: queued.wake_at}
             assert _started(await _claim(store, T0 + 2 * MINUTE + 5)) == [1]
 
-    async def test_an_end_wakes_the_run_that_was_asked_for_meanwhile(self) -> None:
+    async def test_an_end_wakes_the_run_that_was_requested_in_between(self) -> None:
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             starts = (await _claim(store, T0 + MINUTE)).claimed.starts
             await _fail(store, starts[:1], T0 + MINUTE, wake_at=T0 + MINUTE + 9 * SECOND)
@@ -267,11 +267,11 @@ class WakingCases(StorageCases):
         async with self.waking(_schedule("a"), _schedule("b")) as store:
             a, b = (await _claim(store, T0 + MINUTE)).claimed.starts
             await _claim(store, T0 + 2 * MINUTE)
-            stale = Settlement(a, "somebody else", "succeeded", T0 + 2 * MINUTE)
+            stale = Settlement(a, "another owner", "succeeded", T0 + 2 * MINUTE)
             ends = [stale, Settlement(b, ME, "succeeded", T0 + 2 * MINUTE)]
             assert await store.runs.settle(ends) == Settled([stale], {2: T0 + 2 * MINUTE})
 
-    async def test_an_end_tells_of_all_that_waits_behind_it(self) -> None:
+    async def test_an_end_reports_all_that_waits_behind_it(self) -> None:
         async with self.waking(_schedule("a", overlap="allow")) as store:
             first, second = [(await _claim(store, T0 + n * MINUTE)).claimed.starts[0] for n in (1, 2)]
             now = T0 + 2 * MINUTE + 1
