@@ -63,7 +63,7 @@ def test_a_file_that_is_no_ledger_and_one_of_another_version(local: At, tmp_path
     text = tmp_path / "notes.txt"
     text.write_text("not a database at all, and long enough to be sure\n" * 30, encoding="utf-8")
     found = findings(local, "--store", f"sqlite:///{text}", healthy=False)
-    assert "is no SQLite file" in found["database"]["told"]
+    assert "not an SQLite file" in found["database"]["told"]
     path = str(local.environment["NOONBELL_STORE"]).removeprefix("sqlite:///")
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 9999")

@@ -186,7 +186,7 @@ def test_questions_that_cannot_be_answered(db: str, arguments: list[str], said: 
 def test_a_file_that_is_not_there_is_not_created(tmp_path: Path, command: list[str]) -> None:
     result = run(*command, "--db", f"sqlite:///{tmp_path}/none.db")
     assert result.exit_code == 2
-    assert f"There is no file {tmp_path}/none.db; nothing was created" in result.stderr
+    assert f"File not found: {tmp_path}/none.db; nothing was created" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,7 +199,7 @@ def test_other_files_are_left_alone(tmp_path: Path, command: list[str]) -> None:
     connection.execute("CREATE TABLE schedules (a)")
     connection.close()
     before = text.read_bytes(), foreign.read_bytes()
-    assert "is no SQLite file" in run(*command, "--db", f"sqlite:///{text}").stderr
+    assert "not an SQLite file" in run(*command, "--db", f"sqlite:///{text}").stderr
     assert "holds no Noonbell ledger" in run(*command, "--db", f"sqlite:///{foreign}").stderr
     assert "is not a file" in run(*command, "--db", f"sqlite:///{tmp_path}").stderr
     assert (text.read_bytes(), foreign.read_bytes()) == before

@@ -43,7 +43,7 @@ def test_a_store_that_is_not_there_yet_is_answered_with_how_to_make_it(
 ) -> None:
     found = run(command, str(file), "--store", f"sqlite:///{tmp_path}/new.db")
     assert found.exit_code == 1
-    assert "There is no file" in found.stderr
+    assert "File not found" in found.stderr
     assert "noonbell apply FILE --create makes a ledger there" in found.stderr
 
 

@@ -145,7 +145,7 @@ def test_both_places_at_once(tmp_path: Path) -> None:
     both = At(NOONBELL_STORE=f"sqlite:///{tmp_path}/x.db", NOONBELL_URL="http://127.0.0.1:1")
     assert "Both NOONBELL_STORE and NOONBELL_URL are set" in both.refused(*LIST)
     assert "Say --store or --server, not both" in both.refused(*LIST, "--store", "sqlite:///a", "--server", "http://a")
-    assert "There is no file" in both.refused(*LIST, "--store", f"sqlite:///{tmp_path}/x.db")
+    assert "File not found" in both.refused(*LIST, "--store", f"sqlite:///{tmp_path}/x.db")
 
 
 def test_what_only_a_database_can_do(served: StreamInFlight) -> None:

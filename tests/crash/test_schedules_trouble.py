@@ -161,7 +161,7 @@ async def test_an_engine_that_was_taken_for_dead_writes_nothing_more(postgres: P
             assert await complains(campaign, 'Dead engines of the lane "')
             await asyncio.sleep(0.5)
             first.send_signal(signal.SIGCONT)
-            assert await complains(campaign, "was taken for dead")
+            assert await complains(campaign, "lease lost, another engine has taken over")
             await campaign.stop(first)
             assert await caught_up(campaign)
             campaign.outcome.kills += 1  # the second takes the first for dead

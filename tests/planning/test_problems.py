@@ -32,7 +32,7 @@ CASES = {
             cron: "61 * * * *"
             action: {kind: callback, name: x}
         """,
-        [("2:8", "3:11", "schedules.report.cron '61 * * * *' is no cron spec: ")],
+        [("2:8", "3:11", "schedules.report.cron '61 * * * *' is not a valid cron spec: ")],
     ),
     "an unknown key": (
         """
@@ -103,7 +103,7 @@ CASES = {
             action: {kind: callback, name: x}
         """,
         [
-            ("2:6", "3:9", "schedules.r.at '2026-13-01T00:00' is no one_shot spec"),
+            ("2:6", "3:9", "schedules.r.at '2026-13-01T00:00' is not a valid one_shot spec"),
             ("3:12", "4:15", "schedules.r.timezone 'Europe/Kiew' must be the name of an IANA zone"),
             ("4:11", "5:14", "schedules.r.overlap 'none' must be one of coalesce, skip, allow"),
             ("5:11", "6:14", "schedules.r.enabled 'on' must be True or False"),

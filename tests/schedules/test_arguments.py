@@ -213,7 +213,7 @@ async def test_an_end_in_the_past_is_blamed_by_a_change_too(world: World) -> Non
 @pytest.mark.parametrize(
     ("bad", "field", "told"),
     [
-        ({"spec": "61 * * * *"}, "spec", "[20].spec '61 * * * *' is no cron spec"),
+        ({"spec": "61 * * * *"}, "spec", "[20].spec '61 * * * *' is not a valid cron spec"),
         ({"name": "3"}, "name", "[20].name '3' is that of [3], too"),
         ({"schedule_id": "id 3"}, "schedule_id", "[20].schedule_id 'id 3' is that of [3], too"),
     ],
@@ -307,7 +307,7 @@ FIRST_TRIES: list[tuple[str, Asking, str, str]] = [
     ("one window", lambda s: s.create_quiet_hours("n", WINDOW), "windows", "must be a list of windows"),  # type: ignore[arg-type]  # as above
     ("no name", lambda s: s.create_quiet_hours("", [WINDOW]), "name", "not blank"),
     ("a policy", lambda s: s.create_quiet_hours("n", [], policy_id=3), "policy_id", "3 must be a text"),  # type: ignore[arg-type]  # as above
-    ("English", lambda s: s.create(**_new(spec="every day at 9")), "spec", "is no cron spec: it has 4 parts"),
+    ("English", lambda s: s.create(**_new(spec="every day at 9")), "spec", "is not a valid cron spec: it has 4 parts"),
     ("seconds", lambda s: s.create(**_new(type="interval", spec=1.5)), "spec", "must be a whole number of seconds"),
 ]
 

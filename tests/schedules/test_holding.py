@@ -107,8 +107,7 @@ async def test_an_engine_that_was_taken_for_dead_says_so_and_comes_back_as_anoth
     assert (await verify_store(service.store)).problems == []
     told = [record.message for record in caplog.records if record.name == "noonbell.schedules"]
     (once,) = told
-    assert once.startswith(f"The engine {before.instance} was taken for dead, and what it had in hand is another's;")
-    assert once.endswith("and comes back under a new name")
+    assert once == (f"lease lost, another engine has taken over engine={before.instance} next=rejoin under a new name")
     await service.store.close()
 
 
@@ -181,8 +180,8 @@ async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
     assert hanging.ended.is_set()
     assert not schedules.running
     assert schedules.lanes_lost == 1
-    (told,) = (one.message for one in caplog.records if "what it had in hand" in one.message)
-    assert told.endswith("; it leaves that, and stops")
+    (told,) = (one.message for one in caplog.records if one.message.startswith("lease lost"))
+    assert told.endswith(" next=stop")
     await hanging.service.store.close()
 
 

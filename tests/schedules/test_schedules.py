@@ -98,7 +98,7 @@ async def test_a_one_shot_without_offset_is_in_the_zone_of_the_schedule(world: W
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"type": "weekly"}, "type", "one of cron, interval, one_shot"),
     ({"spec": "61 * * * *"}, "spec", "minute"),
-    ({"spec": "0 0 30 2 *"}, "spec", "is no cron spec"),
+    ({"spec": "0 0 30 2 *"}, "spec", "is not a valid cron spec"),
     ({"spec": None}, "spec", "must be text"),
     ({"type": "interval", "spec": "5x"}, "spec", "must be a whole number of seconds"),
     ({"type": "interval", "spec": 0}, "spec", "at least 1 second"),

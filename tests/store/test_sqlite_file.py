@@ -49,7 +49,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
     text = b"These are the minutes of the last meeting.\n" * 100
     path.write_bytes(text)
     store = SqliteStore(path, threaded=threaded)
-    with pytest.raises(StoreCorruptError, match=r"app\.db is damaged or is no SQLite file"):
+    with pytest.raises(StoreCorruptError, match=r"app\.db is damaged or not an SQLite file"):
         await store.open()
     assert path.read_bytes() == text
     path.unlink()

@@ -138,11 +138,11 @@ def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
     dropped: list[QuietHoursDrop] = []
     for item in plan.quiet_hours:
         if item.kind == "delete":
-            told = changes.quiet_hours_told(now, actor, item.id, before=plan.policies.get(item.id))
+            told = changes.quiet_hours_event(now, actor, item.id, before=plan.policies.get(item.id))
             dropped.append(QuietHoursDrop(item.id, told))
             continue
         declared = plan.file.quiet_hours[item.id]
         policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now, plan.team)
         before = None if item.kind == "create" else plan.policies.get(item.id)
-        put.append(QuietHoursPut(policy, changes.quiet_hours_told(now, actor, item.id, before=before, after=policy)))
+        put.append(QuietHoursPut(policy, changes.quiet_hours_event(now, actor, item.id, before=before, after=policy)))
     return QuietChanges(put, dropped)

@@ -96,7 +96,7 @@ class Declarations:
             if isinstance(key, str) and key in window:
                 known = [*_WINDOW, "valid_from", "valid_to"]
                 near = [] if self._document.full else get_close_matches(key, known, n=1)
-                reason = f"is no known key; did you mean {near[0]}?" if near else error.reason
+                reason = f"is not a known key; did you mean {near[0]}?" if near else error.reason
                 self._document.complain((*path, key), NOTHING, reason, key=True)
                 del window[key]
                 return
@@ -163,7 +163,7 @@ class Declarations:
     def _refuse_endless(self, path: Path, value: Any, inner: Path) -> bool:
         """Tell of every number that TOML has and JSON has not, and whether there is one."""
         if isinstance(value, float) and not isfinite(value):
-            self._document.complain((*path, *inner), value, "is no number that JSON can hold")
+            self._document.complain((*path, *inner), value, "is not a number that JSON can hold")
             return True
         parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         found = [self._refuse_endless(path, one, (*inner, key)) for key, one in parts]

@@ -1,4 +1,4 @@
-"""What `Schedules` is given beside the fields of a schedule: settings, filters, instants, lists of new schedules.
+"""The arguments of `Schedules` beside the fields of a schedule: settings, filters, instants, lists of new schedules.
 
 Every complaint is a ScheduleInvalidError that names the argument, the value and what would be right. Nothing is read or
 written here.
@@ -50,7 +50,7 @@ def check_waits(longest_wait: object, retention: object) -> None:
 
 
 def check_names(**named: object) -> None:
-    """Names that are stored with everything: of a lane, of an owner, of whoever acts."""
+    """Check names that are stored with everything: of a lane, of an owner, of an actor."""
     for argument, name in named.items():
         if not isinstance(name, str) or not name.strip() or "\0" in name:
             raise ScheduleInvalidError(argument, name, "must be a text that is not blank")
@@ -63,7 +63,7 @@ def check_names(**named: object) -> None:
 
 
 def check_parts(clock: object, targets: object, secrets: object, egress: object, public_url: object) -> None:
-    """What a program hands in ready-made."""
+    """Check the objects that a program passes in ready-made."""
     if clock is not None and not callable(getattr(clock, "now", None)):
         raise ScheduleInvalidError("clock", clock, "must be a clock, such as noonbell.testing.ManualClock, or left out")
     if targets is not None and not isinstance(targets, Mapping):
@@ -109,7 +109,7 @@ def secrets_of(given: Secrets | KeyRing | None, store: Ledger, clock: Clock, act
 
 
 def require_id(kind: str, given: object) -> None:
-    """What no id can be is not found; a database might not even take it as a question."""
+    """Raise "not found" for what cannot be an id; a database might not even accept it in a query."""
     if not isinstance(given, str) or not _storable(given):
         raise ScheduleNotFoundError(kind, str(given).encode("utf-8", "backslashreplace").decode())
 
@@ -191,7 +191,7 @@ def check_quiet_hours(policy_id: object, name: object, windows: object) -> None:
 
 
 def check_new_policy_id(policy_id: str) -> None:
-    """Those of files are made by applying a file, and by nobody else: the next one would take them for its own."""
+    """Check a new id. Only applying a file makes ids of files: the next file would take others for its own."""
     check_id(policy_id, "policy_id")
     if policy_id.startswith(_OF_FILES):
         raise ScheduleInvalidError("policy_id", policy_id, f'must not begin with "{_OF_FILES}", as those of files do')
@@ -263,7 +263,7 @@ def require_ids(schedule_ids: object) -> None:
 
 
 @contextmanager
-def telling_written(written: int, of: int) -> Iterator[None]:
+def counting_written(written: int, of: int) -> Iterator[None]:
     """Whatever goes wrong in a batch says how many schedules the batches before it have written."""
     try:
         yield

@@ -1,8 +1,8 @@
-"""The audit as it is read: a stretch of missed slots, which is stored as one row, is told slot by slot.
+"""The audit as it is read: a stretch of missed slots, which is stored as one row, is read slot by slot.
 
-A row keeps what its slots follow from, so it can be told after its schedule was changed or deleted. Where that gives
-another number of slots than were counted then, because the rules of the zone have changed since, the stretch is told as
-the range that was stored. The slots of one row share its audit_id; a cursor counts them within it.
+A row keeps what its slots follow from, so they can be listed after its schedule was changed or deleted. Where that
+gives another number of slots than were counted then, because the rules of the zone have changed since, the stretch is
+returned as the range that was stored. The slots of one row share its audit_id; a cursor counts them within it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _USERS_OWN: Final = frozenset({"action", "payload"})
 
 
 class Place(NamedTuple):
-    """How far an audit was read: up to `row`, and of that row `told` slots; 0 stands for all of them."""
+    """A position in the audit: read up to `row`, and of that row `slots`; 0 means all of them."""
 
     row: int = 0
-    told: int = 0
+    slots: int = 0
 
     @classmethod
     def of(cls, cursor: str | None) -> Place:
         if cursor is None:
             return cls()
         try:
-            row, _, told = cursor.partition(".")
-            return cls(int(row), int(told or 0))
+            row, _, slots = cursor.partition(".")
+            return cls(int(row), int(slots or 0))
         except (AttributeError, ValueError):  # not even a text
             raise ScheduleInvalidError("cursor", cursor, "must be the next_cursor of a page") from None
 
     @property
     def after_row(self) -> int:
         """The last row that need not be read again."""
-        return self.row - 1 if self.told else self.row
+        return self.row - 1 if self.slots else self.row
 
     @property
     def before_row(self) -> int:
         """The same, where the newest come first."""
-        return self.row + 1 if self.told else self.row
+        return self.row + 1 if self.slots else self.row
 
     def __str__(self) -> str:
-        return f"{self.row}.{self.told}" if self.told else str(self.row)
+        return f"{self.row}.{self.slots}" if self.slots else str(self.row)
 
 
 def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int, *, newest: bool = False) -> Page[Audited]:
@@ -63,9 +63,9 @@ def page(rows: Sequence[tuple[int, AuditEvent]], after: Place, size: int, *, new
     items: list[Audited] = []
     reached = after
     for number, event in rows:
-        told = after.told if number == after.row else 0
+        slots = after.slots if number == after.row else 0
         details = reversed(list(_details(event))) if newest else _details(event)
-        for place, detail in enumerate(islice(details, told, None), told + 1):
+        for place, detail in enumerate(islice(details, slots, None), slots + 1):
             if len(items) == size:
                 return Page(items, str(reached))
             at = moment(event.at)

@@ -1,4 +1,4 @@
-"""What a creation, an update, a pause or a deletion writes. Pure: instants and rows in, records out.
+"""The writes of a creation, an update, a pause or a deletion. Pure: instants and rows in, records out.
 
 An edit first closes the running epoch, so that everything that was due before it has its verdict under the terms that
 held then, and opens the next one at the same instant.
@@ -131,7 +131,7 @@ class ScheduleFactory:
 
 
 def new_ids(now: int) -> Iterator[str]:
-    """Ids that nobody else has: 32 hexadecimal digits that begin with the time and grow, so that an index does so too.
+    """Yield unique ids: 32 hexadecimal digits that begin with the time and grow, so that an index grows at its end.
 
     80 random bits, and from each id to the next a random step of up to 32: what is created together lies together in
     the indexes, and is written page by page.
@@ -141,7 +141,7 @@ def new_ids(now: int) -> Iterator[str]:
         for step in memoryview(os.urandom(4 * at_once)).cast("I"):
             place = (place + step + 1) & _LAST_PLACE
             yield f"{begin}{place:020x}"
-        at_once = 256  # whoever wants a second one is likely to want many
+        at_once = 256  # a caller that wants a second one is likely to want many
 
 
 def _content(fields: dict[str, Any]) -> bytes | None:
@@ -170,7 +170,7 @@ class EditBuilder:
     ) -> None:
         self._fields = fields
         self._notifier = notifier
-        self.sent = False  # something is told to somebody, and is to be delivered
+        self.sent = False  # there are notices to deliver
         self._now = now
         self._polls = polls
         self._actor = actor
@@ -195,7 +195,9 @@ class EditBuilder:
         return "spec" in self._fields or timing_of(columns, None).following(self._now) is not None
 
     def _written(self, before: ScheduleColumns) -> Written:
-        """What is asked for, over what is there; many that are changed together differ in their names alone."""
+        """Return the requested columns over the present ones; many that are changed together differ in their names
+        alone.
+        """
         key = _like(before)
         found = self._models.get(key)
         if found is None:
@@ -230,7 +232,7 @@ class EditBuilder:
         else:
             turn.next_run_at = None
         self._notify(stored, turn, at)
-        turn.audits.extend(self._told(stored, columns, at, enabled=enabled))
+        turn.audits.extend(self._events(stored, columns, at, enabled=enabled))
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,
             rules_hash(ZoneInfo(columns.timezone)), written_terms(columns, anchor_at), enabled,
@@ -245,10 +247,10 @@ class EditBuilder:
         try:
             turn.messages.extend(self._notifier.in_lane(stored.lane).of_turn(stored, turn, (), at))
         except Exception:
-            logger.exception("Nobody is told of an edit of %r: the rules could not be applied", stored.columns.name)
+            logger.exception("notification rules failed, an edit gets no notices schedule=%r", stored.columns.name)
         self.sent = self.sent or bool(turn.messages)
 
-    def _told(self, stored: StoredSchedule, columns: ScheduleColumns, at: int, *, enabled: bool) -> list[AuditEvent]:
+    def _events(self, stored: StoredSchedule, columns: ScheduleColumns, at: int, *, enabled: bool) -> list[AuditEvent]:
         found = []
         if columns != stored.columns:
             found.append(self._event("updated", stored, at, self._detail(stored.columns, columns)))
@@ -257,14 +259,14 @@ class EditBuilder:
         return found
 
     def _detail(self, before: ScheduleColumns, after: ScheduleColumns) -> str:
-        """What is different, before and after."""
+        """Return the fields that differ, before and after."""
         key = (_like(before), _like(after))
         found = self._details.get(key) if before.name == after.name else None
         if found is None:
             old, new = _parts(before), _parts(after)
             changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-            told = {"before": {key: old.get(key) for key in changed}, "after": {key: new.get(key) for key in changed}}
-            found = _encode(told).decode()
+            parts = {"before": {key: old.get(key) for key in changed}, "after": {key: new.get(key) for key in changed}}
+            found = _encode(parts).decode()
             if before.name == after.name:
                 self._details[key] = found
         return found
@@ -296,7 +298,7 @@ def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:
     return Edit(at, turn, stored.columns, None, [("signing_key", stored.schedule_id)])
 
 
-def quiet_hours_told(
+def quiet_hours_event(
     at: int,
     actor: str,
     policy_id: str,
@@ -317,14 +319,14 @@ def _policy_parts(policy: QuietHoursPolicy | None) -> dict[str, Any] | None:
     return None if policy is None else {"name": policy.name, **msgspec.json.decode(policy.document)}
 
 
-def letters_told(at: int, actor: str, event: str, team: str | None = None) -> Callable[[list[int]], AuditEvent]:
-    """What is told of dead letters by their numbers, once it is known which of them were there."""
+def dead_letters_event(at: int, actor: str, event: str, team: str | None = None) -> Callable[[list[int]], AuditEvent]:
+    """Return a function that makes the audit event of dead letters, once it is known which of them were there."""
 
-    def told(numbers: list[int]) -> AuditEvent:
+    def event_of(numbers: list[int]) -> AuditEvent:
         detail = _encode({"numbers": numbers, "found": len(numbers)}).decode()
         return AuditEvent(at, event, "dead_letters", actor, detail, team)
 
-    return told
+    return event_of
 
 
 def _like(columns: ScheduleColumns) -> tuple[str | None, ...]:

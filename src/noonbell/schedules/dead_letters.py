@@ -14,7 +14,7 @@ _BLOCK: Final = 500
 
 
 class DeadLetters(EngineNotifier):
-    """The part of `Schedules` that looks after messages that nobody took."""
+    """The part of `Schedules` that handles undelivered messages."""
 
     _clock: Clock
     _actor: str
@@ -27,7 +27,7 @@ class DeadLetters(EngineNotifier):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Undelivered]:
-        """A page of the messages that could not be delivered, oldest first; those of a deleted schedule, too."""
+        """A page of the messages that could not be delivered, oldest first; those of a deleted schedule included."""
         sid = None if schedule_id is None else (await self._history(schedule_id)).sid
         size = page_size(limit)
         found = await self._store.outbox.dead_letters(sid, arguments.after_cursor(cursor), size + 1, self._only(team))
@@ -37,18 +37,18 @@ class DeadLetters(EngineNotifier):
     async def revive_dead_letters(self, numbers: Sequence[int]) -> int:
         """Put them back at the end of their streams, to be delivered at once; returns how many there were."""
         now = self._clock.now()
-        audit = changes.letters_told(now, self._actor, "message.revived", self._team)
+        audit = changes.dead_letters_event(now, self._actor, "message.revived", self._team)
         revived = await self._store.outbox.resolve(await self._own_letters(numbers), audit, redeliver_at=now)
         self._actions.wake()
         return revived
 
     async def drop_dead_letters(self, numbers: Sequence[int]) -> int:
         """Forget them; returns how many there were."""
-        audit = changes.letters_told(self._clock.now(), self._actor, "message.dropped", self._team)
+        audit = changes.dead_letters_event(self._clock.now(), self._actor, "message.dropped", self._team)
         return await self._store.outbox.resolve(await self._own_letters(numbers), audit)
 
     async def _own_letters(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Those of the numbers that are seen; a letter stays with its team, so this holds later, too."""
+        """Return the numbers that this view may see; a dead letter stays with its team, so this also holds later."""
         wanted = set(arguments.letter_numbers(numbers))
         if self._team is None or not wanted:
             return sorted(wanted)

@@ -53,7 +53,7 @@ class ScheduleDetail(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What is read of it in one transaction."""
+    """The rows of a schedule that are read in one transaction."""
 
     history: History
     stored: StoredSchedule | None

@@ -52,7 +52,7 @@ _MOST_TARGETS: Final = 1_000  # that an engine publishes
 
 
 class LaneConfig(NamedTuple):
-    """What every engine of a lane is made of."""
+    """The parts that every engine of a lane is built from."""
 
     store: Ledger
     clock: Clock
@@ -273,4 +273,4 @@ def _version() -> str:
 
 
 def _nothing() -> None:
-    """Do nothing: there is no subscription to end."""
+    """Do nothing: no subscription was made."""

@@ -1,4 +1,4 @@
-"""What an edit has to know of the engines, and what the one that runs here has to know of an edit.
+"""The link between an edit and the engines: their polls and rules for the edit, and a wake-up for the engine here.
 
 An edit is written whether an engine runs or not. Where one runs in this process it is woken at once; others notice by
 themselves, or by a hint of the store.
@@ -34,7 +34,7 @@ class EngineNotifier(RunHistory):
             self._actions.wake()
 
     async def _notifier(self) -> Notifier | None:
-        """Whoever is to be told of what an edit decides; an engine that runs here keeps the rules at hand."""
+        """Return the notifier of an edit's decisions; an engine that runs here keeps its rules up to date."""
         desk = self._lane.desk
         if desk is None:
             return None

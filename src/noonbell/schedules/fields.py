@@ -45,14 +45,14 @@ LONGEST_JITTER_SECONDS: Final = 86_400
 _LONGEST_TEXT: Final = 500
 _MOST_TAGS: Final = 100
 _OF_CHANNELS: Final = "channel:"  # the signing keys of channels go by such ids, beside those of schedules
-_PAGES: Final = frozenset({"new"})  # in an address it stands for something that is to be made
+_PAGES: Final = frozenset({"new"})  # in an address it means a thing that is yet to be created
 _NO_LETTERS: Final = frozenset({"Cn", "Co"})  # unassigned, or of private use
 _ISO: Final = re.compile(r"\s*\d{4}-")
 _encode = msgspec.json.Encoder().encode
 
 
 class Changes(TypedDict, total=False):
-    """What a person may write, and change. `start_at` and `end_at` are aware datetimes, ISO 8601 or English.
+    """The fields that a user may write and change. `start_at` and `end_at` are aware datetimes, ISO 8601 or English.
 
     The spec of an interval may be a timedelta or a text with units ("15m"), that of a one-shot an aware datetime.
     """
@@ -79,7 +79,7 @@ class Changes(TypedDict, total=False):
 
 
 class Fields(Changes, total=False):
-    """What a person may write of a new schedule; without an id it gets one. It stays with its team."""
+    """The fields that a user may write of a new schedule; without an id it gets one. It stays with its team."""
 
     schedule_id: str
     team: str
@@ -150,7 +150,7 @@ def _refuse_missing(fields: Mapping[str, Any]) -> None:
 
 
 def _refuse_lasting(fields: Mapping[str, Any], before: ScheduleColumns) -> None:
-    """What a schedule keeps for as long as it lives."""
+    """Refuse a change of the fields that a schedule keeps for as long as it lives."""
     for key in ("schedule_id", "team"):
         if key in fields:
             raise ScheduleInvalidError(key, fields[key], "cannot be changed; create another schedule")
@@ -172,7 +172,7 @@ def read_like(fields: Mapping[str, Any], model: ScheduleColumns, *, default_name
 
 
 def check_id(value: object, field: str = "schedule_id") -> str:
-    """An id that something new may have: whatever stands in an address must be able to stand for it alone."""
+    """Return an id for something new, or refuse it: an id is also a part of an address, and must identify it alone."""
     chosen = _text(field, value)
     if chosen in _PAGES or not {".", ".."}.isdisjoint(chosen.split("/")):
         raise ScheduleInvalidError(field, chosen, "would mean something else in an address; choose another")
@@ -215,20 +215,20 @@ def _spec(
             return str(parse_interval(typed)), None
         parse_one_shot(typed, ZoneInfo(timezone), stored={"spec", "timezone"}.isdisjoint(fields))
     except NoonbellError as error:
-        raise ScheduleInvalidError("spec", typed, f"is no {kind} spec: {_complaint(error)}") from error
+        raise ScheduleInvalidError("spec", typed, f"is not a valid {kind} spec: {_spec_reason(error)}") from error
     return typed.strip(), None
 
 
-def _complaint(error: NoonbellError) -> str:
-    """What is wrong with a spec, without the spec itself: that stands before it."""
+def _spec_reason(error: NoonbellError) -> str:
+    """Return what is wrong with a spec, without the spec itself, which the message names before."""
     reason = error.details.get("reason")
     if not isinstance(reason, str):
         return str(error)
-    told = f"it {reason}"
+    text = f"it {reason}"
     if isinstance(error, InvalidCronExpressionError) and error.field != "expression":
-        told = f"the {error.field} field {reason}"
+        text = f"the {error.field} field {reason}"
     suggestion = getattr(error, "suggestion", None)
-    return told if suggestion is None else f"{told}; right is {suggestion!r}"
+    return text if suggestion is None else f"{text}; right is {suggestion!r}"
 
 
 def interval_text(typed: Any) -> Any:
@@ -420,7 +420,7 @@ def _apart(kind: str, spec: str) -> int:
 
 
 def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
-    """What a new interval counts from: now, or such that its start is its first occurrence."""
+    """Return the anchor of a new interval: now, or such that its start is its first occurrence."""
     if columns.type != "interval":
         return None
     start_at = definition_of(columns.definition).start_at

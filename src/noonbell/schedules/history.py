@@ -1,8 +1,8 @@
 """Looking back: the runs of a schedule, of all schedules, one run whole, and what they add up to.
 
-Histories hold the runs that have ended; what is queued, executing or waiting for its retry is told by `run`. They reach
-back as far as the ledger is kept, and a deleted schedule keeps its own. The runs of one schedule come in the order of
-their ends, those of all schedules in the order of what they are for.
+Histories hold the runs that have ended; what is queued, executing or waiting for its retry is returned by `run`. They
+reach back as far as the ledger is kept, and a deleted schedule keeps its own. The runs of one schedule come in the
+order of their ends, those of all schedules in the order of what they are for.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class RunHistory:
         return Page(items, None if place is None else _cursor(*place))
 
     async def run(self, run_id: str) -> Run:
-        """One run, ended or not, with all its attempts and what they left to tell."""
+        """Return one run, ended or not, with all its attempts and their output."""
         schedule_id, kind, run_for = _read_run_id(run_id)
         require_id("run", schedule_id)
 
@@ -140,7 +140,7 @@ class RunHistory:
         return await self._store.snapshot(read)
 
     async def statistics(self, schedule_id: str, *, last: int = 100) -> Statistics:
-        """What the `last` ended runs of a schedule add up to."""
+        """Return statistics of the `last` ended runs of a schedule."""
         if type(last) is not int or not 1 <= last <= MOST_COUNTED:
             raise ScheduleInvalidError("last", last, f"must be a number of runs from 1 to {MOST_COUNTED}")
 

@@ -123,12 +123,12 @@ class LaneRunner:
 
     def _on_lost(self, life: EngineLife) -> None:
         self.lost += 1
-        message = "The engine %s was taken for dead, and what it had in hand is another's; it leaves that%s"
+        message = "lease lost, another engine has taken over engine=%s next=%s"
         if self._ending is life:
-            logger.error(message, life.member.instance, ", and stops")
+            logger.error(message, life.member.instance, "stop")
             life.abandon_soon()
             return
-        logger.error(message, life.member.instance, ", and comes back under a new name")
+        logger.error(message, life.member.instance, "rejoin under a new name")
         self._return = LaneReturn(lambda give_up: self._come_back(life, give_up))
 
     async def _come_back(self, life: EngineLife, give_up: asyncio.Event) -> None:

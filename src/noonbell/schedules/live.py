@@ -1,19 +1,19 @@
-"""`LiveChanges`: what happens in a store, as small events, for whoever is looking on.
+"""`LiveChanges`: the changes in a store as a stream of small events, for pages and programs that follow them.
 
     async for event in live.follow(team="default", after=last_id):
         ...
 
 An event says that something has changed and what: enough to look it up, not more. There are three kinds: `change`
-(everything that the audit tells), `run` (a run that was queued, has begun, waits for its retry or has ended) and
+(everything in the audit), `run` (a run that was queued, has begun, waits for its retry or has ended) and
 `reset` (something may have been lost: look at everything again).
 
-The store is asked once a second, as long as somebody is looking on, and at once after `nudge`. So it makes no
-difference which process has made a change. It costs the store two short reads and what is new. Bursts are not told one
-by one: where more runs have come than one look gives, a `reset` stands for them.
+The store is asked once a second, as long as there is a reader, and at once after `nudge`. So it makes no
+difference which process has made a change. It costs the store two short reads and what is new. Bursts are not reported
+one by one: where more runs have come than one poll returns, a `reset` replaces them.
 
-Everybody reads from one ring of the latest events, each at his own pace: nobody's slowness costs the others anything,
-and who falls behind by more than the ring holds gets a `reset`. An id is good for coming back to the same process; one
-that is not known, or that is too old, gets a `reset` as well.
+All readers share one ring of the latest events, each at its own pace: a slow reader costs the others nothing,
+and one that falls behind by more than the ring holds gets a `reset`. An id is good for coming back to the same process;
+one that is not known, or that is too old, gets a `reset` as well.
 
 These are hints, not a record. The audit and the ledger are.
 """
@@ -72,7 +72,7 @@ class LiveChanges:
         self._clock = clock
         self._life = uuid.uuid4().hex[:8]  # ids of another process mean nothing here
         self._ring: deque[LiveEvent] = deque(maxlen=KEPT)
-        self._told = 0  # how many events there have been
+        self._count = 0  # how many events there have been
         self._published = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._beginning = asyncio.Lock()
@@ -104,7 +104,7 @@ class LiveChanges:
     async def here(self) -> str:
         """An id to follow `after`: from now on nothing is missed, however long it takes until one does."""
         await self._begin()
-        return f"{self._life}-{self._told}"
+        return f"{self._life}-{self._count}"
 
     async def follow(
         self, team: str | None, after: str | None = None, *, idle_seconds: float = 15.0
@@ -118,18 +118,18 @@ class LiveChanges:
             await self._begin()
             place, lost = self._place(after)
             if lost:
-                yield self._made("reset", None, {"reason": "what came meanwhile is not known here"}, number=place)
+                yield self._made("reset", None, {"reason": "the events since then are not known here"}, number=place)
             while not self._closed:
                 published = self._published
-                first = self._told - len(self._ring)
+                first = self._count - len(self._ring)
                 if place < first:
-                    place = self._told
+                    place = self._count
                     yield self._made("reset", None, {"reason": "too much came at once"}, number=place)
-                for event in list(self._ring)[place - first :] if place < self._told else ():
+                for event in list(self._ring)[place - first :] if place < self._count else ():
                     place += 1
                     if event.kind == "reset" or team in (None, event.team):
                         yield event
-                if place == self._told:
+                if place == self._count:
                     try:
                         # not wait_for: in Python 3.11 it forgets a cancellation that meets the event
                         async with asyncio.timeout(idle_seconds):
@@ -141,19 +141,19 @@ class LiveChanges:
             self._left_at = self._clock.elapsed()
 
     def _place(self, after: str | None) -> tuple[int, bool]:
-        """After how many events a reader goes on, and whether something may be lost to him."""
+        """Return the number of events after which a reader goes on, and whether it may have lost some."""
         if after is None:
-            return self._told, False
+            return self._count, False
         life, _, number = after.rpartition("-")
         if life != self._life or not number.isascii() or not number.isdigit():
-            return self._told, True
+            return self._count, True
         place = int(number)
-        return (place, False) if self._told - len(self._ring) <= place <= self._told else (self._told, True)
+        return (place, False) if self._count - len(self._ring) <= place <= self._count else (self._count, True)
 
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Set it going. What is there when the first reader comes is not told; after a pause, what came since is."""
+        """Start polling. What exists when the first reader comes is not reported; after a pause, what came since is."""
         async with self._beginning:
             if self._closed or (self._looking is not None and not self._looking.done()):
                 return
@@ -176,8 +176,8 @@ class LiveChanges:
             await self._clock.wait(self._clock.now() + SECOND, self._wakeup)
 
     def _publish(self, kind: EventKind, team: str | None, data: dict[str, Any]) -> None:
-        self._told += 1
-        self._ring.append(self._made(kind, team, data, number=self._told))
+        self._count += 1
+        self._ring.append(self._made(kind, team, data, number=self._count))
 
     def _made(self, kind: EventKind, team: str | None, data: dict[str, Any], *, number: int) -> LiveEvent:
         return LiveEvent(f"{self._life}-{number}", kind, team, data)
@@ -187,7 +187,7 @@ class LiveChanges:
         published.set()
 
 
-_Told = tuple[EventKind, str | None, dict[str, Any]]
+_News = tuple[EventKind, str | None, dict[str, Any]]
 
 
 class _Look:
@@ -210,7 +210,7 @@ class _Look:
         self._live = await self._live_now() or {}
         self.begun = True
 
-    async def new(self) -> list[_Told]:
+    async def new(self) -> list[_News]:
         return [*await self._changes(), *await self._runs()]
 
     # --- the audit ------------------------------------------------------------------------------------------------
@@ -228,13 +228,13 @@ class _Look:
                 high = middle
         return low
 
-    async def _changes(self) -> list[_Told]:
+    async def _changes(self) -> list[_News]:
         found = await self._store.audit.page(AuditFilter(), max(0, self._last_audit - _LOOK_BACK), _MOST_CHANGES)
-        told: list[_Told] = []
+        news: list[_News] = []
         for number, event in found:
             if number not in self._seen_audits:
                 self._seen_audits.add(number)
-                told.append(("change", event.team, _change(event)))
+                news.append(("change", event.team, _change(event)))
                 if event.event.startswith("schedule."):
                     self._known.clear()  # its name may be another now
         if found:
@@ -243,12 +243,12 @@ class _Look:
         if len(found) == _MOST_CHANGES:
             self._last_audit = await self._newest_audit()
             self._seen_audits = set(range(self._last_audit - _LOOK_BACK, self._last_audit + 1))
-            told.append(("reset", None, {"reason": "too much was changed at once"}))
-        return told
+            news.append(("reset", None, {"reason": "too much was changed at once"}))
+        return news
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    async def _runs(self) -> list[_Told]:
+    async def _runs(self) -> list[_News]:
         live = await self._live_now()
         ended = await self._store.history.latest_runs(None, _MOST_RUNS)
         fresh = [past for past in ended if _key(past.run) not in self._seen_runs]
@@ -256,20 +256,20 @@ class _Look:
             for past in ended:
                 self._see(_key(past.run))
             self._live = live or {}
-            return [("reset", None, {"reason": "more runs than can be told one by one"})]
-        told: list[_Told] = []
+            return [("reset", None, {"reason": "more runs than can be reported one by one"})]
+        news: list[_News] = []
         for key, (state, attempt) in live.items():
             if self._live.get(key) != (state, attempt):
-                told += await self._told_live(key, state, attempt)
+                news += await self._live_news(key, state, attempt)
         for past in reversed(fresh):
             self._see(_key(past.run))
             known = await self._of(past.run.sid)
             if known is not None:
-                told.append(("run", known.team, _ended(known, past.run)))
+                news.append(("run", known.team, _ended(known, past.run)))
         for key in self._live.keys() - live.keys():
-            told += await self._told_end(key)
+            news += await self._end_news(key)
         self._live = live
-        return told
+        return news
 
     async def _live_now(self) -> dict[LedgerKey, tuple[str, int]] | None:
         """The runs that are queued, running or waiting; None where they are more than are looked at."""
@@ -279,14 +279,14 @@ class _Look:
         rows = [dict(zip(_LIVE, row, strict=True)) for row in found]
         return {LedgerKey(row["run_for"], row["sid"], row["kind"]): (row["state"], row["attempt"]) for row in rows}
 
-    async def _told_live(self, key: LedgerKey, state: str, attempt: int) -> list[_Told]:
+    async def _live_news(self, key: LedgerKey, state: str, attempt: int) -> list[_News]:
         known = await self._of(key.sid)
         if known is None:
             return []
         data = {**_named(known, key), "state": state, "attempts": attempt}
         return [("run", known.team, data)]
 
-    async def _told_end(self, key: LedgerKey) -> list[_Told]:
+    async def _end_news(self, key: LedgerKey) -> list[_News]:
         """One that was alive at the last look, and for an instant further back than the latest runs go."""
         if key in self._seen_runs:
             return []

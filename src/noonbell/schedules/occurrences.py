@@ -1,4 +1,4 @@
-"""What became of each occurrence, read from the ledger: runs, live runs and spans, spans taken apart again.
+"""The verdict of each occurrence, read from the ledger: runs, live runs and spans, spans taken apart again.
 
 Nothing is decided here. An occurrence that has come and is not decided yet is `pending`, or `skipped` if it lies in
 quiet hours: those of a quiet stretch are written together when it is over, and nothing else can become of them. One
@@ -163,7 +163,7 @@ class _Reader:
         return (part[::-1], due[-1] - 1) if part else await self._as_written_back(epoch, low, high, limit)
 
     async def _looked_up(self, due: list[int]) -> list[_Dated]:
-        """What became of occurrences that are known: their runs are found by key, whatever ran beside them."""
+        """Return the verdicts of known occurrences: their runs are found by key, whatever ran beside them."""
         runs = {
             run.run_for: run
             for run in await self._store.history.runs(RunFilter(self._sid, kind="scheduled", instants=due))
@@ -182,7 +182,7 @@ class _Reader:
         return part
 
     async def _as_written(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
-        """What the ledger holds, in order."""
+        """Return the verdicts of a stretch as the ledger holds them, in order."""
         found = await self._store.history.runs(RunFilter(self._sid, low + 1, high, "scheduled"), limit)
         runs = [_of_run(run) for run in found]
         ended = {at for at, _ in runs}

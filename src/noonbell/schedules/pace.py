@@ -1,8 +1,8 @@
-"""How much is written at once where many schedules are created or changed.
+"""The size of the batches in which many schedules are created or changed.
 
-A batch is one transaction, and while it is written nobody else writes: an engine on the same data waits, and on SQLite
-gives up after some seconds. So a batch is as large as can be written in a fraction of a second, which depends on the
-machine and is found out on the way, and after it others have their turn.
+A batch is one transaction, and while it is written no other process writes: an engine on the same data waits, and on
+SQLite gives up after some seconds. So a batch is as large as can be written in a fraction of a second, which depends on
+the machine and is found out on the way, and after it others have their turn.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class QuietHoursEdits(EngineNotifier):
     ) -> QuietHoursRecord:
         """Change quiet hours; every schedule that refers to them goes on in a new epoch.
 
-        With `seen`, only as they were seen: raises ScheduleChangedError where somebody has changed them since.
+        With `seen`, only as they were seen: raises ScheduleChangedError where they have been changed since.
         """
         before = await self._quiet_hours(policy_id)
         seen_at = _seen_at(before, seen)
@@ -85,7 +85,7 @@ class QuietHoursEdits(EngineNotifier):
         """Delete quiet hours that no schedule refers to; with `seen`, only as they were seen."""
         before = await self._quiet_hours(policy_id)
         seen_at = _seen_at(before, seen)
-        audit = changes.quiet_hours_told(self._clock.now(), self._actor, policy_id, before=before)
+        audit = changes.quiet_hours_event(self._clock.now(), self._actor, policy_id, before=before)
         dropped = QuietChanges(dropped=[QuietHoursDrop(policy_id, audit, seen_at)])
         await self._store.schedules.apply(ScheduleChange(quiet=dropped))
 
@@ -103,17 +103,19 @@ class QuietHoursEdits(EngineNotifier):
         polls, now = await self._polls(), self._clock.now()
         policy = QuietHoursPolicy(policy_id, name, document, now, now, team)
         change = changes.EditBuilder({}, now, polls, self._actor, notifier=await self._notifier())
-        audit = changes.quiet_hours_told(now, self._actor, policy_id, before=before, after=policy)
+        audit = changes.quiet_hours_event(now, self._actor, policy_id, before=before, after=policy)
         await self._store.schedules.apply(
             ScheduleChange(edit=change.reopen, quiet=QuietChanges([QuietHoursPut(policy, audit, seen_at)]))
         )
         self._wake_after(change)
-        told = await warnings.of_quiet_hours(self._store, policy_id)
-        return msgspec.structs.replace(await self.get_quiet_hours(policy_id), warnings=told)
+        found = await warnings.of_quiet_hours(self._store, policy_id)
+        return msgspec.structs.replace(await self.get_quiet_hours(policy_id), warnings=found)
 
 
 def _seen_at(policy: QuietHoursPolicy, seen: QuietHoursRecord | None) -> int | None:
-    """When a policy was last changed before somebody saw it; the store holds that nobody changes it until the write."""
+    """Return when a policy was last changed before the caller read it; the store refuses the write after a later
+    change.
+    """
     if seen is None:
         return None
     if moment(policy.updated_at) != seen.updated_at:
@@ -122,6 +124,6 @@ def _seen_at(policy: QuietHoursPolicy, seen: QuietHoursRecord | None) -> int | N
 
 
 def no_quiet_hours(policy_id: str) -> ScheduleInvalidError:
-    """What is raised where a schedule refers to quiet hours that its team does not have."""
+    """Return the error for a schedule that refers to quiet hours that its team does not have."""
     reason = "names no quiet hours of this team; create them first with create_quiet_hours"
     return ScheduleInvalidError("quiet_hours_policy_id", policy_id, reason)

@@ -1,7 +1,8 @@
-"""Quiet hours whose zone gets new rules: which occurrences they silence now, which they free, and what is told of it.
+"""Quiet hours whose zone gets new rules: which occurrences they silence now, which they free, and the audit events of
+it.
 
 The windows stay as they are written; what they cover moves. Each schedule that refers to such quiet hours goes on in a
-new epoch, in one transaction with the policy, which stands anew since then. A schedule of the zone itself has its new
+new epoch, in one transaction with the policy, which counts as new since then. A schedule of the zone itself has its new
 epoch already. So has an interval in the midst of a catch-up none: what it counts from is not settled before its end.
 """
 
@@ -37,7 +38,7 @@ class NewRules(NamedTuple):
 
 
 class QuietHoursHaveChangedError(Exception):
-    """Somebody has put other quiet hours meanwhile: they have to be read again. Never seen outside."""
+    """The quiet hours were changed in between: they have to be read again. Never seen outside."""
 
 
 class QuietMove:
@@ -59,15 +60,15 @@ class QuietMove:
         named = self._rules.timezone
         return QuietHours([replace(one, zone=zone) if str(one.zone) == named else one for one in windows])
 
-    def told(self) -> AuditEvent:
-        """What is told of the quiet hours themselves: which stretches are quiet now, or are not any more."""
+    def event(self) -> AuditEvent:
+        """Return the audit event of the quiet hours themselves: which stretches are quiet now, or are not any more."""
         detail = self._detail()
         detail["zone_hash"] = self._rules.zone_hash
         detail["moved"] = None if self._moved is None else len(self._moved)
         if self._moved is not None:
             detail["stretches"] = [part._asdict() for part in self._moved[:_MOST_SHOWN]]
-        told, policy = _encode(detail).decode(), self._policy
-        return AuditEvent(self._now, QUIET_CHANGED, policy.policy_id, ENGINE, told, policy.team)
+        detail_text, policy = _encode(detail).decode(), self._policy
+        return AuditEvent(self._now, QUIET_CHANGED, policy.policy_id, ENGINE, detail_text, policy.team)
 
     def __call__(self, stored: StoredSchedule) -> Edit | None:
         if stored.quiet != self._policy.document:
@@ -89,9 +90,9 @@ class QuietMove:
         if following is not None and (definition.overlap == "allow" or not executing):
             turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
         detail = self._detail() | {"quiet_hours": self._policy.policy_id} | self._counts(stored)
-        told = _encode(detail).decode()
+        detail_text = _encode(detail).decode()
         turn.audits.append(
-            AuditEvent(self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, told, stored.team)
+            AuditEvent(self._now, "schedule.zone_rules_changed", stored.schedule_id, ENGINE, detail_text, stored.team)
         )
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone,

@@ -52,7 +52,7 @@ class Reading(Details, RunWarnings):
         limit: int = 100,
         order: Order = "oldest",
     ) -> Page[Occurrence]:
-        """What became of the occurrences from `start` to `end`; without them, of the last day.
+        """Return the occurrences from `start` to `end` with their verdicts; without them, those of the last day.
 
         They come in the order that is asked for, "oldest" or "newest" first. A deleted schedule keeps its own.
         """

@@ -1,4 +1,4 @@
-"""What `Schedules` answers with: plain values with aware datetimes in UTC."""
+"""The results of `Schedules`: plain values with aware datetimes in UTC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_PAGE: Final = 1_000
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often a failed run is attempted, all attempts counted, and how long it waits between them."""
+    """The retry policy: how often a failed run is attempted, counting all attempts, and the waits between them."""
 
     attempts: int | None
     delay_seconds: float
@@ -78,7 +78,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """An attempt that failed, was cut off or was a repeat, or that left something to tell: a program's output."""
+    """An attempt that failed, was cut off or was a repeat, or that left a detail: a program's output."""
 
     attempt: int
     outcome: str

@@ -57,7 +57,9 @@ class RunWarnings:
 
     @property
     def here(self) -> Here:
-        """What this program registers and delivers to; commands that it does not allow are refused, not warned of."""
+        """Return what this program registers and delivers to; a command that it does not allow is an error, not a
+        warning.
+        """
         return Here(self._actions.callbacks, self._actions.targets, self._lane.engine is not None)
 
     def _unknown_callback(self, schedule: Schedule) -> str | None:
@@ -68,9 +70,9 @@ class RunWarnings:
 
     def _with_callback_logged(self, schedule: Schedule) -> Schedule:
         """Log a callback that is unknown to a program that registers some or runs an engine; another cannot know."""
-        told = self._unknown_callback(schedule)
-        if told is not None and not self._is_view and (self._actions.callbacks or self._lane.engine is not None):
-            logger.warning("schedule=%s %s", schedule.schedule_id, told)
+        warning = self._unknown_callback(schedule)
+        if warning is not None and not self._is_view and (self._actions.callbacks or self._lane.engine is not None):
+            logger.warning("schedule=%s %s", schedule.schedule_id, warning)
         return schedule
 
     def _log_unknown_callbacks(self, made: Sequence[DurableSchedule]) -> None:

@@ -9,8 +9,9 @@ Everything lives in the store; `create`, `update` and the rest work whether an e
 process. `start` runs an engine of one lane, beside any others that share it, here or elsewhere: it joins the lane,
 queues again what dead engines left running, records that it is up, and begins to look.
 
-Every schedule, every quiet hours and every message belongs to a team. `acting` gives a view for somebody: it acts in
-his name, and sees what belongs to his team; the rest does not exist for it. Whoever has made no team uses one alone.
+Every schedule, every quiet hours and every message belongs to a team. `acting` returns a view for one actor: it acts in
+the actor's name, and sees what belongs to the actor's team; the rest does not exist for it. An installation without
+teams uses a single one.
 
 Names are unique among the schedules of one team and owner (`managed_by`), ids for ever.
 """
@@ -146,12 +147,13 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         self._rules = Rules(opened, self._clock, actor=self._actor, on_change=desk.wake)
         return desk
 
-    # --- acting for somebody --------------------------------------------------------------------------------------
+    # --- views for an actor ---------------------------------------------------------------------------------------
 
     def acting(self, actor: str, team: str | None) -> Schedules:
-        """The same schedules for somebody else: the audit names him, and he sees what belongs to his team alone.
+        """Return a view of the same schedules for an actor: the audit names the actor, and only its team's things are
+        seen.
 
-        Without a team he sees all. A view costs nothing; it has no engine of its own, and neither starts nor stops the
+        Without a team it sees all. A view costs nothing; it has no engine of its own, and neither starts nor stops the
         one there is. What belongs to one team cannot be widened to another.
         """
         arguments.check_names(actor=actor)
@@ -258,13 +260,13 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
 
     @property
     def metrics(self) -> dict[str, Any] | None:
-        """What the running engine knows of itself."""
+        """The metrics of the running engine; None where none runs."""
         engine = self._lane.engine
         return None if engine is None else engine.metrics.summary() | {"deliveries": self._actions.deliveries}
 
     @property
     def timeline(self) -> dict[str, int] | None:
-        """What the timeline in front of the store has counted; None where there is none."""
+        """The counters of the timeline in front of the store; None without a timeline."""
         counters = getattr(self._store, "counters", None)
         return None if counters is None else counters.summary()
 
@@ -289,7 +291,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         """Begin nothing new, wait for what runs, and leave the lane.
 
         The engine stays a part of it until then, also where a caller stops waiting; a further call waits for the same
-        stop. What other engines of the lane have in hand is not touched.
+        stop. The runs of other engines of the lane are not touched.
 
         With a timeout, runs that have not ended by then are cut off (False): they are cancelled, and queued again under
         the same run id for an engine that is free; those that must not be repeated, or that a person asked for, end as
@@ -346,7 +348,7 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         await self._require_quiet_hours(made)
         await warnings.log_missing_secrets(self._secrets, made)
         async for batch, done in batches(made, self._clock):
-            with arguments.telling_written(done - len(batch), len(made)):
+            with arguments.counting_written(done - len(batch), len(made)):
                 await self._store.schedules.apply(ScheduleChange(batch, now, self._actor))
             self._wake(min((new.next_run_at for new in batch if new.next_run_at is not None), default=None))
             if any(new.columns.type == "one_shot" or '"message"' in new.columns.definition for new in batch):
@@ -398,13 +400,13 @@ class Schedules(Reading, QuietHoursEdits, DeadLetters):
         arguments.require_mapping("fields", fields)
         arguments.require_progress(progress)
         async for batch, done in batches(schedule_ids, self._clock):
-            with arguments.telling_written(done - len(batch), len(schedule_ids)):
+            with arguments.counting_written(done - len(batch), len(schedule_ids)):
                 await self._change(batch, fields)
             if progress is not None:
                 progress(done, len(schedule_ids))
 
     async def pause(self, schedule_id: str) -> Schedule:
-        """Let it rest: until it is resumed it has no occurrences. What was due before is still decided."""
+        """Pause a schedule: until it is resumed it has no occurrences. What was due before is still decided."""
         return await self.update(schedule_id, enabled=False)
 
     async def resume(self, schedule_id: str) -> Schedule:

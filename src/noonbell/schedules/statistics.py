@@ -1,4 +1,4 @@
-"""What the latest runs of a schedule add up to. Pure.
+"""Statistics of the latest runs of a schedule. Pure.
 
 A run has succeeded, or it has not: `failed`, `abandoned` and `unknown` all count against it. Its duration is that of
 the whole run, from its first attempt to its end, waits for retries included. It is late by what lies between the
@@ -33,7 +33,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Streak(msgspec.Struct, frozen=True):
-    """How many of the latest runs in a row have all succeeded, or all failed."""
+    """The latest runs in a row that have all succeeded, or all failed: which, and how many."""
 
     of: Literal["succeeded", "failed"]
     runs: int

@@ -2,7 +2,7 @@
 
 - A message to a target that no process is known to deliver to: its messages become dead letters. Known are the targets
   of this process and those that the live engines of the schedule's lane publish. Where nothing is known, because no
-  engine is up and this process delivers nothing, there is no warning: a target may be declared later.
+  engine is up and this process delivers nothing, no warning is given: a target may be declared later.
 - A one-shot inside its quiet hours: it is skipped, and comes no more.
 - A lane without an engine, a callback that this process does not register, a command that it does not run: none is an
   error, because an engine may be started later, and another program may register the function.
@@ -36,7 +36,7 @@ _BATCH: Final = 500
 
 
 class Here(NamedTuple):
-    """What the process registers, delivers to and runs; `callbacks` is None where it cannot know of them."""
+    """The callbacks, targets and lane of this process; `callbacks` is None where it cannot know of them."""
 
     callbacks: Collection[str] | None = None
     targets: Collection[str] = ()
@@ -219,6 +219,6 @@ async def log_missing_secrets(secrets: Secrets, made: Iterable[DurableSchedule])
 
 
 async def log_missing(secrets: Secrets, team: str, tree: Any) -> None:
-    """Secrets come and go by themselves, so one that is missing now is no error; a slip of the pen is likelier."""
+    """Log the secrets that are missing. Secrets come and go by themselves, so that is a warning and not an error."""
     if missing := await secrets.missing(team, tree):
-        logger.warning("There is no secret %s, and a schedule refers to it; its runs will fail", ", ".join(missing))
+        logger.warning("Secret not found: %s; a schedule refers to it, and its runs will fail", ", ".join(missing))

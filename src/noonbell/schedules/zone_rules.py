@@ -140,7 +140,7 @@ class Move:
         self._expected[stored.sid] = stored.epoch
 
     def prepare(self, columns: ScheduleColumns) -> Moved | None:
-        """What moves of a schedule; None where the old rules are not known any more."""
+        """Return the occurrences of a schedule that move; None where the old rules are not known any more."""
         if self._old is None:
             return None
         key = (columns.type, columns.spec, columns.definition)
@@ -167,14 +167,14 @@ class Move:
             turn.enabled = False  # its instant lies before the cursor now, which nothing goes back behind
             if stored.enabled or (self._old is not None and had_its_time(stored, self._old)):
                 turn.last_run_for = parse_one_shot(columns.spec, self._new, stored=True)
-        turn.audits.append(self._told(stored, still_due=following is not None))
+        turn.audits.append(self._change_event(stored, still_due=following is not None))
         epoch = Epoch(
             stored.sid, stored.epoch + 1, at, None, columns.spec, columns.timezone, self._after.zone_hash,
             written_terms(columns, stored.anchor_at), turn.enabled,
         )  # fmt: skip
         return Edit(at, turn, columns, epoch)
 
-    def _told(self, stored: StoredSchedule, *, still_due: bool) -> AuditEvent:
+    def _change_event(self, stored: StoredSchedule, *, still_due: bool) -> AuditEvent:
         moved = self.prepare(stored.columns)
         self.concerned += 1
         detail: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 For each zone that durable schedules use, the store remembers the rules that they were computed with: a hash, the
 version of the zone data, and the compiled rules themselves, so that old and new can be compared after the old ones are
-gone from the disk. Every hour they are compared with the zone data of this host, as it stands on the disk then:
+gone from the disk. Every hour they are compared with the zone data of this host, as it is on the disk then:
 
 - the same rules, or other bytes for the same rules: nothing happens;
 - newer rules: each schedule of the zone moves to a new epoch (`zone_rules.Move`). When all have, the new rules are
@@ -40,7 +40,7 @@ _PAGE: Final = 500
 
 
 class ZoneCheck(NamedTuple):
-    """What a check has found: zones whose schedules have moved to new rules, and zones that are outdated here."""
+    """The result of a check: zones whose schedules have moved to new rules, and zones that are outdated here."""
 
     changed: list[str]
     outdated: frozenset[str]
@@ -130,7 +130,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             try:
                 await self._store.schedules.apply(ScheduleChange(edited=moving, edit=move))
             except (ScheduleNotFoundError, ScheduleChangedError):
-                continue  # one was deleted or edited meanwhile, or moved by another engine: read the page again
+                continue  # one was deleted, edited, or moved by another engine in between: read the page again
             after_sid = page[-1].sid
         silenced = 0
         for policy in await self._store.schedules.quiet_hours():
@@ -156,10 +156,12 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
                 return 0  # by an attempt that was cut off afterwards
             now = max(self._clock.now(), policy.updated_at + 1)  # so that another engine sees that it has changed
             move = QuietMove(policy, rules, now)
-            anew = replace(policy, updated_at=now)
+            dated = replace(policy, updated_at=now)
             try:
                 await self._store.schedules.apply(
-                    ScheduleChange(edit=move, quiet=QuietChanges([QuietHoursPut(anew, move.told(), policy.updated_at)]))
+                    ScheduleChange(
+                        edit=move, quiet=QuietChanges([QuietHoursPut(dated, move.event(), policy.updated_at)])
+                    )
                 )
             except (QuietHoursHaveChangedError, ScheduleChangedError):
                 continue

@@ -1,1 +1,1 @@
-"""Where the ledger lives. `memory` is the executable specification, `sqlite` the embedded default."""
+"""The stores of the ledger. `memory` is the executable specification, `sqlite` the embedded default."""

@@ -55,7 +55,7 @@ def open_store(url: str | Ledger, *, read_only: bool = False) -> Ledger:
 
 
 def _is_postgres(url: str) -> bool:
-    """Return whether it means PostgreSQL, rightly spelt or not: such an address is never shown whole."""
+    """Return whether the address means PostgreSQL, spelt correctly or not: such an address is never shown whole."""
     return re.match(r"\s*postgres[a-z0-9+]*:", url, re.IGNORECASE) is not None
 
 
@@ -100,7 +100,7 @@ def require_ledger(url: str) -> Path | None:
         return None
     path = sqlite_path(url)
     if not path.exists():
-        raise StoreUnavailableError(f"There is no file {path}; nothing was created", path=str(path), missing=True)
+        raise StoreUnavailableError(f"File not found: {path}; nothing was created", path=str(path), missing=True)
     if not path.is_file():
         raise StoreUnavailableError(f"{path} is not a file", path=str(path))
     try:
@@ -111,17 +111,17 @@ def require_ledger(url: str) -> Path | None:
         finally:
             db.close()
     except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise StoreCorruptError(f"{path} is damaged or is no SQLite file: {error}", path=str(path)) from error
+        raise StoreCorruptError(f"{path} is damaged or not an SQLite file: {error}", path=str(path)) from error
     except apsw.Error as error:
         raise StoreUnavailableError(f"{path} cannot be read now: {error}", path=str(path)) from error
     if not tables >= _TABLES:
-        told = f"{path} is an SQLite file, but holds no Noonbell ledger"
-        raise StoreCorruptError(told, path=str(path), missing=True)
+        message = f"{path} is an SQLite file, but holds no Noonbell ledger"
+        raise StoreCorruptError(message, path=str(path), missing=True)
     return path
 
 
 def _require_tables(store: PostgresStore) -> None:
-    """In a thread, because the caller may be on an event loop of his own and waits for the answer there."""
+    """Check the tables in a thread, because the caller may wait for the answer on an event loop of its own."""
     found: set[str] = set()
     failed: list[BaseException] = []
 
@@ -137,5 +137,5 @@ def _require_tables(store: PostgresStore) -> None:
     if failed:
         raise failed[0]
     if not found >= _TABLES:
-        told = f"{store!r} can be reached, but holds no Noonbell ledger; nothing was created"
-        raise StoreCorruptError(told, missing=True)
+        message = f"{store!r} can be reached, but holds no Noonbell ledger; nothing was created"
+        raise StoreCorruptError(message, missing=True)

@@ -1,9 +1,9 @@
-"""A store that is away, told to people: once, then once a minute, and once when it is back.
+"""The log of an outage of a store: one line at once, one a minute while it lasts, and one when it is over.
 
 Everything that works on one store asks it several times a second while it fails: the loop, the ends of runs, delivery,
-the duties. They share one `Outage` (`outage_of`), so that a log shows one story. Whoever tells of it first is the one
-whose success ends it: on a full disk reading goes on well while nothing can be written. What the others meet meanwhile
-is told at debug level.
+the duties. They share one `Outage` (`outage_log_for`), so that the log shows one outage. The part that reports it first
+is the one whose success ends it: on a full disk reads still succeed while nothing can be written. Failures of the other
+parts are logged at debug level.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 logger = logging.getLogger("noonbell.store")
 
 _AGAIN_SECONDS: Final = 60.0
-# Whoever told first may be gone. After so long without a failure the next one is another outage.
+# The part that reported it may be gone. After so long without a failure the next one is another outage.
 _FORGOTTEN_SECONDS: Final = 150.0
 
 
 class Outage:
-    """Whether something is away, since when, and what is said of it. Times are seconds on a clock that only goes on."""
+    """An outage of one thing: since when it lasts, and what was logged. Times are seconds on a monotonic clock."""
 
     def __init__(
         self,
@@ -31,33 +31,33 @@ class Outage:
         self._what = what
         self._waits = waits
         self._log = log
-        self._teller: str | None = None
+        self._reporter: str | None = None
         self._began = 0.0
-        self._told = 0.0
+        self._reported_at = 0.0
         self._failed = 0.0
 
     @property
     def lasts(self) -> bool:
-        return self._teller is not None
+        return self._reporter is not None
 
     def failed(self, who: str, error: object, now: float) -> None:
         """A try of `who` failed."""
-        if self._teller is not None and now - self._failed > _FORGOTTEN_SECONDS:
-            self._teller = None
+        if self._reporter is not None and now - self._failed > _FORGOTTEN_SECONDS:
+            self._reporter = None
         self._failed = now
-        if self._teller is None:
-            self._teller, self._began, self._told = who, now, now
+        if self._reporter is None:
+            self._reporter, self._began, self._reported_at = who, now, now
             self._log.error("%s failed, %s: %s", self._what, self._waits, error)
-        elif now - self._told >= _AGAIN_SECONDS:
-            self._teller, self._told = who, now
+        elif now - self._reported_at >= _AGAIN_SECONDS:
+            self._reporter, self._reported_at = who, now
             self._log.error("%s has failed for %s: %s", self._what, _lasting(now - self._began), error)
         else:
             self._log.debug("%s still fails (%s): %s", self._what, who, error)
 
     def worked(self, who: str, now: float) -> None:
         """A try of `who` went well."""
-        if self._teller == who:
-            self._teller = None
+        if self._reporter == who:
+            self._reporter = None
             self._log.warning("%s works again, after %s", self._what, _lasting(now - self._began))
 
 

@@ -21,7 +21,7 @@ _COUNT_SQL: Final = f"SELECT count(*), min(sid), max(sid) FROM schedule_state WH
 
 def _starts(size: int, low: int, high: int) -> list[int]:
     # evenly spread, and each at a place of its own within its part
-    chance = Random(size)  # noqa: S311 - nothing depends on nobody guessing it
+    chance = Random(size)  # noqa: S311 - it need not be unguessable
     parts = max(1, size // BLOCK)
     width = (high - low + 1) / parts
     return [low + int((part + chance.random()) * width) for part in range(parts)]

@@ -1,4 +1,4 @@
-"""What a claim of streams brings: which of those that are due, and how much of each. The same on every store.
+"""The selection of a claim of streams: which of those that are due, and how much of each. The same on every store.
 
 Streams come in the order in which they wait, those that wait longest first. Messages are counted in turns, the first of
 each stream, then the second of each, and so on, until the bytes are used up: a stream of large messages does not keep
@@ -50,7 +50,7 @@ def looked_at(limit: int, bounds: StreamBounds) -> int:
 
 
 def choose(due: Sequence[DueStream], limit: int, bounds: StreamBounds) -> Chosen:
-    """What becomes of streams that are due, in the order in which they wait."""
+    """Decide which due streams are brought and which are put off, in the order in which they wait."""
     brought: dict[int, int] = {}
     put_off: list[tuple[int, int, str]] = []
     trying = _trying(due, bounds)

@@ -1,4 +1,4 @@
-"""How long the verbs of a store take, and how many fail: what a service reports about its database."""
+"""Durations and failures of the verbs of a store, which a service reports about its database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VerbTimes:
 
 
 class StoreTimes:
-    """What was measured, by verb: `runs.claim`, `documents.find`, `snapshot`."""
+    """The measurements by verb: `runs.claim`, `documents.find`, `snapshot`."""
 
     def __init__(self) -> None:
         self.verbs: dict[str, VerbTimes] = {}

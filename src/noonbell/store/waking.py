@@ -65,7 +65,7 @@ def _wakes_sql(
 
 
 class Wanted(NamedTuple):
-    """What a claim looks at: what is due in a lane by then, so many at most; if given, of these sids alone."""
+    """The selection of a claim: what is due in a lane by then, so many at most; if given, of these sids alone."""
 
     lane: str
     due_by: int

@@ -308,7 +308,7 @@ async def test_a_schedule_that_names_a_missing_secret_is_created_with_a_warning(
     with caplog.at_level(logging.WARNING):
         made = await allowed.create(name="a", type="cron", spec="* * * * *", action=action)
         (told,) = [record.getMessage() for record in caplog.records]
-        assert told.startswith("There is no secret MISSING, and a schedule refers to it")
+        assert told.startswith("Secret not found: MISSING; a schedule refers to it")
         caplog.clear()
         await allowed.update(made.schedule_id, action={**action, "env": {"A": "${secrets.THERE}"}})
         assert caplog.records == []

@@ -27,7 +27,7 @@ class MemoryDocuments(MemoryPart):
             gone = self._remove(tx, removed)
             written = [self._put(tx, write, at) for write in put] + gone
             if written or not removed:
-                tx.tell(audits)
+                tx.add_audits(audits)
         return [copy(document) for document in written]
 
     def _remove(self, tx: Transaction, removed: Sequence[DocumentRemoval]) -> list[Document]:

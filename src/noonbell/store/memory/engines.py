@@ -1,4 +1,4 @@
-"""Engines in plain dicts: who has joined which lane, who of them is alive, and what the dead have left.
+"""Engines in plain dicts: the members of each lane, those that are alive, and the runs of dead ones.
 
 An engine is alive for as long as its name is held. In memory that ends with `release` or `kill`, so a dead one is known
 at once.
@@ -136,8 +136,8 @@ class MemoryEngines(MemoryPart):
             elif live.owner in engines and is_on_probation(live.crashes):
                 given_up.append((live, "abandoned"))
                 row = self.data.schedules[sid]
-                told = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)
-                tx.tell([quarantined(*told, team=row["team"])])
+                facts = (row["schedule_id"], live.run_for, live.attempt, live.crashes, at)
+                tx.add_audits([quarantined(*facts, team=row["team"])])
             else:
                 again = replace(live, state="queued", cause="orphan", owner=None, wake_at=AT_ONCE)
                 tx.put_live(replace(again, fence=live.fence + 1, crashes=live.crashes + (not stopped)))
@@ -156,7 +156,7 @@ class MemoryEngines(MemoryPart):
         return queued
 
     def _record_crashes(self, tx: Transaction, lane: str, dead: list[str], owner: str, at: int) -> None:
-        """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+        """Record the crash of engines that left no end: dead members, and one from before engines were members."""
         events = [event for event in self.data.lifecycle.values() if event.managed_by == lane_name(lane)]
         last = {event.instance: event.event for event in events}
         if events and events[-1].instance not in dead and not self._lives(events[-1].instance):

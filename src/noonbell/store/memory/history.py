@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 class MemoryHistory(MemoryPart):
-    """What has happened, by schedule, in a memory store."""
+    """The history of each schedule in a memory store."""
 
     async def find(self, schedule_id: str) -> History | None:
         data = self._tables()

@@ -33,7 +33,7 @@ def ask(
     )  # fmt: skip
     tx.put_live(asked)
     detail = _encode({"run_for": run_for}).decode()
-    tx.tell([AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, data.schedules[sid]["team"])])
+    tx.add_audits([AuditEvent(at, "schedule.triggered", schedule_id, actor, detail, data.schedules[sid]["team"])])
     return run_for
 
 

@@ -33,7 +33,7 @@ def append(tx: Transaction, data: MemoryData, messages: Sequence[OutboxMessage],
 
 
 def free(tx: Transaction, data: MemoryData, lane: str, left: Callable[[str | None], bool]) -> None:
-    """What owners that are gone were delivering is free again, and counts as tried once more."""
+    """Free the streams that owners which are gone were delivering, and count one more attempt of each."""
     for sid, stream in list(data.streams.items()):
         if stream["lane"] == lane and stream["owner"] is not None and left(stream["owner"]):
             _put(tx, data, sid, stream | {"owner": None, "attempt": stream["attempt"] + 1})
@@ -104,7 +104,7 @@ class MemoryOutbox(MemoryPart):
         if dead is not None and dead in messages:
             letter = DeadLetter(dead, messages[dead], delivery.at, tried + 1, delivery.error or "")
             tx.insert(self.data.dead_letters, dead, letter)
-            tx.tell([] if delivery.audit is None else [delivery.audit])
+            tx.add_audits([] if delivery.audit is None else [delivery.audit])
         done = max(delivery.delivered or 0, dead or 0)
         for number in [number for number in messages if number <= done]:
             tx.delete(messages, number)
@@ -155,5 +155,5 @@ class MemoryOutbox(MemoryPart):
                     stream = self.data.streams[message.sid]
                     _put(tx, self.data, message.sid, stream | {"wake_at": min(stream["wake_at"], redeliver_at)})
                 tx.delete(self.data.dead_letters, number)
-            tx.tell([audit(found)] if found and audit is not None else [])
+            tx.add_audits([audit(found)] if found and audit is not None else [])
         return len(found)

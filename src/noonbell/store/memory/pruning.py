@@ -4,7 +4,7 @@ What may go is settled for good. A scheduled run goes when its schedule has deci
 nothing more: a run at the cursor of a schedule in use is what the next decision looks back at. A span goes with the day
 in which it ends, and the lifecycle as `core.lives` says. Live runs, their attempts and epochs stay, and so does the
 newest audit event, whose number says which comes next. Where a run goes that ended after one that stays, the history is
-closed over it. Rows that cannot be right, or belong to nobody, are left for `verify` to tell of.
+closed over it. Rows that cannot be right, or have no owner, are left for `verify` to report.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prune_day(handle: MemoryHandle, before: int) -> Pruned | None:
 
 
 def _ends(data: MemoryData) -> Iterator[int]:
-    """The instants by which rows that may go are told to belong to a day."""
+    """Yield the instants that assign the rows that may go to a day."""
     yield from (run.run_for for run in _settled_runs(data))
     yield from (span.to_at for span in _settled_spans(data))
     yield from (at for _, at in _old_audits(data))

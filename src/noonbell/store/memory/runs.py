@@ -146,7 +146,7 @@ class MemoryRuns(MemoryPart):
         return Settled([s for s, live in zip(settlements, lives, strict=True) if live is None], woken)
 
     def _woken(self, before: Row | None, start: Start) -> int | None:
-        """When a schedule wakes because a run of it has ended, told by its row before that."""
+        """Return when a schedule wakes because a run of it has ended, judged by its row before that."""
         behind = [live.wake_at for live in self.data.live[start.sid].values() if live.state != "running"]
         changed = before is not None and (before["next_run_at"] is None or before["epoch"] != start.epoch)
         if not behind and not changed:
@@ -194,7 +194,9 @@ class MemoryRuns(MemoryPart):
             tx.update(sid, next_run_at=following, **ended)
 
     def _mine(self, start: Start, owner: str) -> LiveRun | None:
-        """The live run of a start, unless somebody else has it now: every later write of a start asks this first."""
+        """Return the live run of a start, unless another owner has it now: every later write of a start checks this
+        first.
+        """
         live = self.data.live[start.sid].get((start.kind, start.run_for))
         return live if live is not None and live.fence == start.fence and live.owner == owner else None
 

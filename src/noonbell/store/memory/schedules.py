@@ -55,8 +55,8 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         first = max(self.data.schedules, default=0) + 1
         for sid, new in enumerate(created, first):
             self._create_durable(tx, sid, new, at)
-            told = snapshot(new.columns)
-            tx.tell([AuditEvent(at, "schedule.created", new.schedule_id, actor, told, new.team)])
+            written = snapshot(new.columns)
+            tx.add_audits([AuditEvent(at, "schedule.created", new.schedule_id, actor, written, new.team)])
         return list(range(first, first + len(created)))
 
     def _create_durable(self, tx: Transaction, sid: int, new: DurableSchedule, at: int) -> None:
@@ -143,7 +143,7 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         kept = policy if before is None else replace(policy, created_at=before.created_at)
         tx.put(self.data.quiet_hours, policy.policy_id, kept)
         self._know_rules(tx, quiet_rules(policy.document))
-        tx.tell([audit])
+        tx.add_audits([audit])
 
     def _drop_policy(self, tx: Transaction, policy_id: str, audit: AuditEvent) -> None:
         users = self._users_of(policy_id)
@@ -152,7 +152,7 @@ class MemorySchedules(DeclaredInMemory, WakingInMemory):
         if policy_id not in self.data.quiet_hours:
             raise ScheduleNotFoundError("quiet-hours policy", policy_id)
         tx.delete(self.data.quiet_hours, policy_id)
-        tx.tell([audit])
+        tx.add_audits([audit])
 
     async def quiet_hours(self, policy_id: str | None = None) -> list[QuietHoursPolicy]:
         return [policy for policy in in_order(self._tables().quiet_hours) if policy_id in (None, policy.policy_id)]

@@ -22,7 +22,7 @@ def stored(data: MemoryData, sid: int) -> StoredSchedule:
     durable = data.durable.get(sid) or _DECLARED | {"lane": row["managed_by"]}
     policy = data.quiet_hours.get(row["quiet_hours_policy_id"])
     run = None
-    if '"overlap":"skip"' in (durable["definition"] or ""):  # nobody else asks
+    if '"overlap":"skip"' in (durable["definition"] or ""):  # only these need it
         run = data.runs.get(sid, {}).get((durable["last_run_for"], "scheduled"))
     return StoredSchedule(
         sid=sid,

@@ -172,7 +172,7 @@ class Transaction:
             self._data.index(sid)
 
     def touch(self, sids: Iterable[int]) -> None:
-        """These schedules have to be indexed anew."""
+        """Mark these schedules to be indexed again."""
         self._touched.update(dict.fromkeys(sids))
 
     def put(self, table: dict[K, V], key: K, value: V) -> None:
@@ -234,7 +234,7 @@ class Transaction:
             }
             self.put(self._data.ended, run.sid, history)
 
-    def tell(self, audits: Iterable[AuditEvent]) -> None:
+    def add_audits(self, audits: Iterable[AuditEvent]) -> None:
         for event in audits:
             number = self._data.counters.get("audits", 0) + 1
             self.put(self._data.counters, "audits", number)
@@ -245,7 +245,7 @@ class Transaction:
 
 
 def in_order(table: Mapping[Any, V] | None) -> list[V]:
-    """Copies of the rows by key; the caller may do with them as he likes."""
+    """Copies of the rows by key; the caller may change them."""
     rows = sorted((table or {}).items(), key=lambda item: order(item[0]))
     return [copy(row) for _, row in rows]
 

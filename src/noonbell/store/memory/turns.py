@@ -38,7 +38,7 @@ def write_turn(tx: Transaction, data: MemoryData, turn: Turn, owner: str, now: i
     tx.update(sid, cursor_at=turn.cursor_at, next_run_at=turn.next_run_at, enabled=int(turn.enabled), **started)
     if sid in data.durable:
         tx.put(data.durable, sid, data.durable[sid] | {name: getattr(turn, name) for name in DURABLE})
-    tx.tell(turn.audits)
+    tx.add_audits(turn.audits)
 
 
 def _start(tx: Transaction, data: MemoryData, start: Start, owner: str, now: int) -> None:

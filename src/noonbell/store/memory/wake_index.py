@@ -25,7 +25,7 @@ class WakeIndex:
         self._looked_at = float("-inf")
 
     def put(self, sid: int, at: object) -> None:
-        """Wake it at this instant. What is no instant (None, or damage) never wakes."""
+        """Wake it at this instant. Anything but an instant (None, or damage) never wakes."""
         if not isinstance(at, int | float):
             self._wakes.pop(sid, None)
             return

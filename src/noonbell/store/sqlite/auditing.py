@@ -14,8 +14,8 @@ from noonbell.store.sqlite.part import Part
 
 
 def append(db: apsw.Connection, audits: Sequence[AuditEvent]) -> None:
-    told = [(event.at, event.event, event.subject, event.actor, event.detail, event.team) for event in audits]
-    rows.insert(db, "audit_events (at, event, subject, actor, detail, team)", told)
+    values = [(event.at, event.event, event.subject, event.actor, event.detail, event.team) for event in audits]
+    rows.insert(db, "audit_events (at, event, subject, actor, detail, team)", values)
 
 
 class SqliteAudit(Part):

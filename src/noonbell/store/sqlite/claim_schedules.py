@@ -112,8 +112,8 @@ def claim(
 ) -> LaneClaim:
     """Look, decide and write; if the ledger contradicts a turn, all of it again, and turn by turn.
 
-    Those that it refuses are left out. There is no savepoint around the many that are written together: it would keep a
-    copy of every page.
+    Those that it refuses are left out. The many that are written together have no savepoint around them: it would keep
+    a copy of every page.
     """
     lane, due_by, limit, among = lane_key(wanted.lane), *wanted[1:]
     woken: list[int] = []
@@ -143,7 +143,7 @@ def claim(
             turns.write(db, taken, owner, now, busy)
         except apsw.ConstraintError:
             db.execute("ROLLBACK")
-            db.execute("BEGIN IMMEDIATE")  # another may have had his turn in between: nothing of the first look counts
+            db.execute("BEGIN IMMEDIATE")  # another may have written in between: nothing of the first look counts
             return claim(db, cache, decide, wanted, owner=owner, now=now, singly=True)
         written = taken
     if set_aside:
@@ -165,13 +165,13 @@ def claim(
 
 
 def _quarantine(db: apsw.Connection, sids: list[int], now: int) -> None:
-    told = (_encode(sids).decode(), now + QUARANTINE_US)
-    db.execute("UPDATE schedule_state SET next_run_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", told)
+    bindings = (_encode(sids).decode(), now + QUARANTINE_US)
+    db.execute("UPDATE schedule_state SET next_run_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1))", bindings)
     # a bad row that woke through its live run would come up again at every look, before all others
     db.execute(
         "UPDATE runs_live SET wake_at = ?2 WHERE sid IN (SELECT value FROM json_each(?1)) "
         "AND state <> 'running' AND coalesce(wake_at, 0) <= ?3",
-        (*told, now),
+        (*bindings, now),
     )
 
 

@@ -142,7 +142,7 @@ class Connection:
                     result, error = self._guarded(work), None
             except BaseException as raised:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
                 result, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 loop.call_soon_threadsafe(_hand_over, future, result, error)
 
     def _guarded(self, work: Callable[[Any], T]) -> T:
@@ -153,7 +153,7 @@ class Connection:
         except _PASSING as error:
             raise StoreUnavailableError(f"The store {self._path} cannot be used now: {error}") from error
         except _DAMAGE as error:
-            raise StoreCorruptError(f"The store {self._path} is damaged or is no SQLite file: {error}") from error
+            raise StoreCorruptError(f"The store {self._path} is damaged or not an SQLite file: {error}") from error
         except apsw.Error as error:
             raise StoreError(f"The store {self._path} failed: {type(error).__name__}: {error}") from error
 
@@ -180,7 +180,7 @@ class Connection:
 
 
 class InTransaction:
-    """Stands for a Connection within a transaction of it that reads: work runs in that transaction, at once."""
+    """A Connection within one of its read transactions: work runs in that transaction, at once."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db

@@ -42,7 +42,7 @@ _OPEN_FIRST: Final = """
     CROSS JOIN schedule_definitions d ON d.sid = s.sid
 """
 _SNAPSHOT: Final = ", ".join(f"'{name}', {name}" for name in ScheduleColumns.__struct_fields__)
-_TELL_CREATED: Final = f"""
+_AUDIT_CREATED: Final = f"""
     INSERT INTO audit_events (at, event, subject, actor, detail, team)
     SELECT ?2, 'schedule.created', schedule_id, ?3, json_object({_SNAPSHOT}), team
     FROM schedule_definitions WHERE sid >= ?1 ORDER BY sid
@@ -105,8 +105,8 @@ def _insert(db: apsw.Connection, created: Sequence[DurableSchedule], first: int,
     tagged = [(tag, new.team, sid) for sid, new in enumerate(created, first) for tag in tags[new.columns.definition]]
     rows.insert(db, "schedule_tags", tagged)
     _know_rules(db, {new.columns.timezone: new.zone_hash for new in created})
-    # as `snapshot` and `AuditEvent` would tell it, without a value of the row leaving the file and coming back
-    db.execute(_TELL_CREATED, (first, at, actor))
+    # as `snapshot` and `AuditEvent` would write it, without a value of the row leaving the file and coming back
+    db.execute(_AUDIT_CREATED, (first, at, actor))
 
 
 def _open_first(db: apsw.Connection, created: Sequence[DurableSchedule], first: int) -> None:

@@ -74,7 +74,7 @@ def end_keys(db: apsw.Connection, keys: Sequence[tuple[Any, ...]], outcome: str,
     _end(db, _OF_KEYS, _encode(keys).decode(), outcome, at)
 
 
-def _end(db: apsw.Connection, chosen: str, told: str, outcome: str | None, at: int) -> None:
-    db.execute(_END.format(chosen=chosen), (told, at, None if outcome is None else number(OUTCOMES, outcome)))
-    db.execute(_JOIN.format(chosen=chosen), (told,))
-    db.execute(f"DELETE FROM runs_live AS l WHERE {chosen}", (told,))
+def _end(db: apsw.Connection, chosen: str, keys: str, outcome: str | None, at: int) -> None:
+    db.execute(_END.format(chosen=chosen), (keys, at, None if outcome is None else number(OUTCOMES, outcome)))
+    db.execute(_JOIN.format(chosen=chosen), (keys,))
+    db.execute(f"DELETE FROM runs_live AS l WHERE {chosen}", (keys,))

@@ -1,8 +1,8 @@
-"""Engines on SQLite: who has joined which lane, and what the dead have left.
+"""Engines on SQLite: the members of each lane, and the runs of dead ones.
 
 Whether one is alive is not in the file: it is the lock on its name (see `hold`). So a dead engine is known at once, and
-one that is alive is never taken for dead, however long it stands still. Whoever looks for the dead holds the write lock
-of the file meanwhile: nobody joins or claims in between.
+one that is alive is never taken for dead, however long it stands still. A search for dead engines holds the write lock
+of the file: no engine joins or claims in between.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SqliteEngines(Part):
         return Rescue(queued, dead)
 
     def _record_crashes(self, db: apsw.Connection, lane: str, dead: list[str], owner: str, at: int) -> None:
-        """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+        """Record the crash of engines that left no end: dead members, and one from before engines were members."""
         name = lane_name(lane)
         last: Any = db.execute(
             "SELECT instance FROM lifecycle WHERE managed_by = ? ORDER BY id DESC LIMIT 1", (name,)

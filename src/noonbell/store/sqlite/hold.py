@@ -1,12 +1,12 @@
-"""Who is alive, decided by the operating system.
+"""Leases on SQLite: the operating system decides which holders are alive.
 
 A scheduler's name is an exclusive lock on a small file beside the database. The system frees it when the process ends,
 however it ends; so a lock that can be taken means that its last holder is dead, and one that cannot means that it
-lives. The file's content tells who that is.
+lives. The file's content names the holder.
 
-The name of an engine is never used again, so its file goes with it: whoever releases the name takes the file away, and
-whoever finds the engine dead does (`forget`). Other names are taken again and again, and their files stay: a process
-that has opened a file and not locked it yet must not find that it is another's by now.
+The name of an engine is never used again, so its file goes with it: releasing the name removes the file, and so
+does an engine that finds the holder dead (`forget`). Other names are taken again and again, and their files stay: a
+process that has opened a file and not locked it yet must not find that it is another's by now.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FileHold:
 
 
 def holder_of(database: Path, name: str) -> str | None:
-    """Who has locked the name, None where nobody has.
+    """Return the holder that has locked the name; None if it is free.
 
     The question is a shared lock, which is given back at once; `take` knows that one may be in its way for a moment.
     """
@@ -81,7 +81,7 @@ def holder_of(database: Path, name: str) -> str | None:
     except FileNotFoundError:
         return None
     except OSError:
-        return _UNKNOWN  # nobody can tell, so it counts as held
+        return _UNKNOWN  # unknown, so it counts as held
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -116,7 +116,7 @@ def take(database: Path, name: str, holder: str) -> FileHold:
 
 
 def forget(database: Path, name: str) -> None:
-    """Take away the file of an engine that is dead: nobody will ever lock it again."""
+    """Remove the file of an engine that is dead: it will never be locked again."""
     try:
         lock_path(database, name).unlink(missing_ok=True)
     except OSError as error:
@@ -124,7 +124,7 @@ def forget(database: Path, name: str) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock it; a few times over, because whoever only asks who holds a name shares the lock for some microseconds."""
+    """Lock it, in a few tries: a process that only asks who holds a name shares the lock for some microseconds."""
     for _ in range(_LOOKS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

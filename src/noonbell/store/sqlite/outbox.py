@@ -1,7 +1,7 @@
 """The outbox on SQLite: messages on their way, stream by stream, and those that could not be delivered.
 
 A stream is what one schedule has in the outbox. Its row in `outbox_streams` is there for as long as there is a message:
-whoever appends one adds the row where it is missing, and whoever delivers the last one takes it away, each in the
+appending one adds the row where it is missing, and delivering the last one removes it, each in the
 transaction of the change itself. So no message is ever without a stream that wakes.
 
 `append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into
@@ -98,7 +98,7 @@ def append(db: apsw.Connection, messages: Sequence[OutboxMessage], now: int) -> 
 
 
 def free(db: apsw.Connection, lane: str, owners: str) -> None:
-    """What these owners (a JSON list) were delivering is free again, and counts as tried once more."""
+    """Free the streams that these owners (a JSON list) were delivering, and count one more attempt of each."""
     db.execute(
         "UPDATE outbox_streams SET owner = NULL, attempt = attempt + 1 WHERE lane = ? AND owner IN "
         "(SELECT value FROM json_each(?))",

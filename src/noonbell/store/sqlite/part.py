@@ -1,4 +1,4 @@
-"""What the parts of a SQLite store have in common: the connection, or the open transaction of a snapshot."""
+"""The base of the parts of a SQLite store: the connection, or the open transaction of a snapshot."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pruning on SQLite: a day of the ledger goes in one transaction, a few statements for all schedules together.
 
-What may go is told in `memory.pruning`. The type of each number is asked for, because SQLite sorts a text after all
+`memory.pruning` defines what may go. The type of each number is asked for, because SQLite sorts a text after all
 numbers and adds it as nothing: a damaged row stays where `verify` finds it.
 """
 

@@ -31,12 +31,12 @@ _FILL = """
         value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
     FROM json_each(?1)
 """
-_TOLD = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
+_ATTEMPTS = "attempts (sid, run_for, kind, attempt, outcome, cause, started_at, ended_at, owner, error, detail)"
 _SHORT = (
     "SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, "
     "value ->> 8, value ->> 9, NULL FROM json_each(?) WHERE true"
 )
-_TOLD_AGAIN = (
+_OVERWRITE = (
     "ON CONFLICT (sid, run_for, kind, attempt) DO UPDATE SET outcome = excluded.outcome, cause = excluded.cause, "
     "started_at = excluded.started_at, ended_at = excluded.ended_at, owner = excluded.owner, error = excluded.error, "
     "detail = excluded.detail"
@@ -79,7 +79,7 @@ _WOKEN = f"""
 def settle(db: apsw.Connection, settlements: Sequence[Settlement]) -> Settled:
     """Write the ends together; if the ledger contradicts one of them, singly, in a new transaction.
 
-    There is no savepoint around the many: it would keep a copy of every page. Nothing was done here before them.
+    The many have no savepoint around them: it would keep a copy of every page. Nothing was done here before them.
     """
     woken: dict[int, int] = {}
     try:
@@ -134,7 +134,7 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[
     if stale:
         left_out = {id(s) for s in stale}
         recorded = [s for s in settlements if id(s) not in left_out]
-    _tell(db, recorded, owners)
+    _write_attempts(db, recorded, owners)
     _send(db, recorded)
     return stale
 
@@ -186,12 +186,12 @@ def _clear_retries(db: apsw.Connection, settlements: Sequence[Settlement]) -> No
 
 
 def _is_plain(s: Settlement) -> bool:
-    """A single attempt that succeeded is told whole by its run; only the others are kept as attempts."""
+    """Return whether the run's row says all of a single successful attempt; only the others are kept as attempts."""
     return s.outcome == "succeeded" and s.start.attempt == 1 and s.detail is None
 
 
-def _tell(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> None:
-    told = [
+def _write_attempts(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[str, int]) -> None:
+    attempts = [
         (
             s.start.sid, s.start.run_for, number(KINDS, s.start.kind), s.start.attempt, number(OUTCOMES, s.outcome),
             number(CAUSES, s.start.cause), s.start.started_at, s.ended_at, owners[s.owner], s.error, s.detail,
@@ -199,12 +199,12 @@ def _tell(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[s
         for s in settlements
         if not _is_plain(s)
     ]  # fmt: skip
-    short = [row for row in told if row[-1] is None]
+    short = [row for row in attempts if row[-1] is None]
     if short:
-        db.execute(f"INSERT INTO {_TOLD} {_SHORT} {_TOLD_AGAIN}", (_encode(short),))
-    if len(short) < len(told):  # bytes do not fit into JSON, and a detail may be a megabyte
-        rows.insert(db, _TOLD, [row for row in told if row[-1] is not None], _TOLD_AGAIN)
-    for sid, run_for, kind, attempt, *_ in told:
+        db.execute(f"INSERT INTO {_ATTEMPTS} {_SHORT} {_OVERWRITE}", (_encode(short),))
+    if len(short) < len(attempts):  # bytes do not fit into JSON, and a detail may be a megabyte
+        rows.insert(db, _ATTEMPTS, [row for row in attempts if row[-1] is not None], _OVERWRITE)
+    for sid, run_for, kind, attempt, *_ in attempts:
         if (upto := upto_omitted(attempt)) > FIRST_KEPT:
             db.execute(_OMIT, (sid, run_for, kind, FIRST_KEPT, upto))
 

@@ -1,6 +1,6 @@
 """The slot of a schedule: its run in flight, kept in the state row instead of `runs_live`.
 
-A full slot stands for exactly this live run: kind scheduled, fence 1, state running, attempt 1, no wake_at, no crashes,
+A full slot means exactly this live run: kind scheduled, fence 1, state running, attempt 1, no wake_at, no crashes,
 with started_at and attempt_at at `slot_at`. A claim fills it with the advance of the schedule, and an ordinary end
 empties it, so a fire neither inserts nor deletes a live run. Every other live run is a row of `runs_live`.
 
@@ -57,7 +57,7 @@ def spill_of(db: apsw.Connection, owners: Sequence[str]) -> None:
         _spill(db, _OF_OWNERS, _encode(owners).decode())
 
 
-def _spill(db: apsw.Connection, chosen: str, told: str) -> None:
-    db.execute(_SPILL.format(chosen=chosen), (told,))
+def _spill(db: apsw.Connection, chosen: str, keys: str) -> None:
+    db.execute(_SPILL.format(chosen=chosen), (keys,))
     if db.changes():
-        db.execute(_CLEAR.format(chosen=chosen), (told,))
+        db.execute(_CLEAR.format(chosen=chosen), (keys,))

@@ -2,8 +2,8 @@
 
 Most turns are fires: a schedule without live runs starts one, which goes into its slot (see `slots`) in the same update
 that advances the schedule. In a burst these differ in nothing but the schedule, and travel as a list of numbers with
-the rest bound once; or in the occurrence and the wake-up too, and travel as triples. Other turns travel with all there
-is to tell, and what they start is in `runs_live`.
+the rest bound once; or in the occurrence and the wake-up as well, and travel as triples. Other turns travel with all
+their fields, and what they start is in `runs_live`.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _write_starts(db: apsw.Connection, starts: list[Start], owner: str, now: int
 def _each_kind(db: apsw.Connection, rows: list[tuple[Any, ...]], singly: str, alike: str, *shared: Any) -> None:
     """Write rows that begin with a sid: those that are alike behind it together, the others one by one.
 
-    Both statements are given a JSON text and what is shared; `alike` is given what its rows have in common too.
+    Both statements are given a JSON text and what is shared; `alike` also gets what its rows have in common.
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
@@ -275,7 +275,7 @@ def write_singly(
     busy: Container[int],
     refused: Callable[[int, Exception], None],
 ) -> list[Turn]:
-    """Write the turns that the ledger does not contradict, and tell of the others; returns those that were written."""
+    """Write the turns that the ledger does not contradict, and report the others; return those that were written."""
     written: list[Turn] = []
     for turn in turns:
         try:
