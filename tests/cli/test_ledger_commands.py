@@ -211,7 +211,7 @@ def test_other_files_are_left_alone(tmp_path: Path, command: list[str]) -> None:
     [
         ("app.db", '"app.db" is a path, not an address; did you mean sqlite:///app.db?'),
         ("mysql://host/db", '"mysql://host/db" is not the address of a store'),
-        ("memory://", "memory:// lives inside one process"),
+        ("memory://", "memory:// is a store inside one process"),
     ],
 )
 def test_addresses_that_cannot_be_looked_at(url: str, said: str) -> None:

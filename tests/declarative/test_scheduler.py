@@ -477,7 +477,7 @@ async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, caplog: pyt
     path.write_bytes(b"this is no database, whatever its name says" * 100)
     before = path.read_bytes()
     scheduler = Scheduler(f"sqlite:///{path}")
-    with pytest.raises(Exception, match="no SQLite file"):
+    with pytest.raises(Exception, match="not an SQLite file"):
         await scheduler.initialize([task()])
     assert scheduler.state == "uninitialized"
     assert path.read_bytes() == before

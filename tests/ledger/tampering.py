@@ -90,13 +90,13 @@ TAMPERINGS: Final = [
         "a run names another one before it than there was",
         "UPDATE runs SET prev_for = :first WHERE sid = 1 AND run_for = :at",
         "sync",
-        ("its history does not hang together: of 33 ended runs back from 2026-11-15T01:13:00Z some are not reached."),
+        ("its history is broken: of 33 ended runs back from 2026-11-15T01:13:00Z some are not reached."),
     ),
     Tampering(
         "a schedule names another run as its last",
         "UPDATE schedule_state SET last_ended_for = :at WHERE sid = 1",
         "sync",
-        ("its history does not hang together: of 33 ended runs back from 2026-11-15T00:10:00Z some are not reached."),
+        ("its history is broken: of 33 ended runs back from 2026-11-15T00:10:00Z some are not reached."),
     ),
     Tampering(
         "a schedule has forgotten how many runs have ended",

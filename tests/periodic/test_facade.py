@@ -166,7 +166,7 @@ async def test_a_program_that_fails_is_an_error(tmp_path: Path, caplog: pytest.L
     with pytest.raises(CalledProcessError, match="exit status 3") as raised:
         await daily_program(Capabilities(), program)()
     assert raised.value.stderr == "cannot go on\n"
-    assert raised.value.__notes__ == ["The last it wrote to stderr: cannot go on"]
+    assert raised.value.__notes__ == ["Last output on stderr: cannot go on"]
     assert [facts["lines"] for facts in logged(caplog)] == [1, 1], "its words are logged all the same"
 
 

@@ -342,5 +342,5 @@ def test_options_are_checked() -> None:
         periodic.make(poll_interval=timedelta(0))
     with pytest.raises(ValueError, match="name"):
         periodic.make(name=" ")
-    with pytest.raises(ValueError, match="no IANA time zone"):
+    with pytest.raises(ValueError, match="not an IANA time zone"):
         periodic.make(time_zone="Mars/Olympus")

@@ -140,7 +140,7 @@ FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"spec": timedelta(hours=1)}, "spec", "must be text"),
     ({"payload": {"a": [1, float("nan")]}}, "payload.a[1]", "nan is not a number that JSON can hold"),
     ({"payload": float("-inf")}, "payload", "-inf is not a number that JSON can hold"),
-    ({"payload": {"a": {3: "x"}}}, "payload.a", "3 is a key and no text; in JSON it would become '3'"),
+    ({"payload": {"a": {3: "x"}}}, "payload.a", "3 is a key, not text; in JSON it would become '3'"),
     ({"payload": {"at": NOW}}, "payload.at", "write it as text: value.isoformat()"),
     ({"payload": [timedelta(1)]}, "payload[0]", "value.total_seconds()"),
     ({"payload": {"price": Decimal(1)}}, "payload.price", "is of the type Decimal"),
@@ -214,8 +214,8 @@ async def test_an_end_in_the_past_is_blamed_by_a_change_too(world: World) -> Non
     ("bad", "field", "told"),
     [
         ({"spec": "61 * * * *"}, "spec", "[20].spec '61 * * * *' is not a valid cron spec"),
-        ({"name": "3"}, "name", "[20].name '3' is that of [3], too"),
-        ({"schedule_id": "id 3"}, "schedule_id", "[20].schedule_id 'id 3' is that of [3], too"),
+        ({"name": "3"}, "name", "[20].name '3' is also that of [3]"),
+        ({"schedule_id": "id 3"}, "schedule_id", "[20].schedule_id 'id 3' is also that of [3]"),
     ],
 )
 async def test_an_error_of_many_has_its_index_and_nothing_is_written(
@@ -368,9 +368,9 @@ async def test_a_start_and_a_stop_are_in_the_log(caplog: pytest.LogCaptureFixtur
     caplog.set_level("INFO", "noonbell.schedules")
     async with Schedules("memory://", lane="night") as schedules:
         await schedules.start()
-    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
-        'An engine of the lane "night" is up',
-        'The lane "night" is left: nothing of it runs here any more',
+    assert [record.getMessage().partition(" instance=")[0] for record in caplog.records] == [
+        "engine started lane=night",
+        "engine stopped lane=night",
     ]
 
 

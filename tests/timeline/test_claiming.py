@@ -11,7 +11,7 @@ import pytest
 from noonbell.core.records import Start, StoredSchedule, Turn
 from noonbell.ports import Claimed, LaneClaim, ScheduleFilter
 from noonbell.testing.storage_cases.base import MINUTE, T0
-from noonbell.timeline.claiming import Asked, Claim, LaneState
+from noonbell.timeline.claiming import Claim, ClaimRequest, LaneState
 from noonbell.timeline.redis_timeline import Popped
 
 
@@ -57,5 +57,7 @@ async def test_a_repair_that_finds_no_room_is_made_at_once(*, runs: int, full: b
         raise AssertionError(stored)
 
     popped = Popped([1], [], None, T0 + MINUTE, repair=True, repaired_at=T0)
-    made = await Claim(with_timeline, store, Asked("default", "me", T0, 2, decide)).make(popped, state, full_at=2)
+    made = await Claim(with_timeline, store, ClaimRequest("default", "me", T0, 2, decide)).make(
+        popped, state, full_at=2
+    )
     assert (made.claimed.full, store.claims, state.owed) == (full, claims, full)

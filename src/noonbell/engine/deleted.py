@@ -90,7 +90,7 @@ class DeletedRuns(PeriodicService[DeletedCheck]):
                 logger.info("The schedule %s was deleted; how its run ended is not recorded", name)
             else:
                 logger.error(
-                    "The end of a run of the schedule %s was not recorded: it is on record already, or another has "
+                    "The end of a run of the schedule %s was not recorded: it is already recorded, or another has "
                     "taken it over since (for %d, fence %d)", name, start.run_for, start.fence,
                 )  # fmt: skip
         if more:

@@ -217,7 +217,7 @@ class LaneJobs:
         try:
             last = await self._store.history.past_runs([start.sid for start in unsure], None, 1)
         except StoreError as error:  # the runs go on; at worst no notice says that they recovered
-            logger.error("How the runs before ended could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
+            logger.error("outcomes of earlier runs could not be read: %s", error)  # noqa: TRY400 - the cause is in the message
             return
         ended = {run.sid: run.outcome for run in last}
         for start in unsure:

@@ -108,4 +108,4 @@ class PollLoop:
         if isinstance(error, StoreError):
             self._outage.failed("looking", error, self._clock.elapsed())
         else:
-            logger.error("A look failed, looking again shortly", exc_info=error)
+            logger.error("poll failed, retrying shortly", exc_info=error)

@@ -66,7 +66,7 @@ class Rescuer(PeriodicService[Rescue]):
         rescued = await self._take_over(_DIED)
         self._left = rescued.left
         if rescued.dead:
-            message = 'Dead engines of the lane "%s": %s; their runs can be claimed again'
+            message = "dead engines found, their runs can be claimed again lane=%s engines=%s"
             logger.warning(message, self._lane, ", ".join(rescued.dead))
         if rescued.queued:
             logger.warning("%d runs were cut off when their engine ended; they start again", rescued.queued)

@@ -87,7 +87,7 @@ class DecidedEpochs:
     def _check(self, epoch: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
         number, from_at, to_at = epoch["epoch"], epoch["from_at"], epoch["to_at"]
         if not is_instant(from_at) or not (to_at is None or is_instant(to_at)):
-            self._report("damaged", f"its epoch {number} reaches from {from_at!r} to {to_at!r}, which are no instants")
+            self._report("damaged", f"its epoch {number} reaches from {from_at!r} to {to_at!r}, which are not instants")
             return
         if to_at is not None and to_at < from_at:
             self._report(
@@ -152,10 +152,10 @@ class DecidedEpochs:
             )
             self._report("epoch", f"it {state}")
         if removed and is_instant(epoch["to_at"]) and epoch["to_at"] != cursor_at:
-            text = f"its last epoch ends at {iso(epoch['to_at'])}, but its cursor stands at {iso(cursor_at)}"
+            text = f"its last epoch ends at {iso(epoch['to_at'])}, but its cursor is at {iso(cursor_at)}"
             self._report("epoch", text, at=cursor_at)
         if cursor_at is not None and is_instant(epoch["from_at"]) and cursor_at < epoch["from_at"]:
-            text = f"its cursor stands at {iso(cursor_at)}, before its epoch {number} begins"
+            text = f"its cursor is at {iso(cursor_at)}, before its epoch {number} begins"
             self._report("epoch", text, at=cursor_at)
 
     # --- walking through them -----------------------------------------------------------------------------------------

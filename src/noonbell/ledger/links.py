@@ -156,7 +156,7 @@ class RunChain:
             return None  # the older ones are pruned
         last = self._row["last_ended_for"]
         shown = iso(last) if is_instant(last) else repr(last)
-        return f"its history does not hang together: of {self._kept} ended runs back from {shown} some are not reached"
+        return f"its history is broken: of {self._kept} ended runs back from {shown} some are not reached"
 
 
 class AttemptedRuns:

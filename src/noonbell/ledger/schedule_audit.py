@@ -117,7 +117,7 @@ class ScheduleAudit:
             wrong = "lies outside of what its epoch has decided" if part.to_at <= self._to_at else None
         ends = (part.first_at, part.to_at)
         if wrong is None and not isinstance(decided.recurrence, EveryN) and not all(map(decided.recurrence.has, ends)):
-            wrong = f"reaches from {iso(part.first_at)} to {iso(part.to_at)}, which are no occurrences"
+            wrong = f"reaches from {iso(part.first_at)} to {iso(part.to_at)}, which are not occurrences"
         if wrong is not None:
             self.report("pruned", f"{part} {wrong}", at=part.first_at)
             return

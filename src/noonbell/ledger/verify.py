@@ -252,7 +252,7 @@ class _Pass:
             for audit, row in self._owned(page, "spans"):
                 from_at, to_at = row["from_at"], row["to_at"]
                 if not is_instant(from_at) or not is_instant(to_at):
-                    audit.report("damaged", f"it has a span from {from_at!r} to {to_at!r}, which are no instants")
+                    audit.report("damaged", f"it has a span from {from_at!r} to {to_at!r}, which are not instants")
                 elif self._in_window(from_at, to_at):
                     self._report.spans += 1
                     audit.add_span(from_at, to_at, row["n"], row["epoch"], row["reason"])
@@ -293,7 +293,7 @@ class _Pass:
                     else:
                         audit.report("stray", f"a run for {iso(run_for)} lies after its cursor", at=run_for)
                 elif _has(live.get(sid, []), run_for, kind):
-                    audit.report("double", f"the manual run of {iso(run_for)} has ended and is live too", at=run_for)
+                    audit.report("double", f"the manual run of {iso(run_for)} has ended and is also live", at=run_for)
                 sane = type(started) is int and type(ended) is int and run_for <= started <= ended
                 if not sane or outcome not in _OUTCOMES or type(attempts) is not int or type(owner) is not str:
                     _check_run(audit, kind, (run_for, started, ended), outcome)
@@ -379,7 +379,7 @@ def _check_run(audit: ScheduleAudit, kind: str, times: tuple[int, object, object
     if outcome not in _OUTCOMES:
         audit.report("damaged", f"{what} ended as {outcome!r}, which is not an outcome", at=run_for)
     if not is_instant(started) or not is_instant(ended):
-        audit.report("damaged", f"{what} lasted from {started!r} to {ended!r}, which are no instants", at=run_for)
+        audit.report("damaged", f"{what} lasted from {started!r} to {ended!r}, which are not instants", at=run_for)
     elif started < run_for and kind == "scheduled":  # a manual run is due when it is asked for
         audit.report("times", f"{what} started at {iso(started)}, before it was due", at=run_for)
     elif ended < started:

@@ -82,5 +82,5 @@ async def find_task(store: Ledger, task: str, managed_by: str | None = None) -> 
     if len(owners) > 1:
         listed = " and ".join(map(str, owners))
         what = "Tasks" if all(map(is_declared, owners)) else "Tasks or schedules"
-        raise NoonbellError(f'{what} named "{task}" belong to {listed}; say which one is meant', owners=owners)
+        raise NoonbellError(f'{what} named "{task}" belong to {listed}; choose one of these owners', owners=owners)
     return found

@@ -45,7 +45,7 @@ def daily_program(
         if output.exit_code != 0:
             failure = CalledProcessError(output.exit_code, [program, *arguments], output.stdout, output.stderr)
             last = output.stderr.strip().splitlines()[-1:]
-            failure.add_note(f"The last it wrote to stderr: {last[0][:500] if last else 'nothing'}")
+            failure.add_note(f"Last output on stderr: {last[0][:500] if last else 'nothing'}")
             raise failure
 
     return run_daily_program

@@ -13,7 +13,7 @@ from noonbell.engine import Task
 
 
 @dataclass
-class AskedRun:
+class AwaitedRun:
     """A run that a caller has requested and awaits."""
 
     ended: bool = False
@@ -25,7 +25,7 @@ class PeriodicObserver:
 
     def __init__(self, sink: EventSink, scheduler: str, instance: str, zone: Callable[[], tzinfo]) -> None:
         self._emitter = EventEmitter(sink, scheduler, instance, zone)
-        self.asked: dict[int, AskedRun] = {}
+        self.asked: dict[int, AwaitedRun] = {}
         self.scheduled: Container[int] = ()  # sids of the tasks that will run again
 
     def started(self, task: Task, start: Start, at: int) -> None:

@@ -36,12 +36,12 @@ class Entry:
 class Registry:
     """The tasks of one scheduler, here and in its store."""
 
-    def __init__(self, tenure: StoreLease, clock: Clock, managed_by: str, time_zone: str | tzinfo | None) -> None:
+    def __init__(self, lease: StoreLease, clock: Clock, managed_by: str, time_zone: str | tzinfo | None) -> None:
         self.scheduled: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}  # cancelled, and their last run is still under way
         self.left: dict[str, list[Row]] = {}  # stored in an earlier life, and not scheduled in this one so far
         self._doubtful = False  # a change failed, and may have been written all the same
-        self._tenure = tenure
+        self._lease = lease
         self._clock = clock
         self._managed_by = managed_by
         self._host = HostZone() if time_zone is None else None
@@ -58,7 +58,7 @@ class Registry:
     async def read(self) -> dict[str, StoredTask]:
         """The scheduled tasks as they are stored."""
         registrations = [entry.registration for entry in self.scheduled.values()]
-        declared = await self._tenure.store.schedules.read_declared(self._managed_by)
+        declared = await self._lease.store.schedules.read_declared(self._managed_by)
         return read_stored(declared.rows, registrations).tasks
 
     async def add(
@@ -81,7 +81,7 @@ class Registry:
         staying = {name for name, entry in entries.items() if engine is not None and engine.running(entry.sid)}
         left = [name for name in names if name in self.left]
         idle = [entry.sid for name, entry in entries.items() if name not in staying]
-        await self._tenure.remove([*idle, *(self.left[name][0]["sid"] for name in left)])
+        await self._lease.remove([*idle, *(self.left[name][0]["sid"] for name in left)])
         for name in left:
             del self.left[name]
         for name, entry in entries.items():
@@ -119,7 +119,7 @@ class Registry:
 
     async def _redeclare(self, engine: Engine[DeclaredJobs], registrations: Sequence[Registration]) -> None:
         """Bring tasks that are ours already up to their registrations; runs that are under way go on."""
-        declared = await self._tenure.store.schedules.read_declared(self._managed_by)
+        declared = await self._lease.store.schedules.read_declared(self._managed_by)
         names = {registration.name for registration in registrations}
         rows = [row for row in declared.rows if row["name"] in names]
         await self._declare(engine, registrations, rows, (), orphans=False)
@@ -149,7 +149,7 @@ class Registry:
             names = {registration.name for registration in registrations}
             made.declaration.parked = [found[0]["sid"] for name, found in self.left.items() if name not in names]
         self._doubtful = True
-        created = iter(await self._tenure.store.schedules.declare(made.declaration))
+        created = iter(await self._lease.store.schedules.declare(made.declaration))
         self._doubtful = False
         planned = zip(registrations, made.sids, made.schedule_ids, made.timings, strict=True)
         for registration, known, schedule_id, timing in planned:
@@ -168,7 +168,7 @@ class Registry:
     async def _reread_if_doubtful(self) -> None:
         if not self._doubtful:
             return
-        rows = _by_name((await self._tenure.store.schedules.read_declared(self._managed_by)).rows)
+        rows = _by_name((await self._lease.store.schedules.read_declared(self._managed_by)).rows)
         self.left = {name: found for name, found in rows.items() if name not in self.scheduled | self.leaving}
         self._doubtful = False
 

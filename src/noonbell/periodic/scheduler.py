@@ -47,7 +47,7 @@ from noonbell.errors import (
     describe_error,
 )
 from noonbell.periodic.capabilities import Capabilities
-from noonbell.periodic.observing import AskedRun, PeriodicObserver
+from noonbell.periodic.observing import AwaitedRun, PeriodicObserver
 from noonbell.periodic.registry import Entry, Registry
 from noonbell.periodic.snapshots import TaskSnapshot, snapshot
 from noonbell.periodic.store_lease import StoreLease
@@ -115,7 +115,7 @@ class PeriodicScheduler:
         self._logger = capabilities.logger
         self._poll_interval = poll_interval
         self._threads = threads
-        self._tenure = StoreLease(
+        self._lease = StoreLease(
             open_store(capabilities.store),
             self._clock,
             self._logger,
@@ -123,7 +123,7 @@ class PeriodicScheduler:
             instance=self._instance,
             owns_store=isinstance(capabilities.store, str),
         )
-        self._tasks = Registry(self._tenure, self._clock, self._managed_by, time_zone)
+        self._tasks = Registry(self._lease, self._clock, self._managed_by, time_zone)
         self._sink = EventSink(on_event, self._logger)
         self._observer = PeriodicObserver(self._sink, name, self._instance, lambda: self._tasks.zone)
         self._lock = asyncio.Lock()  # one change at a time; taken before the engine's own
@@ -185,14 +185,14 @@ class PeriodicScheduler:
 
     async def _begin(self, valid: list[Registration]) -> Engine[DeclaredJobs]:
         """Open the store, store the first tasks and start the poller."""
-        declared = await self._tenure.begin()
+        declared = await self._lease.begin()
         try:
             self._tasks.begin(declared.rows)
             engine = Engine(
-                self._tenure.store,
+                self._lease.store,
                 self._clock,
                 DeclaredJobs(
-                    self._tenure.store,
+                    self._lease.store,
                     managed_by=self._managed_by,
                     owner=self._instance,
                     observer=self._observer,
@@ -203,9 +203,9 @@ class PeriodicScheduler:
                 threads=self._threads,
             )
             self._observer.scheduled = engine.work.tasks
-            await self._tasks.add(engine, valid, self._tenure.beginning(declared))
+            await self._tasks.add(engine, valid, self._lease.beginning(declared))
         except BaseException:
-            await self._tenure.end()
+            await self._lease.end()
             raise
         engine.start()
         self._emit(event_types.PollingStarted)
@@ -256,12 +256,12 @@ class PeriodicScheduler:
 
     async def _cancel_left(self, names: Sequence[str] | None) -> int:
         """Nothing is scheduled now, but an earlier life may have left something in the store."""
-        declared = await self._tenure.begin()
+        declared = await self._lease.begin()
         try:
             self._tasks.begin(declared.rows)
             count, _ = await self._tasks.take_out(None, self._known() if names is None else names)
         finally:
-            await self._tenure.end()
+            await self._lease.end()
         return count
 
     def _known(self) -> list[str]:
@@ -277,7 +277,7 @@ class PeriodicScheduler:
                     return
                 try:
                     async with engine.claim_lock:
-                        await self._tenure.remove([entry.sid])
+                        await self._lease.remove([entry.sid])
                     del self._tasks.leaving[name]
                     break
                 except StoreError as error:
@@ -304,7 +304,7 @@ class PeriodicScheduler:
                 raise TaskNotFoundError(name, self.task_names)
             if engine.running(entry.sid):
                 return False
-            asked = self._observer.asked[entry.sid] = AskedRun()
+            asked = self._observer.asked[entry.sid] = AwaitedRun()
             begun = False
             try:
                 begun = await engine.run_now(partial(engine.work.claim_manual, entry.sid))
@@ -366,15 +366,15 @@ class PeriodicScheduler:
 
     async def _stop_polling(self, engine: Engine[DeclaredJobs]) -> None:
         self._emit(event_types.PollingStopRequested)
-        await self._tenure.record("stop-start")
+        await self._lease.record("stop-start")
         await engine.stop()
         self._emit(event_types.PollingStopped)
 
     async def _end(self, engine: Engine[DeclaredJobs]) -> None:
         self._engine = None
         self._tasks.forget()
-        await self._tenure.record("stop-end", json.dumps(engine.metrics.summary()))
-        await self._tenure.end()
+        await self._lease.record("stop-end", json.dumps(engine.metrics.summary()))
+        await self._lease.end()
 
     def _refuse_when_closed(self) -> None:
         if self._closing is not None:

@@ -249,7 +249,7 @@ class DuplicateCheck:
 
 
 def _double(field: str, value: str, first: int) -> ScheduleInvalidError:
-    return ScheduleInvalidError(field, value, f"is that of [{first}], too; each needs its own")
+    return ScheduleInvalidError(field, value, f"is also that of [{first}]; each needs its own")
 
 
 def require_mapping(argument: str, fields: object) -> None:

@@ -112,7 +112,7 @@ class EngineLife:
             lane.desk.deliver_by(lane.actions.wake)
         self._supervisor.start()
         self._unsubscribe = lane.store.subscribe(lane.name, engine.wake)
-        logger.info('An engine of the lane "%s" is up (instance %s)', lane.name, member.instance)
+        logger.info("engine started lane=%s instance=%s", lane.name, member.instance)
 
     def _make_engine(self, on_lost: Callable[[EngineLife], None]) -> Engine[LaneJobs]:
         lane, member, zones = self._lane, self.member, self._zones
@@ -218,7 +218,7 @@ class EngineLife:
                 if (left := abandoned()) is not None:
                     await self._release_abandoned(left)
                 await self._record("stop-end")
-                logger.info('The lane "%s" is left: nothing of it runs here any more', lane.name)
+                logger.info("engine stopped lane=%s instance=%s", lane.name, member.instance)
         finally:
             member.release()
 
@@ -228,7 +228,7 @@ class EngineLife:
             queued = (await self._rescuer.release_own()).queued
         except Exception as error:
             expected = isinstance(error, StoreError)
-            message = "%d runs that were cut off could not be handed back, and are taken up as after a crash: %s"
+            message = "%d abandoned runs could not be released and restart as after a crash: %s"
             logger.error(message, abandoned, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it helps
         else:
             if abandoned:
@@ -239,7 +239,7 @@ class EngineLife:
         try:
             await (member.beat("stopping", event=event) if event == "stop-start" else member.leave(event=event))
         except LeaseLostError:
-            logger.warning("%s is not recorded: the engine %s was taken for dead", event, member.instance)
+            logger.warning("lease lost, %s is not recorded engine=%s", event, member.instance)
         except Exception as error:
             expected = isinstance(error, StoreError)
             logger.error("%s could not be recorded: %s", event, describe_error(error), exc_info=not expected)  # noqa: TRY400 - a trace only where it helps
@@ -256,7 +256,7 @@ def _notices_by(desk: NotificationDispatcher) -> NoticesOf:
             try:
                 return desk.notifier.of_cut(stored, live, at, why)
             except Exception:  # a rule that cannot be applied must not keep the lane from starting
-                logger.exception("No notice of a run of %r that was cut off: the rules failed", stored.columns.name)
+                logger.exception("notification rules failed, a run gets no notices schedule=%r", stored.columns.name)
                 return []
 
         return of_run

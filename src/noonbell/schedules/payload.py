@@ -57,7 +57,7 @@ def _check(value: Any, place: str) -> None:
     if isinstance(value, Mapping):
         for key, one in value.items():
             if not isinstance(key, str):
-                raise ScheduleInvalidError(place, key, f"is a key and no text; in JSON it would become {str(key)!r}")
+                raise ScheduleInvalidError(place, key, f"is a key, not text; in JSON it would become {str(key)!r}")
             _check(one, f"{place}.{key}")
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):

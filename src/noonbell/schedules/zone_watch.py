@@ -75,7 +75,7 @@ class ZoneWatch(PeriodicService[ZoneCheck]):
             found = zone_data(timezone)
             if found is None:
                 logger.error(
-                    "There are no rules for %s on this host any more; its schedules cannot be decided", timezone
+                    "The zone data of this host has no rules for %s any more; its schedules cannot be decided", timezone
                 )
                 continue
             if found[0] == before.data:

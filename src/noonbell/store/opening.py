@@ -94,7 +94,7 @@ def require_ledger(url: str) -> Path | None:
     The errors say by `missing` where there is a place for a ledger, and none yet.
     """
     if url == "memory://":
-        raise StoreUrlError("memory:// lives inside one process and cannot be looked at from here", value=url)
+        raise StoreUrlError("memory:// is a store inside one process; another process cannot open it", value=url)
     if _is_postgres(url):
         _require_tables(_postgres_store(url))
         return None

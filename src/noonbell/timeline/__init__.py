@@ -1,7 +1,7 @@
 """The Redis timeline: a sorted set that answers 'what is due by now' in front of the database.
 
-`RedisTimeline` is the set itself, `fronted` puts it in front of a store. It adds speed and no promise: the database is
-asked about everything that the set brings up, and finds by itself what the set has lost.
+`RedisTimeline` is the set itself, `with_timeline` puts it in front of a store. It adds speed and no promise: the
+database is asked about everything that the set brings up, and finds by itself what the set has lost.
 """
 
 from noonbell.timeline.redis_timeline import RedisTimeline

@@ -58,7 +58,7 @@ class LaneState:
         self.lost_at = now
 
 
-class Asked(NamedTuple):
+class ClaimRequest(NamedTuple):
     """The arguments of an engine's claim."""
 
     lane: str
@@ -71,14 +71,14 @@ class Asked(NamedTuple):
 class Claim:
     """One claim: of what was popped, and of what the set has lost."""
 
-    def __init__(self, with_timeline: TimelineStore, store: Ledger, asked: Asked) -> None:
-        self._fronted = with_timeline
+    def __init__(self, with_timeline: TimelineStore, store: Ledger, request: ClaimRequest) -> None:
+        self._front = with_timeline
         self._store = store
-        self._asked = asked
+        self._request = request
         self._turns: dict[int, tuple[StoredSchedule, Turn]] = {}
 
     def _watched(self, stored: StoredSchedule) -> Turn:
-        turn = self._asked.decide(stored)
+        turn = self._request.decide(stored)
         self._turns[stored.sid] = (stored, turn)
         return turn
 
@@ -88,7 +88,7 @@ class Claim:
             made.append(await self._claim_popped(popped.sids))
         full = len(popped.sids) >= full_at
         if state.owed:
-            full |= await self._repair(made, state, self._behind() if full else self._asked.now)
+            full |= await self._repair(made, state, self._behind() if full else self._request.now)
         next_at = await self._acknowledge(popped, made) if popped.sids or self._turns else popped.next_at
         upcoming = [state.until, state.repair_at, *(at for at in (next_at, popped.next_at) if at is not None)]
         return _merged(made, full=full, next_wake_at=min(upcoming))
@@ -97,19 +97,19 @@ class Claim:
         try:
             return await self._claim(len(sids), among=sids)
         except Exception:  # they would come again when their lease is over; others need not wait that long
-            lane, timeline = self._asked.lane, self._fronted.timeline
+            lane, timeline = self._request.lane, self._front.timeline
             with contextlib.suppress(TimelineAwayError):
-                await self._fronted.reach(lane, lambda: timeline.ack(lane, dict.fromkeys(sids, self._asked.now)))
+                await self._front.reach(lane, lambda: timeline.ack(lane, dict.fromkeys(sids, self._request.now)))
             raise
 
     async def _claim(self, limit: int, **narrowed: Any) -> LaneClaim:
         return await self._store.runs.claim(
-            self._asked.lane, self._asked.owner, self._asked.now, limit, self._watched, **narrowed
+            self._request.lane, self._request.owner, self._request.now, limit, self._watched, **narrowed
         )
 
     async def _repair(self, made: list[LaneClaim], state: LaneState, upto: int) -> bool:
         """Claim what is overdue, whatever the set says; returns whether there may be more of it."""
-        room = self._asked.limit - sum(len(one.claimed.starts) for one in made)
+        room = self._request.limit - sum(len(one.claimed.starts) for one in made)
         if room <= 0:
             return True
         known = len(self._turns)
@@ -121,7 +121,7 @@ class Claim:
             return False  # what was claimed before must start; the repair stays owed
         made.append(found)
         state.owed = found.claimed.full
-        self._fronted.counters.repaired += len(self._turns) - known + len(found.claimed.quarantined)
+        self._front.counters.repaired += len(self._turns) - known + len(found.claimed.quarantined)
         return found.claimed.full
 
     def _behind(self) -> int:
@@ -129,7 +129,7 @@ class Claim:
 
         What was left as it stands, for want of a thread, comes up over and over and says nothing about the rest.
         """
-        now = self._asked.now
+        now = self._request.now
         moved = (seen for seen, turn in self._turns.values() if turn.starts or turn.next_run_at != seen.next_run_at)
         return min((_due(seen, now) for seen in moved), default=now)
 
@@ -138,7 +138,7 @@ class Claim:
 
         Nothing that fails here fails the claim, which is committed: what is not acknowledged comes again.
         """
-        with_timeline, now = self._fronted, self._asked.now
+        with_timeline, now = self._front, self._request.now
         refused = {sid for one in made for sid, _ in one.claimed.quarantined}
         times = {sid: _next(turn) for sid, (seen, turn) in self._turns.items() if _is_plain(seen, turn)}
         asked = [sid for sid in {*popped.sids, *self._turns} if sid not in times or sid in refused]
@@ -160,7 +160,7 @@ class Claim:
         near = {sid: at if at is not None and at <= upto else None for sid, at in times.items()}
         try:
             return await with_timeline.reach(
-                self._asked.lane, lambda: with_timeline.timeline.ack(self._asked.lane, near)
+                self._request.lane, lambda: with_timeline.timeline.ack(self._request.lane, near)
             )
         except TimelineAwayError:
             return now  # look again at once, without Redis

@@ -40,7 +40,7 @@ class Keeper(PeriodicService[bool]):
         self, with_timeline: TimelineStore, store: Ledger, clock: Clock, lane: str, wake: Callable[[int], None]
     ) -> None:
         super().__init__(clock, _LOOK_US)
-        self._fronted = with_timeline
+        self._front = with_timeline
         self._store = store
         self._lane = lane
         self._wake_engine = wake
@@ -49,22 +49,22 @@ class Keeper(PeriodicService[bool]):
         self._fills = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._fronted.keepers += 1
+        self._front.keepers += 1
         try:
             await super().run(stop)
         finally:
-            self._fronted.keepers -= 1
+            self._front.keepers -= 1
 
     async def run_once(self) -> bool:
         """Make the set whole, for long enough, if it is not; returns whether it is whole."""
         await self._make_whole()
-        return self._fronted.lane(self._lane).whole
+        return self._front.lane(self._lane).whole
 
     async def _make_whole(self) -> None:
-        state, now = self._fronted.lane(self._lane), self._clock.now()
+        state, now = self._front.lane(self._lane), self._clock.now()
         if state.whole and may_be_whole(state.until, now) and state.until - now > HORIZON_US - _FEED_US:
             return
-        if not self._fronted.worth_a_try():
+        if not self._front.worth_a_try():
             return
         try:
             await self._tend(now)
@@ -72,7 +72,7 @@ class Keeper(PeriodicService[bool]):
             logger.debug("The timeline is not whole yet: %s", error)
 
     async def _tend(self, now: int) -> None:
-        with_timeline, timeline, state = self._fronted, self._timeline, self._fronted.lane(self._lane)
+        with_timeline, timeline, state = self._front, self._timeline, self._front.lane(self._lane)
         await with_timeline.reach(None, timeline.link.check_policy)
         until, built = await with_timeline.reach(self._lane, lambda: timeline.whole_until(self._lane))
         fresh = state.whole or (built is not None and state.lost_at < built <= now + SLACK_US)
@@ -86,13 +86,13 @@ class Keeper(PeriodicService[bool]):
 
     async def _fill(self, now: int, after: tuple[int, int]) -> None:
         """From the database into the set: all of it, or what comes after."""
-        with_timeline, timeline, lane, state = self._fronted, self._timeline, self._lane, self._fronted.lane(self._lane)
+        with_timeline, timeline, lane, state = self._front, self._timeline, self._lane, self._front.lane(self._lane)
         self._fills += 1  # what an earlier fill of ours has left behind does not block this one
         token, until = f"{self._name}:{self._fills}", now + HORIZON_US
         whole = after == _BEFORE_ALL
         lost_at = state.lost_at
         if not await with_timeline.reach(lane, lambda: timeline.begin_feed(lane, token, now)):
-            return  # another is at it
+            return  # another engine fills it
         for live in (False, True):
             if not await self._fill_with(token, after, until, live=live):
                 return
@@ -111,7 +111,7 @@ class Keeper(PeriodicService[bool]):
         while True:
             page = await self._store.schedules.wakes(wanted, place, _PAGE)
             times, now = [(sid, at) for at, sid in page], self._clock.now()
-            if page and not await self._fronted.reach(lane, lambda: timeline.feed(lane, token, times, now)):  # noqa: B023 - it is awaited before the loop goes on
+            if page and not await self._front.reach(lane, lambda: timeline.feed(lane, token, times, now)):  # noqa: B023 - it is awaited before the loop goes on
                 return False
             if len(page) < _PAGE:
                 return True
@@ -122,7 +122,7 @@ class HintListener:
     """Hears the hints of other engines of a lane, over one connection that lasts."""
 
     def __init__(self, with_timeline: TimelineStore, clock: Clock, lane: str, wake: Callable[[int], None]) -> None:
-        self._fronted = with_timeline
+        self._front = with_timeline
         self._clock = clock
         self._lane = lane
         self._timeline = with_timeline.timeline
@@ -130,7 +130,7 @@ class HintListener:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self._fronted.counters.up:
+            if self._front.counters.up:
                 try:
                     await self._listen(stop)
                 except (TimelineError, OSError, RuntimeError) as error:
@@ -138,7 +138,7 @@ class HintListener:
             await self._clock.wait(self._clock.now() + _LISTEN_AGAIN_US, stop)
 
     async def _listen(self, stop: asyncio.Event) -> None:
-        errors = self._fronted.counters.errors
+        errors = self._front.counters.errors
         stopped = asyncio.ensure_future(stop.wait())
         try:
             async with self._timeline.link.hints(self._timeline.channel(self._lane)) as heard:
@@ -149,7 +149,7 @@ class HintListener:
                         if coming.done():
                             self._hear(coming.result())
                             coming = asyncio.ensure_future(heard())
-                        elif self._fronted.counters.errors != errors:
+                        elif self._front.counters.errors != errors:
                             return  # the server was unreachable, and this connection may be stale
                 finally:
                     coming.cancel()

@@ -207,8 +207,8 @@ class Link:
             if not self._warned_unchecked:
                 self._warned_unchecked = True
                 logger.warning(
-                    "%r does not let us read its settings: see to it that its maxmemory-policy is %s, since any other "
-                    "may drop what is due", self, _SAFE_POLICY,
+                    "%r does not allow reading its settings: make sure that its maxmemory-policy is %s, since "
+                    "any other may drop what is due", self, _SAFE_POLICY,
                 )  # fmt: skip
             return None
         for node, policy in policies.items():

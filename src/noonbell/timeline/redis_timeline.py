@@ -36,7 +36,7 @@ class Popped(NamedTuple):
     """The schedules that were taken, and the state of the set."""
 
     sids: list[int]
-    strange: list[bytes]  # members that are no ids; they are gone
+    strange: list[bytes]  # members that are not ids; they were removed
     next_at: int | None  # the smallest score that is left
     until: int | None  # what the set is whole up to; None: it has been lost, or was never filled
     repair: bool  # the caller is to search the database for what is overdue

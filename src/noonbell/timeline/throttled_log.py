@@ -20,7 +20,7 @@ class Counters:
     def __init__(self) -> None:
         self.popped = 0  # members that were taken, because they were due
         self.repaired = 0  # schedules that the database found, and the set had not brought up
-        self.dropped = 0  # members that are no ids, or no active schedules
+        self.dropped = 0  # members that are not ids, or not active schedules
         self.built = 0  # how often the set was rebuilt
         self.errors = 0
         self.up = False

@@ -55,7 +55,7 @@ from noonbell.ports import (
 from noonbell.store.outage import Outage
 from noonbell.store.waking import wake_times
 from noonbell.store.wrapping import LedgerWrapper, with_verbs
-from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Asked, Claim, LaneState, may_be_whole
+from noonbell.timeline.claiming import HORIZON_US, SLACK_US, Claim, ClaimRequest, LaneState, may_be_whole
 from noonbell.timeline.link import WrongTypeError
 from noonbell.timeline.redis_timeline import REPAIR_US, Popped, RedisTimeline
 from noonbell.timeline.throttled_log import Counters, ThrottledLog
@@ -98,9 +98,9 @@ class TimelineStore(LedgerWrapper):
         self.outbox = store.outbox
         self.documents = store.documents
         self.audit = store.audit
-        self._strange = ThrottledLog(logging.WARNING, "%d members of the timeline are no ids, and were removed: %s")
+        self._strange = ThrottledLog(logging.WARNING, "%d members of the timeline are not ids and were removed: %s")
         self._gone = ThrottledLog(
-            logging.INFO, "%d members of the timeline are no active schedules, and were removed: %s"
+            logging.INFO, "%d members of the timeline are not active schedules and were removed: %s"
         )
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ class TimelineStore(LedgerWrapper):
                 for stored in await self._store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id])):
                     await self._write_wakes(stored.lane, {stored.sid: at})
             except StoreError as error:  # it is committed: the repair finds it
-                logger.debug("What was asked for is not in the timeline: %s", error)
+                logger.debug("a requested run is not in the timeline: %s", error)
         return run_for
 
     async def _settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -317,8 +317,8 @@ class TimelineStore(LedgerWrapper):
         if popped.repaired_at is not None:
             state.repair_at = popped.repaired_at + REPAIR_US
         state.owed = state.owed or popped.repair
-        asked = Asked(lane, owner, now, limit, decide)
-        return await Claim(self, self._store, asked).make(popped, state, full_at=first)
+        request = ClaimRequest(lane, owner, now, limit, decide)
+        return await Claim(self, self._store, request).make(popped, state, full_at=first)
 
     def _note(self, popped: Popped) -> None:
         self.counters.popped += len(popped.sids)
