@@ -17,7 +17,7 @@ from noonbell.core.records import Kind, Run
 
 
 class RunKey(NamedTuple):
-    """Which of the runs of a schedule."""
+    """The key of a run within its schedule."""
 
     run_for: int
     kind: Kind

@@ -1,4 +1,4 @@
-"""Which engines are alive, and when their lane was polled: the one place where that is decided. Pure.
+"""Presence: which engines are alive, and when their lane was polled. The one place where that is decided. Pure.
 
 An engine is one life of one process on one lane, under a name that is never used again. It is alive for as long as that
 name is held in the store, and only the store knows that: what it returns are engines that are alive. A lane is up
@@ -119,7 +119,7 @@ class Polls(msgspec.Struct, frozen=True):
         return (*gaps, Gap(last, now, self.grace_us)) if now - last > self.grace_us else gaps
 
     def polled(self, at: int, grace_us: int, now: int) -> Polls:
-        """After a poll at `at`. One that is older than the last changes nothing.
+        """Return the polls after one at `at`. One that is older than the last changes nothing.
 
         `now` must have been read after these polls were: if it is older than the last poll by more than the grace, the
         clock was set back. A time that was read earlier would make a write that was delayed look the same.
@@ -129,7 +129,9 @@ class Polls(msgspec.Struct, frozen=True):
         return replace(self, last_poll_at=max(self.last_poll_at, at), grace_us=grace_us)
 
     def ended(self, gaps: Iterable[Gap], now: int) -> Polls:
-        """After polls that have ended these gaps, oldest first; another poll may have ended one of them before."""
+        """Return the polls after some that have ended these gaps, oldest first; another poll may have ended one of them
+        before.
+        """
         polls = self
         for gap in gaps:
             polls = polls.polled(gap.until, gap.grace_us, now)

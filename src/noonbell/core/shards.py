@@ -1,4 +1,4 @@
-"""Which of several databases a schedule lives in, where there are too many schedules for one.
+"""Sharding: which of several databases holds a schedule, if there are too many schedules for one.
 
 `shard_of` is jump consistent hashing (Lamping and Veach, 2014) over a digest of the schedule's id. It is pure and the
 same everywhere: the id and the number of shards are enough to compute the place, without a lookup.

@@ -208,7 +208,7 @@ class LaneJobs:
             metrics.start_lateness.observe(max(now - max(start.due_at, self.up_since), 0) / 1_000_000, name)
 
     async def _learn(self, starts: Sequence[Start], stored: Mapping[int, StoredSchedule]) -> None:
-        """After a restart between two attempts: ask how the run before these ended."""
+        """Read how the run before these ended, after a restart between two attempts."""
         if self._notices is None or self._notices.silent:
             return
         unsure = [start for start in starts if self._notices.unsure(stored[start.sid], start)]

@@ -1,4 +1,4 @@
-"""Which tasks there are: those that are scheduled, those that are leaving, and those that an earlier life has left.
+"""The registry of tasks: those that are scheduled, those that are leaving, and those left by an earlier process.
 
 A change is written first and believed after that, so a store that fails leaves everything as it was. The caller sees to
 it that changes come one at a time and between two looks of the engine.

@@ -8,7 +8,7 @@ from noonbell.core.records import AuditEvent
 
 
 class AuditFilter(NamedTuple):
-    """Which audit events are meant; None leaves a part open, the bounds on `at` are included."""
+    """A filter of audit events; None leaves a part open, the bounds on `at` are included."""
 
     subject: str | None = None
     event: str | None = None

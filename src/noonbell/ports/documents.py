@@ -9,7 +9,7 @@ from noonbell.core.records import AuditEvent, Document, DocumentRemoval, Documen
 
 
 class DocumentFilter(NamedTuple):
-    """Which documents are meant; None leaves a part open. With `waking` those that have a wake-up."""
+    """A filter of documents; None leaves a part open. `waking` selects those that have a wake-up."""
 
     kind: str
     ids: Sequence[str] | None = None

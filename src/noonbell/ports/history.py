@@ -27,7 +27,7 @@ class PastRun(NamedTuple):
 
 
 class RunFilter(NamedTuple):
-    """Which ended runs of a schedule are meant; None leaves a part open, the bounds on their instants are included.
+    """A filter of the ended runs of a schedule; None leaves a part open, the bounds on their instants are included.
 
     With `instants` those for these instants, each by one look-up.
     """

@@ -22,7 +22,7 @@ PARTS: Final = ("schedules", "runs", "history", "engines", "outbox", "documents"
 
 
 class BackgroundService(Protocol):
-    """Anything that runs until it is stopped."""
+    """A service that runs until it is stopped."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set. A service that raised is run again."""

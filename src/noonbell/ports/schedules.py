@@ -25,7 +25,7 @@ class Declared(NamedTuple):
 
 
 class ScheduleFilter(NamedTuple):
-    """Which schedules are meant: durable ones that are not deleted, unless `declared` and `deleted` say otherwise.
+    """A filter of schedules: durable ones that are not deleted, unless `declared` and `deleted` say otherwise.
 
     None leaves a part open. `name_contains` ignores case for ASCII letters alone. `declared` are declared tasks.
     """
@@ -46,7 +46,7 @@ class ScheduleFilter(NamedTuple):
 
 
 class WakeFilter(NamedTuple):
-    """Which wake-ups of durable schedules are meant: up to an instant, and of a lane or a team if one is given.
+    """A filter of the wake-ups of durable schedules: up to an instant, and of a lane or a team if one is given.
 
     Those of schedules, or with `live` those of live runs: all of them, whether it is their turn or not.
     """

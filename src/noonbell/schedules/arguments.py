@@ -224,7 +224,7 @@ def instant(argument: str, at: object) -> int:
 
 
 def period(start: object, end: object) -> tuple[int | None, int | None]:
-    """From when to when, each None where it was left open."""
+    """Return the start and the end of a stretch, each None where it was left open."""
     from_at = None if start is None else instant("start", start)
     to_at = None if end is None else instant("end", end)
     if from_at is not None and to_at is not None and from_at > to_at:
@@ -264,7 +264,7 @@ def require_ids(schedule_ids: object) -> None:
 
 @contextmanager
 def counting_written(written: int, of: int) -> Iterator[None]:
-    """Whatever goes wrong in a batch says how many schedules the batches before it have written."""
+    """Add to the error of a batch how many schedules the batches before it have written."""
     try:
         yield
     except NoonbellError as error:

@@ -330,7 +330,7 @@ def dead_letters_event(at: int, actor: str, event: str, team: str | None = None)
 
 
 def _like(columns: ScheduleColumns) -> tuple[str | None, ...]:
-    """All but the name."""
+    """Return all columns but the name."""
     return (
         columns.type, columns.spec, columns.timezone, columns.quiet_hours_policy_id, columns.catch_up_policy,
         columns.payload, columns.definition,

@@ -43,7 +43,7 @@ class EngineNotifier(RunHistory):
         return desk.notifier
 
     async def _polls(self) -> Mapping[str, Polls]:
-        """When each lane was polled, wherever its engines run."""
+        """Return when each lane was polled, wherever its engines run."""
         found, lane = await self._store.engines.polls(), self._lane
         if lane.engine is not None and lane.engine.last_poll_at is not None:  # it may not be recorded yet
             polls = lane.engine.work.with_unrecorded(found.get(lane.name, Polls()))

@@ -65,7 +65,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def duration(self) -> timedelta | None:
-        """From its first attempt to its end."""
+        """The time from its first attempt to its end."""
         return None if self.started_at is None or self.ended_at is None else self.ended_at - self.started_at
 
     @property
@@ -176,7 +176,7 @@ class RunHistory:
 async def _of_team(
     store: Ledger, team: str, before: LedgerKey | None, wanted: int, outcome: Outcome | None
 ) -> tuple[list[PastRun], LedgerKey | None]:
-    """Up to `wanted` runs, and where the search ended where it was given up."""
+    """Return up to `wanted` runs, and where the search ended if it was given up."""
     found: list[PastRun] = []
     sought, block = 0, wanted
     while sought < MOST_SOUGHT:

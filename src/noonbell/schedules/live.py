@@ -89,7 +89,7 @@ class LiveChanges:
         return self._readers
 
     def nudge(self) -> None:
-        """Something was changed here: look at once."""
+        """Poll at once, because this process has changed something."""
         self._wakeup.set()
 
     async def stop(self) -> None:

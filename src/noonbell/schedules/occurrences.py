@@ -62,7 +62,7 @@ def _terms_text(kind: str, catch_up: str, quiet: str | None, anchor_at: int | No
 async def decided(
     store: Ledger, sid: int, stored: StoredSchedule | None, now: int, *, after: int, upto: int, limit: int
 ) -> list[_Dated]:
-    """Up to `limit` of the occurrences in (after, upto], the oldest; of a deleted schedule `stored` is None.
+    """Return up to `limit` of the occurrences in (after, upto], the oldest; of a deleted schedule `stored` is None.
 
     What is read and kept depends on `limit` alone, not on how much lies between the bounds.
     """
@@ -140,7 +140,7 @@ class _Reader:
     async def step(
         self, known: Timing | None, epoch: Epoch, low: int, high: int, limit: int
     ) -> tuple[list[_Dated], int]:
-        """Up to `limit` occurrences in (low, high], and how far the ledger has been read."""
+        """Return up to `limit` occurrences in (low, high], and how far the ledger has been read."""
         if known is None:
             return await self._as_written(epoch, low, high, limit)
         due = list(islice(_fires(known, low, high), limit))
@@ -197,7 +197,7 @@ class _Reader:
         return part, part[-1][0] if len(part) == limit else high
 
     async def _as_written_back(self, epoch: Epoch, low: int, high: int, limit: int) -> tuple[list[_Dated], int]:
-        """As `_as_written`, the newest first."""
+        """Return the same as `_as_written`, the newest first."""
         found = await self._store.history.runs(
             RunFilter(self._sid, low + 1, high, "scheduled"), limit, newest_first=True
         )
@@ -265,7 +265,7 @@ def instants_back(span: Span, epoch: Epoch, after: int, upto: int) -> Iterator[i
 
 
 def _steps(span: Span, epoch: Epoch, after: int, upto: int) -> range:
-    """Those of an interval: within a span its anchor did not move."""
+    """Return the occurrences of an interval: within a span its anchor did not move."""
     every = parse_interval(epoch.spec) * SECOND
     skipped = max(0, (after - span.from_at) // every + 1)
     return range(span.from_at + skipped * every, min(upto, span.to_at) + 1, every)

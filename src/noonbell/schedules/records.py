@@ -176,7 +176,9 @@ def undelivered(letter: DeadLetter) -> Undelivered:
 
 
 def _next_run(stored: StoredSchedule, now: int | None) -> int | None:
-    """When the next run is due; what has come while a run executes or waits for a retry is due as soon as that ends."""
+    """The instant at which the next run is due; what has come while a run executes or waits for a retry is due as soon
+    as that ends.
+    """
     if not stored.enabled or stored.next_run_at is not None or not stored.lives:
         return stored.next_run_at if stored.enabled else None
     terms = terms_of(stored)

@@ -45,7 +45,7 @@ class RunWarnings:
         return found
 
     async def warnings_of_many(self, many: Sequence[Mapping[str, Any]]) -> list[str]:
-        """All warnings about schedules that were created here, by their fields: each kind once, with a count."""
+        """Return all warnings about schedules that were created here, by their fields: each kind once, with a count."""
         subjects = [
             Subject(
                 str(fields["schedule_id"]), str(fields.get("name", fields["schedule_id"])), self._lane.name,

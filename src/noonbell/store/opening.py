@@ -1,4 +1,4 @@
-"""From an address to a store.
+"""Opening the store that an address names.
 
     sqlite:///app.db           a file, relative to the working directory
     sqlite:////var/lib/app.db  a file by its full path

@@ -1,4 +1,4 @@
-"""When schedules wake: what a timeline in front of a store and an overview are made from.
+"""The wake-ups of schedules, from which a timeline in front of a store and an overview are made.
 
 `wake_times` says when schedules wake, as they were read. `wakes`, one small class per store, goes through wake-ups in
 their order, page by page: those of one lane by its index. Without a lane each lane has a bound, since a page must not

@@ -1,4 +1,6 @@
-"""For testing programs that use Noonbell, and Noonbell itself. Nothing here is imported by the rest of the package."""
+"""Tools for testing programs that use Noonbell, and Noonbell itself. Nothing here is imported by the rest of the
+package.
+"""
 
 from noonbell.testing.clock import ManualClock, ManualEventLoop
 from noonbell.testing.faults import Crash, CrashPoint, Faults, FaultyStore

@@ -1,4 +1,4 @@
-"""From a Scheduler's events to a trace.
+"""Recording a Scheduler's events as a trace.
 
     recorder = TraceRecorder()
     scheduler = Scheduler(store, clock=clock, on_event=recorder, time_zone=zone)

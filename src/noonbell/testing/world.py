@@ -195,7 +195,7 @@ class World:
         return self.faults.sound and self.clock.elapsed() - self._disturbed >= _RECOVERY_SECONDS
 
     def disturb(self) -> None:
-        """From now on the scheduler needs time to find its feet."""
+        """Restart the grace period: from now on the scheduler needs time to recover."""
         self._disturbed = self.clock.elapsed()
 
     # --- tasks ----------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class Claim:
 
 
 def _due(seen: StoredSchedule, now: int) -> int:
-    """Since when it is due; a run that wakes at once has no instant of its own."""
+    """Return since when it is due; a run that wakes at once has no instant of its own."""
     waiting = (live.wake_at for live in seen.lives if live.state != "running")
     return min((at for at in (seen.next_run_at, *waiting) if at is not None and AT_ONCE < at <= now), default=now)
 

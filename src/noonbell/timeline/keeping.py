@@ -85,7 +85,7 @@ class Keeper(PeriodicService[bool]):
             await self._fill(now, (until, 1 << 62))
 
     async def _fill(self, now: int, after: tuple[int, int]) -> None:
-        """From the database into the set: all of it, or what comes after."""
+        """Copy wake-ups from the database into the set: all of them, or those that come after."""
         with_timeline, timeline, lane, state = self._front, self._timeline, self._lane, self._front.lane(self._lane)
         self._fills += 1  # what an earlier fill of ours has left behind does not block this one
         token, until = f"{self._name}:{self._fills}", now + HORIZON_US

@@ -248,7 +248,7 @@ def _policy(settings: Any) -> str:
 
 
 def _nodes(client: Any) -> list[Any]:
-    """Of a cluster; a server that is alone has none."""
+    """Return the nodes of a cluster; a single server has none."""
     return list(client.get_nodes()) if hasattr(client, "get_nodes") else []
 
 

@@ -172,7 +172,7 @@ class RedisTimeline:
     # --- filling --------------------------------------------------------------------------------------------------
 
     async def whole_until(self, lane: str) -> tuple[int | None, int | None]:
-        """Up to when the set knows all that wakes, and when it was last built; None where it is not whole."""
+        """Return up to when the set knows all that wakes, and when it was last built; None where it is not whole."""
         states = [
             await self.link.command("HMGET", state, "until", "built")
             for _, _, state in (self.keys(lane, shard) for shard in range(self.shards))

@@ -149,7 +149,7 @@ class TimelineStore(LedgerWrapper):
         return not self._down or (not self.keepers and self._clock.elapsed() >= self._retry_at)
 
     def worth_a_try(self) -> bool:
-        """As `usable`, for the one who looks after the connection."""
+        """Return the same as `usable`, for the service that watches the connection."""
         return not self._dead and (not self._down or self._clock.elapsed() >= self._retry_at)
 
     def services(self, lane: str, wake: Callable[[int], None]) -> Mapping[str, BackgroundService]:
@@ -327,7 +327,7 @@ class TimelineStore(LedgerWrapper):
             self._strange.report(popped.strange, self._clock.elapsed())
 
     def note_inactive(self, sids: Sequence[int]) -> None:
-        """These were popped, and are no schedules that ever wake."""
+        """Count and log popped sids of which no schedule ever wakes."""
         self.counters.dropped += len(sids)
         if sids:
             self._gone.report(sids, self._clock.elapsed())

@@ -1,4 +1,4 @@
-"""When things happen: the kinds of schedule as arithmetic on instants. Pure, no clock is read."""
+"""The kinds of schedule as arithmetic on instants. Pure, no clock is read."""
 
 from noonbell.timing.bounded import Bounded
 from noonbell.timing.cron_timing import CronTiming, cron_timing

@@ -1,4 +1,4 @@
-"""From the clock on the wall to instants: when a zone shows a civil second.
+"""Conversion of wall-clock times to instants: when a zone shows a civil second.
 
 Civil seconds count from 1970-01-01 00:00 on the local clock, instants are UTC seconds. A civil second comes once as a
 rule, never where the clock leaps over it, twice where it is set back.
@@ -42,7 +42,7 @@ def comings(civil: int, zone: Zone) -> list[int]:
 
 
 def first_coming(civil: int, zone: Zone) -> int:
-    """When the civil second comes first; where it does not exist, when the clock has leapt over it."""
+    """Return when the civil second comes first; where it does not exist, when the clock has leapt over it."""
     segment = zone.segment(_inside(civil - DAY))
     if segment.end > civil + DAY:  # no change in sight, as nearly always
         return civil - segment.offset
@@ -51,7 +51,7 @@ def first_coming(civil: int, zone: Zone) -> int:
 
 
 def last_coming(civil: int, zone: Zone) -> int:
-    """When the civil second comes last; where it does not exist, when the clock has leapt over it."""
+    """Return when the civil second comes last; where it does not exist, when the clock has leapt over it."""
     segment = zone.segment(_inside(civil - DAY))
     if segment.end > civil + DAY:
         return civil - segment.offset

@@ -1,4 +1,4 @@
-"""Which fires move when a zone gets other rules, and which quiet hours. Pure.
+"""The fires and quiet hours that move when a zone gets other rules. Pure.
 
 Only stretches in which the two zones differ are walked, and no further than a limit: a schedule that fires at the same
 instants under both, as every minute does, has no differences however often it fires.

@@ -59,7 +59,7 @@ class QuietHours:
         return self.phase(at, at).quiet
 
     def quiet_until(self, at: int) -> int | None:
-        """When the quiet that `at` lies in is over; None where it is not quiet.
+        """Return the end of the quiet time that `at` lies in; None where it is not quiet.
 
         Quiet without end is over with the calendar: the answer lies beyond the year 9999 then.
         """

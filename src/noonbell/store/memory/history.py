@@ -76,7 +76,7 @@ class MemoryHistory(MemoryPart):
 
 
 def chain(data: MemoryData, sid: int, before: RunKey | None, limit: int | None) -> list[Run]:
-    """Up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
+    """Return up to `limit` runs, newest first: from the last that ended, or from the one that ended before `before`."""
     runs = data.runs.get(sid, {})
     found: list[Run] = []
     key: tuple[int, Kind] | None

@@ -1,4 +1,4 @@
-"""Which of many schedules wakes first, without looking at the others.
+"""An index of wake-ups: finds the schedules that wake first, without looking at the others.
 
 Two heaps with lazy deletion: what was due at the latest look, and what was not. A look moves entries from one to the
 other as time goes by, so it costs what has become due, never what exists; only a clock that went back moves some the
@@ -48,7 +48,7 @@ class WakeIndex:
         return taken
 
     def among(self, sids: Iterable[int], now: int) -> list[int]:
-        """Those of the sids that wake by `now`, the earliest first; they stay."""
+        """Return the sids that wake by `now`, the earliest first; they stay."""
         wakes = ((self._wakes.get(sid), sid) for sid in dict.fromkeys(sids))
         return [sid for _, sid in sorted((at, sid) for at, sid in wakes if at is not None and at <= now)]
 

@@ -105,7 +105,7 @@ class Connection:
                 db.close()
 
     def kill(self) -> None:
-        """As a dying process: nothing more is written."""
+        """Act as a dying process: nothing more is written."""
         self._dead = True
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -228,7 +228,7 @@ def _create_private(path: Path) -> None:
 
 
 def _connect_to_read(path: Path, busy_timeout_ms: int) -> apsw.Connection:
-    """For those who only ask: nothing is created, changed or brought up to date, and no writer is waited for."""
+    """Open the file for reading: nothing is created, changed or brought up to date, and no writer is waited for."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         db.set_busy_timeout(busy_timeout_ms)

@@ -57,7 +57,7 @@ _JOIN: Final = """
 
 
 def end_all_of(db: apsw.Connection, sids: Sequence[int], at: int) -> None:
-    """These schedules go: what waits for a retry has failed, the rest is abandoned."""
+    """End the live runs of removed schedules: what waits for a retry has failed, the rest is abandoned."""
     if sids:
         slots.spill(db, sids)
         _end(db, _OF_SIDS, _encode(sids).decode(), None, at)

@@ -155,7 +155,7 @@ def _put_polls(db: apsw.Connection, lane: str, polls: Polls) -> Polls:
 
 
 def _joined(db: apsw.Connection, now: int, lane: str | None = None) -> list[EngineRecord]:
-    """All that have joined and not left, dead or alive."""
+    """Return all engines that have joined and not left, dead or alive."""
     sql = f"SELECT {_COLUMNS}, max(?1 - seen_at, 0) FROM engines WHERE ?2 IS NULL OR lane = ?2 ORDER BY 2, 7, 1"
     rows: list[Any] = db.execute(sql, (now, lane)).fetchall()
     return [EngineRecord(**dict(zip(_FIELDS, (*row[:10], _decode(row[10]), row[11]), strict=True))) for row in rows]

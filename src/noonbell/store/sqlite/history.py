@@ -111,7 +111,7 @@ def _history_of(db: apsw.Connection, schedule_id: str) -> History | None:
 
 
 def chain(db: apsw.Connection, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
-    """Up to `limit` runs of each, newest first: from the last that ended, or the one that ended before `before`."""
+    """Return up to `limit` runs of each, newest first: from the last, or from the one that ended before `before`."""
     if limit < 1:
         return []
     chosen = _encode(list(sids)).decode()

@@ -64,7 +64,7 @@ class FileHold:
                 os.close(descriptor)
 
     def drop(self) -> None:
-        """As a dying process: the lock goes, the content stays."""
+        """Act as a dying process: the lock goes, the content stays."""
         descriptor, self._descriptor = self._descriptor, None
         _held.discard(self)
         if descriptor is not None:

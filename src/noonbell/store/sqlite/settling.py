@@ -232,7 +232,7 @@ def _fill(db: apsw.Connection, settlements: Sequence[Settlement], owners: dict[s
 def _drop_stale(
     db: apsw.Connection, settlements: Sequence[Settlement], woken: dict[int, int]
 ) -> tuple[list[Settlement], bool]:
-    """Those that match no live run; and whether an end among the others brings a wake-up back.
+    """Return the settlements that match no live run, and whether an end among the others brings a wake-up back.
 
     What wakes through those others is added to `woken`.
     """

@@ -92,7 +92,7 @@ def _definitions(db: apsw.Connection, rows: list[Any], cache: DefinitionCache) -
 
 
 def by_ids(db: apsw.Connection, schedule_ids: Sequence[str]) -> list[StoredSchedule]:
-    """Those that exist, by sid."""
+    """Return the schedules that exist, by sid."""
     sql = (
         "SELECT DISTINCT d.sid FROM json_each(?) b CROSS JOIN schedule_definitions d ON d.schedule_id = b.value "
         "WHERE d.lane IS NOT NULL AND d.removed_at IS NULL ORDER BY d.sid"
@@ -244,7 +244,7 @@ def _quiet(db: apsw.Connection, special: list[tuple[Any, Known]]) -> dict[str | 
 
 
 def _ran(db: apsw.Connection, special: list[tuple[Any, Known]]) -> dict[int, tuple[int, int]]:
-    """When the last runs began and ended, of those schedules whose overlap policy asks for it."""
+    """Return when the last runs began and ended, for the schedules whose overlap policy needs it."""
     asked = [(row[0], row[_LAST_RUN_FOR]) for row, known in special if known.skips]
     if not asked:
         return {}

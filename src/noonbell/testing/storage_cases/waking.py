@@ -1,4 +1,4 @@
-"""When schedules wake, asked about some of them and about a lane: what a timeline in front of a store builds on."""
+"""Wake-ups of schedules, of some of them and of a lane: the basis of a timeline in front of a store."""
 
 # ruff: noqa: S101 - asserting is what these cases are for
 from __future__ import annotations
