@@ -1,8 +1,8 @@
 """The durable schedules of one lane, as work for the loop.
 
 Nothing is loaded at the start: a claim brings what it needs to run. After a downtime each schedule may have a thousand
-missed slots to record, so batches begin small then, and grow as long as few are: no transaction becomes a giant. The
-engines of a lane share a burst more evenly, too.
+missed slots to record, so batches begin small then, and grow as long as few are: no transaction becomes a giant, and
+the engines of a lane share a burst more evenly.
 
 Plain functions are claimed only as far as there are threads for them. Those that find none stay due as they are, and
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
