@@ -40,6 +40,7 @@ from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError, SchedulerI
 from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres import connection as postgres_connection
 from noonbell.store.postgres import pruning as pruning_on_postgres
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.sqlite import SqliteStore
@@ -185,16 +186,21 @@ class MortalConnections(Connections):
     under_way = 0
 
     @asynccontextmanager
-    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[None]:
+    async def _transaction(self, db: Connection, begin: str) -> AsyncIterator[str]:
         MortalConnections.under_way += 1
         try:
-            async with super()._transaction(db, begin):
-                yield
+            async with super()._transaction(db, begin) as status:
+                yield status
                 doing = _doing.get()
                 if doing is not None:
                     doing.before_commit()
         finally:
             MortalConnections.under_way -= 1
+
+
+def _without_commit(statements: str) -> str:
+    """Leave the COMMIT to be a message of its own, so that a point lies before it."""
+    return statements
 
 
 def open_store(address: str, reaper: Reaper) -> Ledger:
@@ -203,6 +209,7 @@ def open_store(address: str, reaper: Reaper) -> Ledger:
     if "://" in address:
         store = PostgresStore(address, lease_ttl=LEASE_SECONDS, statement_timeout=STATEMENT_SECONDS)
         store._connections.__class__ = MortalConnections
+        postgres_connection.committing = _without_commit
     else:
         store = SqliteStore(address)
         store._file.__class__ = MortalConnection
