@@ -40,6 +40,7 @@ from noonbell.errors import ScheduleBusyError, ScheduleNotFoundError, SchedulerI
 from noonbell.ports import Ledger
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
+from noonbell.store.postgres import connection as postgres_connection
 from noonbell.store.postgres import pruning as pruning_on_postgres
 from noonbell.store.postgres.connection import Connection, Connections
 from noonbell.store.sqlite import SqliteStore
@@ -197,12 +198,18 @@ class MortalConnections(Connections):
             MortalConnections.under_way -= 1
 
 
+def _without_commit(statements: str) -> str:
+    """Leave the COMMIT to be a message of its own, so that a point lies before it."""
+    return statements
+
+
 def open_store(address: str, reaper: Reaper) -> Ledger:
     """The store at the address, with the points around its verbs."""
     store: Any
     if "://" in address:
         store = PostgresStore(address, lease_ttl=LEASE_SECONDS, statement_timeout=STATEMENT_SECONDS)
         store._connections.__class__ = MortalConnections
+        postgres_connection.committing = _without_commit
     else:
         store = SqliteStore(address)
         store._file.__class__ = MortalConnection

@@ -1,8 +1,8 @@
 """The durable schedules of one lane, as work for the loop.
 
 Nothing is loaded at the start: a claim brings what it needs to run. After a downtime each schedule may have a thousand
-missed slots to record, so batches begin small then, and grow as long as few are: no transaction becomes a giant. They
-have their full size once a claim has left nothing due.
+missed slots to record, so batches begin small then, and grow as long as few are: no transaction becomes a giant, and
+the engines of a lane share a burst more evenly.
 
 Plain functions are claimed only as far as there are threads for them. Those that find none stay due as they are, and
 what is due behind them and needs no thread is claimed past them, as long as they are not more than `_PAST_PLAIN`.
@@ -196,8 +196,6 @@ class LaneJobs:
             self._batch = max(self._batch // 2, _SMALLEST_BATCH)
         elif full:
             self._batch = min(self._batch * 2, BATCH)
-        else:  # nothing that was missed is left, so those of the next burst are few
-            self._batch = BATCH
 
     def _count(self, sent: Collection[tuple[Start, str]], now: int) -> None:
         """Runs that began and ended with the claim."""

@@ -67,6 +67,11 @@ def storable(text: str | None) -> str | None:
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
+def committing(statements: str) -> str:
+    """Return the last statements of a transaction with its COMMIT: one message for both."""
+    return f"{statements}; COMMIT"
+
+
 def rows_of(status: str) -> int:
     """Return how many rows a SELECT has found, by the status of its statement; 0 for other statements."""
     command, _, count = status.rpartition(" ")
@@ -228,12 +233,10 @@ class Connections:
         """
         async with self._acquired() as db:
             try:
-                await db.execute(f"{self._begin_write}; {statements}; COMMIT")
-            except BaseException as error:
-                await _give_up(db, error)
-                if isinstance(error, asyncpg.DivisionByZeroError | asyncpg.IntegrityConstraintViolationError):
-                    raise UndoneError from error
-                raise
+                async with self._transaction(db, f"{self._begin_write}; {committing(statements)}"):
+                    pass
+            except (asyncpg.DivisionByZeroError, asyncpg.IntegrityConstraintViolationError) as error:
+                raise UndoneError from error
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from noonbell.core.records import Run, Start, Turn
-from noonbell.store.postgres import ending, live_rows, outbox, slots
+from noonbell.store.postgres import connection, ending, live_rows, outbox, slots
 from noonbell.store.postgres.batches import batch, inline
 from noonbell.store.postgres.claiming import LIVE
 from noonbell.store.postgres.connection import Connection
@@ -83,7 +83,7 @@ async def write(
         await _write_finished(db, finished)
     messages = [message for turn in turns for message in turn.messages]
     advance = _advance(turns, slotted, owner.number, now)
-    await db.execute(f"{advance}; COMMIT" if commit and not messages else advance)
+    await db.execute(connection.committing(advance) if commit and not messages else advance)
     await outbox.append(db, messages, [now] * len(messages))
 
 
