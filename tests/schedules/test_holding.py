@@ -180,7 +180,7 @@ async def test_a_stop_does_not_wait_for_what_is_another_engine_s(
     assert hanging.ended.is_set()
     assert not schedules.running
     assert schedules.lanes_lost == 1
-    (told,) = (one.message for one in caplog.records if one.message.startswith("lease lost"))
+    (told,) = (one.message for one in caplog.records if one.message.startswith("lease lost, another"))
     assert told.endswith(" next=stop")
     await hanging.service.store.close()
 
@@ -208,7 +208,7 @@ async def test_a_timed_stop_cuts_short_the_end_of_an_engine_that_was_taken_for_d
 
     monkeypatch.setattr(engine, "cut_off", slow_cut_off)
     monkeypatch.setattr(EngineLife, "abandon", abandon)
-    engine.lose()
+    engine.on_lease_lost()
     await cutting.wait()
     stopping = asyncio.create_task(schedules.stop(timedelta(0)))
     await clock.settle()

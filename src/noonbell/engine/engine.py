@@ -85,7 +85,7 @@ class Engine(Generic[W]):
         self._unstarted = UnstartedRuns(store, self._in_flight, work.owner)
         self.deleted_runs = DeletedRuns(store, clock, self._in_flight)
         self._settler = Settler(
-            store, clock, work.metrics, written=self._on_written, stale=self._on_stale, lost=self.lose
+            store, clock, work.metrics, written=self._on_written, stale=self._on_stale, lost=self.on_lease_lost
         )
         self._ends = RunEnds(
             work, clock, self._life, self._in_flight, self._settler,
@@ -180,7 +180,7 @@ class Engine(Generic[W]):
         self._in_flight.empty.set()
         return len(left) + self._ends.abandoned
 
-    def lose(self) -> None:
+    def on_lease_lost(self) -> None:
         """Stop, because another engine has taken the name: all that was claimed is left to it."""
         if self._on_lost is None or self._life.lost:
             return
@@ -289,7 +289,7 @@ class Engine(Generic[W]):
         if isinstance(error, StoreError):
             self.work.metrics.store_errors += 1
             if self._on_lost is not None and isinstance(error, LeaseLostError):
-                self.lose()
+                self.on_lease_lost()
                 return False
         self._unstarted.in_doubt = True
         return True

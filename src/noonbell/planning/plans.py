@@ -24,7 +24,7 @@ from noonbell.planning.moves import Fires, FiringWindow, moves
 from noonbell.planning.places import NOTHING, Problem
 from noonbell.planning.schedule_file import DeclaredSchedule, ScheduleFile
 from noonbell.ports import Ledger, ScheduleFilter
-from noonbell.schedules.fields import counts_on, first_anchor, moved_by, require_future
+from noonbell.schedules.fields import first_anchor, keeps_anchor, moved_by, require_future
 
 Kind = Literal["create", "change", "delete"]
 
@@ -256,7 +256,7 @@ class _Making:
             found += self._windows_changed(after.quiet_hours_policy_id)
         if not found:
             return None
-        goes_on = counts_on(before, after, self._now)
+        goes_on = keeps_anchor(before, after, self._now)
         timing = timing_of(after, stored.anchor_at if goes_on else first_anchor(after, self._now))
         moved = moved_by(before, after)
         if enabled and (moved is not None or not stored.enabled):

@@ -35,8 +35,8 @@ from noonbell.schedules.fields import (
     Written,
     check_id,
     check_team,
-    counts_on,
     first_anchor,
+    keeps_anchor,
     moved_by,
     read_fields,
     read_like,
@@ -214,7 +214,7 @@ class EditBuilder:
         turn = close(stored, self._now, self._polls.get(stored.lane, Polls()).at(self._now))
         at = turn.cursor_at
         anchor_at = turn.anchor_at
-        if not counts_on(stored.columns, columns, at):
+        if not keeps_anchor(stored.columns, columns, at):
             anchor_at = first_anchor(columns, at)
         timing = timing_of(columns, anchor_at)
         moved = moved_by(stored.columns, columns)
@@ -222,7 +222,7 @@ class EditBuilder:
             require_future(columns, timing, at, moved or "spec")
         turn.enabled = enabled and not (columns.type == "one_shot" and timing.following(at) is None)
         if columns.type == "one_shot" and not turn.enabled and (enabled or _is_over(stored)):
-            turn.last_run_for = timing.latest(at) or turn.last_run_for  # see `had_its_time`
+            turn.last_run_for = timing.latest(at) or turn.last_run_for  # see `is_expired`
         turn.anchor_at = anchor_at
         definition = definition_of(columns.definition)
         executing = any(live.state == "running" or live.kind == "manual" for live in stored.lives)
@@ -275,17 +275,17 @@ class EditBuilder:
         return AuditEvent(at, f"schedule.{event}", stored.schedule_id, self._actor, detail, stored.team)
 
 
-def had_its_time(stored: StoredSchedule, zone: ZoneInfo) -> bool:
+def is_expired(stored: StoredSchedule, zone: ZoneInfo) -> bool:
     """Return whether a one-shot was decided at its instant; one that a person has switched off before then was not.
 
-    Its cursor stands at its instant until an edit moves it on, and `last_run_for` keeps the instant then, fired or not.
+    Its cursor is at its instant until an edit moves it on, and `last_run_for` keeps the instant then, fired or not.
     """
     instant = parse_one_shot(stored.columns.spec, zone, stored=True)
     return not stored.enabled and instant in (stored.cursor_at, stored.last_run_for)
 
 
 def _is_over(stored: StoredSchedule) -> bool:
-    return had_its_time(stored, ZoneInfo(stored.columns.timezone))
+    return is_expired(stored, ZoneInfo(stored.columns.timezone))
 
 
 def deleted(stored: StoredSchedule, now: int, actor: str) -> Edit:

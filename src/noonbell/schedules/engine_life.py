@@ -78,7 +78,7 @@ class EngineLife:
             notices_of=None if lane.desk is None else _notices_by(lane.desk),
         )  # fmt: skip
         self.engine = self._make_engine(on_lost)
-        self._supervisor = Supervisor(clock, self._services(), outage_log_for(store), self.engine.lose)
+        self._supervisor = Supervisor(clock, self._services(), outage_log_for(store), self.engine.on_lease_lost)
         self._unsubscribe: Callable[[], None] = _nothing
         self._abandoning: asyncio.Task[int] | None = None
 

@@ -427,7 +427,7 @@ def first_anchor(columns: ScheduleColumns, at: int) -> int | None:
     return at if start_at is None or start_at <= at else start_at - parse_interval(columns.spec) * SECOND
 
 
-def counts_on(before: ScheduleColumns, after: ScheduleColumns, at: int) -> bool:
+def keeps_anchor(before: ScheduleColumns, after: ScheduleColumns, at: int) -> bool:
     """Return whether an interval goes on from its anchor: its start is the same, and is over."""
     start_at = definition_of(after.definition).start_at
     return start_at == definition_of(before.definition).start_at and (start_at is None or start_at <= at)

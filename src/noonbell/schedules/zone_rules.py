@@ -26,7 +26,7 @@ import msgspec
 from noonbell.core.records import AuditEvent, Edit, Epoch, ScheduleColumns, StoredSchedule, Turn
 from noonbell.core.turns import ENGINE, definition_of, quiet_hours_of, timing_of
 from noonbell.errors import ScheduleChangedError
-from noonbell.schedules.changes import had_its_time
+from noonbell.schedules.changes import is_expired
 from noonbell.schedules.occurrences import written_terms
 from noonbell.schedules.quiet_move import NewRules
 from noonbell.timing import Bounded, OneShotTiming, Timing, cron_timing, jitter_us, parse_one_shot, rules_hash
@@ -165,7 +165,7 @@ class Move:
             turn.next_run_at = following + jitter_us(stored.schedule_id, following, definition.jitter_us)
         elif following is None and columns.type == "one_shot":
             turn.enabled = False  # its instant lies before the cursor now, which nothing goes back behind
-            if stored.enabled or (self._old is not None and had_its_time(stored, self._old)):
+            if stored.enabled or (self._old is not None and is_expired(stored, self._old)):
                 turn.last_run_for = parse_one_shot(columns.spec, self._new, stored=True)
         turn.audits.append(self._change_event(stored, still_due=following is not None))
         epoch = Epoch(

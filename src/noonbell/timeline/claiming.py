@@ -53,7 +53,7 @@ class LaneState:
         self.owed = False  # a repair that is to be made at once
         self.lost_at = now - _FRESH_US  # the set may lack what was committed up to then
 
-    def lose(self, now: int) -> None:
+    def mark_incomplete(self, now: int) -> None:
         self.whole = False
         self.lost_at = now
 

@@ -172,7 +172,7 @@ class TimelineStore(LedgerWrapper):
             self.counters.errors += 1
             logger.warning("The keys of the timeline hold values of a wrong type and are rebuilt: %s", error)
             if lane is not None:
-                self.lane(lane).lose(self._clock.now())
+                self.lane(lane).mark_incomplete(self._clock.now())
                 await self.reach(None, lambda: self.timeline.forget(lane))
             raise TimelineAwayError(str(error)) from None
         except TimelineError as error:  # also where it could be reached, and must not be used: no verb fails for that
@@ -191,7 +191,7 @@ class TimelineStore(LedgerWrapper):
         self._down = True
         self._retry_at = now + self._pause
         for state in self._lanes.values():
-            state.lose(self._clock.now())
+            state.mark_incomplete(self._clock.now())
 
     def _worked(self) -> None:
         self._down = False
@@ -267,7 +267,7 @@ class TimelineStore(LedgerWrapper):
         """Bring the set up to what was committed for these schedules."""
         for lane, sids in lanes.items():
             if not self.usable:
-                self.lane(lane).lose(self._clock.now())
+                self.lane(lane).mark_incomplete(self._clock.now())
                 continue
             try:
                 times = wake_times(await self._store.schedules.find(ScheduleFilter(sids=list(sids))))
@@ -280,7 +280,7 @@ class TimelineStore(LedgerWrapper):
     async def _write_wakes(self, lane: str, times: Mapping[int, int | None]) -> None:
         """Put what wakes soon, and drop what wakes for nothing; what wakes later is put when its time comes nearer."""
         if not self.usable:
-            self.lane(lane).lose(self._clock.now())
+            self.lane(lane).mark_incomplete(self._clock.now())
             return
         upto = self._clock.now() + HORIZON_US + SLACK_US
         soon = {sid: at for sid, at in times.items() if at is not None and at <= upto}
@@ -291,7 +291,7 @@ class TimelineStore(LedgerWrapper):
             if never:
                 await self.reach(lane, lambda: self.timeline.drop(lane, never))
         except TimelineAwayError:
-            self.lane(lane).lose(self._clock.now())
+            self.lane(lane).mark_incomplete(self._clock.now())
 
     # --- claiming -------------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class TimelineStore(LedgerWrapper):
         self._recovered()
         self._note(popped)
         if popped.until is None or not may_be_whole(popped.until, now):
-            state.lose(now)  # it was emptied, or no engine has filled it for long
+            state.mark_incomplete(now)  # it was emptied, or no engine has filled it for long
             return await self._store.runs.claim(lane, owner, now, limit, decide)
         state.until = popped.until
         if popped.repaired_at is not None:
