@@ -130,7 +130,7 @@ async def test_postgres_that_loses_connections_backends_and_itself(postgres: Pos
             await postgres.in_thread("halt")
             await asyncio.sleep(1.5 * LEASE_SECONDS)  # it is not alive by its lease any more
             await postgres.in_thread("start")
-            assert await complains(campaign, UNAVAILABLE, "nobody else took it: it is held again")
+            assert await complains(campaign, UNAVAILABLE, "no other process took it: held again")
             assert await caught_up(campaign)
             await campaign.finish(victim)
 

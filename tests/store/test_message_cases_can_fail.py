@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noonbell.core.records import Delivery, Stream
-from noonbell.ports import BOUNDS, MakeAudit, Rescue, StreamBounds, StreamClaim, TellCut
+from noonbell.ports import BOUNDS, MakeAudit, MakeNotices, Rescue, StreamBounds, StreamClaim
 from noonbell.store.memory import MemoryStore
 from noonbell.store.memory.handle import MemoryHandle
 from noonbell.store.memory.outbox import MemoryOutbox, Numbered
@@ -131,10 +131,10 @@ class GivesNumbersTwice(Overriding, MemoryStore):
 
 class LeavesTheStreamsOfTheDead(Overriding, MemoryStore):
     async def engines_rescue(
-        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+        self, lane: str, owner: str, at: int, make_notices: MakeNotices | None = None, *, stopped: bool = False
     ) -> Rescue:
         owners = {sid: stream["owner"] for sid, stream in self.data.streams.items()}
-        taken = await self.plain.engines.rescue(lane, owner, at, tell, stopped=stopped)
+        taken = await self.plain.engines.rescue(lane, owner, at, make_notices, stopped=stopped)
         for sid, before in owners.items():
             self.data.streams[sid]["owner"] = before
         return taken

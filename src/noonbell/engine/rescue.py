@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from noonbell.background import PeriodicService
-from noonbell.ports import Clock, Ledger, Rescue, TellCut
+from noonbell.ports import Clock, Ledger, MakeNotices, Rescue
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -23,7 +23,7 @@ _DIED: Final = "the engine ended while it was executing, and it is not repeated"
 _STOPPED: Final = "the engine was stopped while it was executing, and it is not repeated"
 _NOTHING: Final = Rescue(0, [], 0)
 
-NoticesOf = Callable[[int, str], TellCut]
+NoticesOf = Callable[[int, str], MakeNotices]
 
 
 class Rescuer(PeriodicService[Rescue]):

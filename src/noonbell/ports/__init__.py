@@ -8,7 +8,7 @@ happened.
 from noonbell.ports.audit import AuditFilter, LedgerAudit
 from noonbell.ports.clock import Clock
 from noonbell.ports.documents import DocumentFilter, LedgerDocuments
-from noonbell.ports.engines import LedgerEngines, Members, Rescue, TellCut
+from noonbell.ports.engines import LedgerEngines, MakeNotices, Members, Rescue
 from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun, RunFilter
 from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
 from noonbell.ports.outbox import (
@@ -63,6 +63,7 @@ __all__ = [
     "LedgerTable",
     "MakeAudit",
     "MakeEdit",
+    "MakeNotices",
     "Members",
     "PastRun",
     "Pruned",
@@ -79,6 +80,5 @@ __all__ = [
     "StreamBounds",
     "StreamClaim",
     "TableShape",
-    "TellCut",
     "WakeFilter",
 ]

@@ -30,7 +30,7 @@ class Members(NamedTuple):
     dead: list[str]
 
 
-TellCut = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
+MakeNotices = Callable[[StoredSchedule, LiveRun, Outcome], Sequence[OutboxMessage]]
 
 
 class LedgerEngines(Protocol):
@@ -71,15 +71,15 @@ class LedgerEngines(Protocol):
         ...
 
     async def rescue(
-        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+        self, lane: str, owner: str, at: int, make_notices: MakeNotices | None = None, *, stopped: bool = False
     ) -> Rescue:
         """Free what dead engines of the lane have left, on behalf of the engine `owner`.
 
         Runs that were executing are queued again, as `orphan`. A run of an at-most-once schedule and one that a person
         asked for end as `unknown` instead. A run at its third death may end as `abandoned` (`core.crashes`), with a
-        `schedule.quarantined`; its schedule goes on. The messages that `tell` makes of each run that ends here are put
-        into the outbox. Streams of messages can be claimed again. The crash of each dead engine is recorded in the
-        lifecycle of the lane. Runs and streams of engines that are alive are not touched.
+        `schedule.quarantined`; its schedule goes on. The messages that `make_notices` makes of each run that ends here
+        are put into the outbox. Streams of messages can be claimed again. The crash of each dead engine is recorded in
+        the lifecycle of the lane. Runs and streams of engines that are alive are not touched.
 
         With `stopped` the owner itself stops and hands over what it has cut off: its runs and streams alone, and none
         of them counts a death.

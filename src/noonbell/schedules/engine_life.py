@@ -41,7 +41,7 @@ from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.monitors.watch import Watch
 from noonbell.notify.dispatcher import NotificationDispatcher
-from noonbell.ports import BackgroundService, Clock, Ledger, Rescue, TellCut
+from noonbell.ports import BackgroundService, Clock, Ledger, MakeNotices, Rescue
 from noonbell.schedules.zone_rules import zone_data_version
 from noonbell.schedules.zone_watch import ZoneWatch
 from noonbell.store.outage import outage_log_for
@@ -248,7 +248,7 @@ class EngineLife:
 def _notices_by(desk: NotificationDispatcher) -> NoticesOf:
     """Return what makes the notices of runs that a rescue ends."""
 
-    def notices_of(at: int, reason: str) -> TellCut:
+    def notices_of(at: int, reason: str) -> MakeNotices:
         def of_run(stored: StoredSchedule, live: LiveRun, outcome: Outcome) -> Sequence[OutboxMessage]:
             why = reason
             if outcome == "abandoned":

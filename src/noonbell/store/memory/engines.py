@@ -14,7 +14,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up
 from noonbell.core.records import AT_ONCE, Attempt, LifecycleEvent, LiveRun, Outcome
 from noonbell.core.turns import definition_of
-from noonbell.ports import Members, Rescue, TellCut
+from noonbell.ports import MakeNotices, Members, Rescue
 from noonbell.store.memory import outbox
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.stored import stored
@@ -86,7 +86,7 @@ class MemoryEngines(MemoryPart):
     # --- rescue ---------------------------------------------------------------------------------------------------
 
     async def rescue(
-        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+        self, lane: str, owner: str, at: int, make_notices: MakeNotices | None = None, *, stopped: bool = False
     ) -> Rescue:
         queued = 0
         with self._transaction() as tx:
@@ -103,7 +103,7 @@ class MemoryEngines(MemoryPart):
             executed = ((one.owner, one.crashes) for lives in runs.values() for one in lives)
             engines = frozenset() if stopped else abandoning(executed)
             for lives in runs.values():
-                queued += self._free_runs(tx, lives, at, tell, engines, stopped=stopped)
+                queued += self._free_runs(tx, lives, at, make_notices, engines, stopped=stopped)
             outbox.free(tx, self.data, lane, left)
         return Rescue(queued, dead)
 
@@ -115,7 +115,7 @@ class MemoryEngines(MemoryPart):
         tx: Transaction,
         lives: list[LiveRun],
         at: int,
-        tell: TellCut | None,
+        make_notices: MakeNotices | None,
         engines: frozenset[str | None],
         *,
         stopped: bool,
@@ -146,10 +146,10 @@ class MemoryEngines(MemoryPart):
         if not ended:
             return queued
         sid = ended[0][0].sid
-        if tell is not None:
+        if make_notices is not None:
             seen = stored(self.data, sid)
             for live, outcome in ended:
-                outbox.append(tx, self.data, tell(seen, live, outcome), at)
+                outbox.append(tx, self.data, make_notices(seen, live, outcome), at)
         tx.end_together(final, at)
         tx.end_together(given_up, at)
         tx.update(sid, next_run_at=self.data.schedules[sid]["cursor_at"], last_failure_at=at)

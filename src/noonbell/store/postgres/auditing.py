@@ -1,7 +1,7 @@
-"""How the audit is written on PostgreSQL: in batches.
+"""Writes of the audit on PostgreSQL, in batches.
 
-Who appends holds a lock until his transaction is over, so numbers are given in the order of the commits: a reader who
-goes on from the last number he has seen misses nothing. It is the last lock that a transaction takes.
+An append holds a lock until its transaction is over, so numbers are given in the order of the commits: a reader that
+goes on from the last number it has seen misses nothing. It is the last lock that a transaction takes.
 """
 
 from __future__ import annotations

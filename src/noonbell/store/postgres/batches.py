@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 
 # So many columns may differ and are found by their place. More of them are cheaper as a join.
 _MOST_BY_PLACE: Final = 2
-_NULL: Final = -(2**63)  # stands for NULL in an array, where a real one makes each look into it a long one
+_NULL: Final = -(2**63)  # represents NULL in an array, where a real one makes each look into it a long one
 
 
 class Keyed(NamedTuple):

@@ -22,7 +22,7 @@ from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probat
 from noonbell.core.presence import lane_key
 from noonbell.core.records import AT_ONCE, LifecycleEvent, LiveRun, OutboxMessage, Outcome, StoredSchedule, Turn
 from noonbell.core.turns import definition_of
-from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
+from noonbell.ports import Claimed, Decide, LaneClaim, MakeNotices
 from noonbell.store.definitions import DefinitionCache
 from noonbell.store.postgres import auditing, declaring, ending, live_rows, outbox, slots, stored, turns
 from noonbell.store.postgres.claiming import LOCKED_PAUSE_US, QUARANTINE_US
@@ -242,12 +242,12 @@ async def take_over(
     db: Connection,
     lane: str,
     at: int,
-    tell: TellCut | None,
+    make_notices: MakeNotices | None,
     *,
     stopped: str | None = None,
     events: Sequence[LifecycleEvent] = (),
 ) -> tuple[int, int]:
-    """Queue again what is owned by nobody who has a lease, or end it where it must not be repeated.
+    """Queue again the runs whose owner has no lease, or end those that must not be repeated.
 
     Where another has locked the schedule of such a run, or a stream, it is passed over: an edit of one may take long,
     and the rest has waited long enough. With `stopped`, what that engine owns instead; its runs are waited for, since
@@ -282,7 +282,7 @@ async def take_over(
     engines = frozenset() if stopped is not None else abandoning((row[8], row[5]) for row in found)
     given_up = [row for row in repeated if row[8] in engines and is_on_probation(row[5])]
     again = [row for row in repeated if row not in given_up]  # of those there is one for an engine at most
-    messages = [] if tell is None else await _told_of_cut(db, final, given_up, tell)
+    messages = [] if make_notices is None else await _cut_notices(db, final, given_up, make_notices)
     await _end(db, final, "unknown", at)
     await _end(db, given_up, "abandoned", at)
     if again:
@@ -298,18 +298,18 @@ async def take_over(
     return len(again), passed_over
 
 
-async def _told_of_cut(
-    db: Connection, final: Sequence[Any], given_up: Sequence[Any], tell: TellCut
+async def _cut_notices(
+    db: Connection, final: Sequence[Any], given_up: Sequence[Any], make_notices: MakeNotices
 ) -> list[OutboxMessage]:
     cut: dict[tuple[Any, ...], Outcome] = dict.fromkeys((tuple(row[:3]) for row in final), "unknown")
     cut.update(dict.fromkeys((tuple(row[:3]) for row in given_up), "abandoned"))
     seen = await stored.locked(db, [key[0] for key in cut])
     lives = [(one, live, cut.get((live.sid, live.kind, live.run_for))) for one in seen for live in one.lives]
-    return [message for one, live, ends in lives if ends is not None for message in tell(one, live, ends)]
+    return [message for one, live, ends in lives if ends is not None for message in make_notices(one, live, ends)]
 
 
 async def _end(db: Connection, rows: Sequence[Any], outcome: str, at: int) -> None:
-    """These runs will not go on; what follows them is for the next look to say."""
+    """End runs that will not go on; the next poll decides what follows them."""
     if not rows:
         return
     await ending.end_keys(db, rows, outcome, at)

@@ -20,8 +20,8 @@ LIVE: Final = live_rows.COLUMNS
 def accounting_lock(owner: str) -> str:
     """The argument of an advisory lock that an owner's claims share.
 
-    Whoever takes it alone knows that no claim of the owner is still on its way into the database, not even one whose
-    connection was lost while it committed.
+    A process that takes it alone knows that no claim of the owner is still on its way into the database, not even one
+    whose connection was lost while it committed.
     """
     return str(int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], signed=True))
 

@@ -5,7 +5,7 @@ is prepared under a name. Behind a transaction pooler two transactions of one co
 statement prepared on the first is unknown on the second; so the statement cache of the driver is off.
 
 `PASSING` failures (the server is gone, full, read-only, busy) become StoreUnavailableError, and nothing is repeated
-here: whoever called knows whether it should be. When the answer to a COMMIT is lost, it may or may not have happened.
+here: the caller knows whether it should be. When the answer to a COMMIT is lost, it may or may not have happened.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DAMAGED: Final = ("XX001", "XX002")
 
 
 class StatelessConnection(_BareConnection):
-    """A connection that goes back to the pool without a word: there is no session state to be reset."""
+    """A connection that goes back to the pool without a reset: it has no session state."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -79,7 +79,7 @@ def rows_of(status: str) -> int:
 
 
 def translated(error: BaseException, where: str) -> StoreError | None:
-    """What a failure means to a caller of the store; None where it is not about the store."""
+    """Return the store error that a failure means; None where it is not about the store."""
     if isinstance(error, StoreError):
         return None
     state = getattr(error, "sqlstate", None)
@@ -105,7 +105,7 @@ class UndoneError(Exception):
 
 
 class Transactions(Protocol):
-    """Where verbs get their transactions: those of a pool, or the one of a snapshot."""
+    """The source of the verbs' transactions: those of a pool, or the one of a snapshot."""
 
     @property
     def where(self) -> str: ...
@@ -131,7 +131,7 @@ class Connections:
         self.where = shown(dsn)
         timeout_ms, idle_ms = max(1, round(statement_timeout * 1000)), max(1, round(idle_timeout * 1000))
         # The isolation is named, since the default of a role or database may be another, and a verb has to see what was
-        # committed while it waited for a lock. A default of read-only is left as it is: somebody means it.
+        # committed while it waited for a lock. A default of read-only is left as it is: it is intended.
         #
         # What a verb touches is few rows against its table, found by an index. The statistics of a table that was just
         # filled do not know that, and a plan made from them may read all of it: so the other ways are closed.
@@ -165,7 +165,7 @@ class Connections:
                 **self._options(),
             )
             async with pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS):
-                self._pool = pool  # one is made at once, so that a wrong address is told here
+                self._pool = pool  # one is made at once, so that a wrong address is reported here
         except ValueError as error:
             raise self._unreadable(error) from None
         except Exception as error:
@@ -201,7 +201,7 @@ class Connections:
         """A transaction on a connection of its own, which is closed after it."""
         db = await self.connect()
         try:
-            async with self._told(), self._transaction(db, self._begin_write):
+            async with self._translating(), self._transaction(db, self._begin_write):
                 yield db
         finally:
             db.terminate()
@@ -243,12 +243,12 @@ class Connections:
         pool = self._pool
         if pool is None:
             raise StoreUnavailableError(f"The store {self.where} is closed; open it first (async with, or open())")
-        async with self._told(), pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS) as db:
+        async with self._translating(), pool.acquire(timeout=self._timeout_seconds + _PATIENCE_SECONDS) as db:
             yield db
 
     @asynccontextmanager
-    async def _told(self) -> AsyncIterator[None]:
-        """Failures of the driver come out as what they mean."""
+    async def _translating(self) -> AsyncIterator[None]:
+        """Raise failures of the driver as the store errors that they mean."""
         try:
             yield
         except Exception as error:
@@ -286,7 +286,7 @@ class Connections:
 
 
 class InTransaction:
-    """Stands for Connections within one transaction that reads: every verb gets the connection of that one."""
+    """Connections within one read transaction: every verb gets the connection of that one."""
 
     def __init__(self, db: Connection, where: str) -> None:
         self._db = db
@@ -325,7 +325,7 @@ async def _give_up(db: Connection, error: BaseException) -> None:
     try:
         if db.is_closed():
             return
-    except asyncpg.InterfaceError:  # the pool has let go of it already; the first failure is the one to tell
+    except asyncpg.InterfaceError:  # the pool has let go of it already; the first failure is the one to report
         return
     if isinstance(error, asyncio.CancelledError | TimeoutError | OSError | asyncpg.InterfaceError):
         db.terminate()
@@ -333,7 +333,7 @@ async def _give_up(db: Connection, error: BaseException) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await db.execute("ROLLBACK")
-    except Exception:  # noqa: BLE001 - the first failure is the one to tell
+    except Exception:  # noqa: BLE001 - the first failure is the one to report
         db.terminate()
     except BaseException:
         db.terminate()

@@ -1,6 +1,6 @@
 """Creating, editing and deleting durable schedules on PostgreSQL, and their quiet hours and zone rules.
 
-Whoever edits takes a lock that keeps other editors waiting until he has committed: names and ids that were found free
+An edit takes a lock that keeps other edits waiting until it has committed: names and ids that were found free
 stay free, and sids are given in order. Engines do not take it.
 """
 
@@ -22,7 +22,7 @@ from noonbell.store.postgres.schema import EDITING, NUMBERING, lock
 
 
 async def apply(db: Connection, change: ScheduleChange) -> list[int]:
-    """Edit first: what is renamed or deleted makes room for what is new. What is told of it all comes at the end.
+    """Edit first: what is renamed or deleted makes room for what is new. The audit events come at the end.
 
     The numbers are locked before it: an edit may append to streams of the outbox, and those come after them.
     """
@@ -146,7 +146,7 @@ def _turned(tagged: Sequence[tuple[str, str, int]]) -> tuple[list[str], list[str
 
 
 async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[int]) -> list[StoredSchedule]:
-    """These schedules, locked, in the order in which they were named, and then the others by sid."""
+    """Return these schedules, locked, in the order in which they were named, and then the others by sid."""
     sids = await stored.sids_of(db, schedule_ids)
     for one in schedule_ids:
         if one not in sids:
@@ -158,7 +158,7 @@ async def _known(db: Connection, schedule_ids: Sequence[str], others: Iterable[i
 
 
 async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: MakeEdit) -> list[AuditEvent]:
-    """Write the edits; returns what is to be told of them."""
+    """Write the edits; return their audit events."""
     made = [(seen, change) for seen in found if (change := make_edit(seen)) is not None]
     edits = [change for _, change in made]
     kept = [(seen.team, seen.managed_by, change.columns.name) for seen, change in made if change.epoch is not None]
@@ -177,7 +177,7 @@ async def _edit(db: Connection, found: Iterable[StoredSchedule], make_edit: Make
 
 
 async def _write(db: Connection, edits: list[Edit], at: int) -> None:
-    await turns.write(db, [change.turn for change in edits], turns.NOBODY, at)
+    await turns.write(db, [change.turn for change in edits], turns.NO_OWNER, at)
     await db.execute(
         "UPDATE epochs SET to_at = $2 WHERE to_at IS NULL AND sid = ANY($1::int8[])",
         [change.turn.sid for change in edits], at,
@@ -236,7 +236,7 @@ async def _refuse_known_ids(db: Connection, ids: Sequence[str]) -> None:
 
 
 async def _refuse_taken_names(db: Connection, names: Sequence[tuple[str, str, str]], but: Sequence[int]) -> None:
-    """Names of one team and owner are taken once; the schedules in `but` are about to get theirs anew."""
+    """Refuse names that another schedule of the team and owner has; those in `but` are about to get new ones."""
     rows = await db.fetch(
         # OFFSET 0: one look by the index for each name, whatever the planner thinks of the table
         "SELECT s.sid, s.team, s.managed_by, s.name FROM unnest($1::text[], $2::text[], $3::text[]) "
@@ -269,7 +269,7 @@ async def _put_policy(db: Connection, policy: QuietHoursPolicy) -> None:
 
 
 async def _require_as_seen(db: Connection, policy_id: str, seen_at: int | None) -> None:
-    """Whoever changes a policy holds the lock of EDITING, so it stays as it is found here."""
+    """Refuse a policy that was changed since. It stays as found here: every change of one holds the lock of EDITING."""
     if seen_at is not None and [one.updated_at for one in await quiet_hours(db, policy_id)] != [seen_at]:
         raise ScheduleChangedError(policy_id, "quiet-hours policy")
 
@@ -295,7 +295,7 @@ async def quiet_hours(db: Connection, policy_id: str | None) -> list[QuietHoursP
 
 
 async def _know_zones(db: Connection, rules: Mapping[str, str]) -> None:
-    """Note the rules of zones that are new here; what is known of others stays, until it is put anew."""
+    """Store the rules of zones that are new here; the known ones stay until they are replaced."""
     await db.execute(
         "INSERT INTO zone_rules (timezone, zone_hash) SELECT b.* FROM unnest($1::text[], $2::text[]) b "
         "ON CONFLICT (timezone) DO NOTHING",

@@ -1,8 +1,8 @@
 """Runs that end on PostgreSQL without anybody settling them, and the history that every ended run joins.
 
 The history of a schedule is a chain: its row names the run that ended last and counts them all, and each ended run
-names the one that ended before it. Whoever adds to `runs` brings the row up to date in the same transaction, under its
-lock: here, in `settling` and in `turns`.
+names the one that ended before it. Every insert into `runs` brings the row up to date in the same transaction, under
+its lock: here, in `settling` and in `turns`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KEYS: Final = _END.format(gone=f"DELETE FROM runs_live l WHERE {live_rows.among
 
 
 async def end_all_of(db: Connection, sids: Sequence[int], at: int) -> None:
-    """These schedules go: what waits for a retry has failed, the rest is abandoned."""
+    """End the live runs of removed schedules: what waits for a retry has failed, the rest is abandoned."""
     await slots.spill(db, sids)
     await db.execute(_ALL_OF, None, at, sids)
 

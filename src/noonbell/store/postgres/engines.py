@@ -1,13 +1,13 @@
-"""Engines on PostgreSQL: who has joined which lane, who of them is alive, and what the dead have left.
+"""Engines on PostgreSQL: the members of each lane, those that are alive, and the runs of dead ones.
 
 An engine is alive while its lease lasts, by the clock of the database (see `leases`). If that clock is set back, the
-lease of a dead one seems to last for as much longer; but the clock has not come to its last sign of life then, and
-whoever is alive gives another soon (`set_back`).
+lease of a dead one seems to last for as much longer; but the clock has not come to its last heartbeat then, and
+a living engine sends another soon (`set_back`).
 
 A rescue takes away the leases that have run out, and with them the right to write. Every verb of their holders shares a
 lock on its lease; where one is under way, or the lease is being renewed at that moment, it is left alone. What is then
-owned by nobody that has a lease is an orphan. So nobody writes as the owner of a run that was given to another, and
-nothing that a living engine has in hand is touched.
+owned by an engine without a lease is an orphan. So no engine writes as the owner of a run that was given to another,
+and no run of a living engine is touched.
 
 Locks are taken in the order of all verbs (`claim_schedules`), and those of leases before them. Statements name
 `instances` before `engines`, and both before the others: tables are locked in the order of the text, and a newer
@@ -34,7 +34,7 @@ from noonbell.core.presence import (
     read_gaps,
 )
 from noonbell.core.records import AT_ONCE, LifecycleEvent
-from noonbell.ports import Members, Rescue, TellCut
+from noonbell.ports import MakeNotices, Members, Rescue
 from noonbell.store.postgres import claim_schedules, declaring, hints, outbox
 from noonbell.store.postgres.clock_regression import ClockRegressionWatch
 from noonbell.store.postgres.connection import Connection, storable
@@ -60,13 +60,13 @@ _UP: Final = f"""
     SELECT e.lane, min(e.up_since) FROM instances i JOIN engines e ON {_LEASE}
     WHERE {_LASTS} AND e.state <> 'starting' AND ($1::text IS NULL OR e.lane = $1) GROUP BY e.lane
 """
-# After a restart of the server everybody has the time of a lease to renew his. One that seems to be still to come says
-# nothing: the clock was set back. Without that time (NULL) no lease has run out.
+# After a restart of the server every holder has the time of a lease to renew its own. A start that is still to come
+# says nothing: the clock was set back. Without that time (NULL) no lease has run out.
 _TRUSTED: Final = """
     {seconds}::float8 IS NOT NULL AND pg_postmaster_start_time()
     NOT BETWEEN clock_timestamp() - make_interval(secs => {seconds}) AND clock_timestamp()
 """
-# Those whose sign of life is still to come are told apart from those whose lease is gone or has run out.
+# Those whose heartbeat is still to come are distinguished from those whose lease is gone or has run out.
 _MEMBERS: Final = f"""
     SELECT {_OF}, greatest(extract(epoch FROM clock_timestamp() - e.seen_at) * 1000000, 0)::int8,
         coalesce({_LASTS}, false), {_MICROSECONDS.format(at="e.seen_at")}, {_ENDS},
@@ -77,7 +77,7 @@ _MEMBERS: Final = f"""
     WHERE $1::text IS NULL OR e.lane = $1 ORDER BY e.lane, e.joined_at, e.instance
 """
 # Leases that have run out: of engines of the lane, of one that never came to join, and of the lane itself, which
-# older versions held. It waits for nobody: one whose holder stands still in the middle of a transaction is left to a
+# older versions held. It does not wait: a lease whose holder stands still in the middle of a transaction is left to a
 # later look, when the server has ended that; to wait for it would keep this engine from its own work.
 _TAKE_LEASES: Final = f"""
     DELETE FROM instances WHERE name IN (
@@ -163,7 +163,9 @@ async def leave(db: Connection, instance: str, event: LifecycleEvent | None) -> 
 
 
 async def members(db: Connection, lane: str | None, patience: float | None, set_back: ClockRegressionWatch) -> Members:
-    """The dead are told as for `rescue`; what is doubtful to it is neither alive nor dead here, or still alive."""
+    """Return the members; the dead are found as by `rescue`, and doubtful ones are neither alive nor dead, or still
+    alive.
+    """
     rows = [tuple(row) for row in await db.fetch(_MEMBERS, lane, patience)]
     described = ((*row[:10], _decode(row[10]), row[11]) for row in rows if row[12])
     alive = [EngineRecord(**dict(zip(_FIELDS, fields, strict=True))) for fields in described]
@@ -185,7 +187,7 @@ async def rescue(
     lane: str,
     owner: str,
     at: int,
-    tell: TellCut | None,
+    make_notices: MakeNotices | None,
     *,
     patience: float | None,
     set_back: ClockRegressionWatch,
@@ -198,20 +200,20 @@ async def rescue(
         await db.execute(_TAKE_LEASES, lane, lane_name(lane), patience, owner, list(stuck), list(stuck.values()))
     gone = sorted(row[0] for row in await db.fetch(_FORGET, lane))
     crashes = await _crashes(db, lane, gone, owner, at)
-    queued, left = await claim_schedules.take_over(db, lane, at, tell, events=crashes)
+    queued, left = await claim_schedules.take_over(db, lane, at, make_notices, events=crashes)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
     return Rescue(queued, gone, left)
 
 
-async def hand_over(db: Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
-    """What is left are streams that others had locked."""
-    queued, left = await claim_schedules.take_over(db, lane, at, tell, stopped=owner)
+async def hand_over(db: Connection, lane: str, owner: str, at: int, make_notices: MakeNotices | None) -> Rescue:
+    """Free the runs and streams of an engine that has stopped; what is left are streams that others had locked."""
+    queued, left = await claim_schedules.take_over(db, lane, at, make_notices, stopped=owner)
     await hints.give(db, {lane: AT_ONCE} if queued else {})
     return Rescue(queued, [], left)
 
 
 async def _crashes(db: Connection, lane: str, gone: Sequence[str], owner: str, at: int) -> list[LifecycleEvent]:
-    """Those who left no word: the dead that had joined, and whoever was there before engines did join."""
+    """Return the crashes of engines that left no end: dead members, and one from before engines were members."""
     name = lane_name(lane)
     before = await db.fetchval(
         "SELECT l.instance FROM (SELECT instance FROM lifecycle WHERE managed_by = $1 ORDER BY managed_by DESC, "
@@ -265,14 +267,16 @@ class PostgresEngines(Part):
             return await record_gaps(db, lane, gaps, now)
 
     async def rescue(
-        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+        self, lane: str, owner: str, at: int, make_notices: MakeNotices | None = None, *, stopped: bool = False
     ) -> Rescue:
         session = self._session
         async with self._connections.writing() as db:
             await session.still_held(db, engine_name(owner))
             if not stopped:
-                return await rescue(db, lane, owner, at, tell, patience=session.patience(), set_back=session.set_back)
-            handed = await hand_over(db, lane, owner, at, tell)
+                return await rescue(
+                    db, lane, owner, at, make_notices, patience=session.patience(), set_back=session.set_back
+                )
+            handed = await hand_over(db, lane, owner, at, make_notices)
         if handed.left:  # in a transaction that holds nothing else, and so may wait
             async with self._connections.writing() as db:
                 await session.still_held(db, engine_name(owner))

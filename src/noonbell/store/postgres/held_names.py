@@ -103,11 +103,11 @@ class HeldNames:
     def _hint_from_thread(self) -> Callable[[str], None]:
         loop = asyncio.get_running_loop()
 
-        def tell(payload: str) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        def forward(payload: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 loop.call_soon_threadsafe(self._on_hint, payload)
 
-        return tell
+        return forward
 
     def _on_hint(self, payload: str) -> None:
         hint = hints.read(payload)

@@ -1,8 +1,8 @@
-"""Hints: engines that wait are told that something has come that is due sooner.
+"""Hints: notifications to waiting engines that something has come that is due sooner.
 
-Whoever creates, edits or asks for something sends `lane instant` along with his commit (`NOTIFY`), and the thread that
-keeps the leases listens. A hint is worth a look, and nothing more: one that is lost costs what an engine waits at most,
-and one too many costs a look. Behind a pooler nobody listens, since a session is not one's own there.
+Creating, editing and triggering send `lane instant` along with the commit (`NOTIFY`), and the thread that
+keeps the leases listens. A hint causes a poll, and nothing more: one that is lost costs what an engine waits at most,
+and one too many costs a poll. Behind a pooler no engine listens, since it has no session of its own there.
 
 The hot verbs, claiming and settling, send none: commits that notify wait for each other.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 # Schemas of one database are ledgers of their own. A channel has a name of 63 bytes at most; where the schema's own is
-# too long for that, a number stands for it, and two schemas that share one cost each other a look.
+# too long for that, a number replaces it, and two schemas that share one cost each other a poll.
 _CHANNEL: Final = """
     'noonbell:' || CASE WHEN octet_length(current_schema()::text) <= 54
     THEN current_schema()::text ELSE hashtext(current_schema()::text)::text END
@@ -28,10 +28,10 @@ _CHANNEL: Final = """
 
 
 async def give(db: Connection, wakes: Mapping[str, int]) -> None:
-    """Tell the engines of these lanes, with the commit, when there is something to look at."""
+    """Notify the engines of these lanes, with the commit, of the instant at which something is due."""
     if wakes:
-        told = [f"{at} {lane}" for lane, at in sorted(wakes.items())]
-        await db.execute(f"SELECT pg_notify({_CHANNEL}, t) FROM unnest($1::text[]) AS t", told)
+        payloads = [f"{at} {lane}" for lane, at in sorted(wakes.items())]
+        await db.execute(f"SELECT pg_notify({_CHANNEL}, t) FROM unnest($1::text[]) AS t", payloads)
 
 
 def read(payload: str) -> tuple[str, int] | None:
@@ -41,7 +41,7 @@ def read(payload: str) -> tuple[str, int] | None:
 
 
 async def channel_for(db: asyncpg.Connection[asyncpg.Record]) -> str | None:
-    """Where a connection can listen; None where its session is not its own."""
+    """Return the channel on which a connection can listen; None where its session is not its own."""
     for _ in range(2):
         channel, pid = await db.fetchrow(f"SELECT {_CHANNEL}, pg_backend_pid()") or (None, 0)
         if pid != db.get_server_pid():

@@ -47,7 +47,7 @@ _GOING_ON: Final = _CHAIN.format(
     "SELECT * FROM runs WHERE run_for = $3 AND sid = b.sid AND kind = $4::int8 LIMIT 1) p",
     most="$2",
 )
-# The server walks all of a chain, and gives what touches a stretch of time; the newest run tells where it began. There
+# The server walks all of a chain, and gives what touches a stretch of time; the newest run shows where it began. There
 # are no more steps than ended runs: it comes to an end also where damage leads in a circle.
 _AROUND: Final = f"""
     {_WALK.format(first=_LAST_ENDED.format(sids="$1"), most="(SELECT ended_runs FROM schedule_state WHERE sid = $1)")}
@@ -61,7 +61,7 @@ _PAGE: Final = 100
 
 
 async def chain(db: Connection, sids: Sequence[int], before: RunKey | None, limit: int) -> list[Run]:
-    """Up to `limit` runs of each, newest first: from the last that ended, or the one that ended before `before`."""
+    """Return up to `limit` runs of each, newest first: from the last, or from the one that ended before `before`."""
     if limit < 1:
         return []
     chosen = sorted(set(sids))
@@ -117,7 +117,7 @@ async def mend(db: Connection, sid: int, parts: Sequence[Sequence[Run]], gone: C
 
 
 class PostgresHistory(Part):
-    """What has happened, by schedule."""
+    """The history of each schedule."""
 
     async def find(self, schedule_id: str) -> History | None:
         columns = ", ".join(History.__struct_fields__)

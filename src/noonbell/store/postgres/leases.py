@@ -1,13 +1,14 @@
-"""Who is alive, decided by leases in the database.
+"""Leases in the database, which decide which engines are alive.
 
 A name is held by a row of `instances` with a token and an end, on the clock of the database. Its holder moves the end
 on from a thread of its own with a connection of its own, so that neither a busy event loop nor a busy pool lets it
 pass. From the end of a lease on, its holder counts as dead, and every verb that it covers fails. As long as the row
-bears his token nobody has taken the name, and so nobody has begun to clear up after him: he may take it again, and go
-on. Once another has it, it is lost for good.
+bears its token no other process has taken the name, and so none has begun to clear up after it: it may take the lease
+again, and go on. Once another has it, it is lost for good.
 
 Such a verb makes sure inside its own transaction (`still_held`). It shares a lock on the row until it has committed,
-and whoever takes over a name has to wait for that: what he reads next is the last word of his predecessor.
+and a process that takes over a name has to wait for that: what it reads next includes the last write of the holder
+before.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ T = TypeVar("T")
 DEFAULT_TTL: Final = 15.0
 RENEWALS: Final = 3  # in the time of a lease
 _JOIN_SECONDS: Final = 5.0
-# Clocks that differ by less agree; a difference of more than the second number is told.
+# Clocks that differ by less agree; a difference of more than the second number is logged.
 NO_OFFSET_US: Final = 50_000
 MUCH_OFFSET_US: Final = 1_000_000
 
@@ -56,8 +57,8 @@ _TAKE = """
     WHERE i.expires_at <= clock_timestamp()
     RETURNING token, clock_timestamp()
 """
-# The row is locked before its end is looked at: whoever takes the name at this moment is first, or finds it renewed.
-# The lock is one that the holder's own verbs do not stand in the way of: a long one must not keep him from renewing.
+# The row is locked before its end is read: a process that takes the name at this moment is first, or finds it renewed.
+# The lock does not conflict with those of the holder's own verbs: a long verb must not keep it from renewing.
 _RENEW = """
     WITH ours AS MATERIALIZED (
         SELECT token, expires_at <= clock_timestamp() AS ended FROM instances WHERE token = ANY($1::text[])
@@ -93,7 +94,7 @@ class Lease:
 
 
 async def answer(future: Future[T]) -> T:
-    """What the thread of the leases answers; StoreUnavailableError where it ended before it could."""
+    """Return the answer of the thread of the leases; StoreUnavailableError where it ended before it could."""
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
@@ -125,7 +126,7 @@ class Covered(NamedTuple):
         """Refuse to go on unless all of the leases are among those that HELD has found.
 
         Raises:
-            LeaseLostError: another has taken one of the names, or had it meanwhile.
+            LeaseLostError: another has taken one of the names, or had it in between.
             StoreUnavailableError: one has run out, and may be renewed yet.
         """
         lost = [lease.name for lease in self.leases if lease.token not in (held or ())]
@@ -197,7 +198,7 @@ class LeaseKeeper:
 
     @property
     def clock_offset_us(self) -> int:
-        """How far the database's clock was ahead of this machine's when a name was taken or renewed last.
+        """Return how far the database's clock was ahead of this machine's when a name was taken or renewed last.
 
         It is 0 where that is too little.
         """
@@ -205,11 +206,11 @@ class LeaseKeeper:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether leases may have run out because the database was away, and not because their holders are dead.
+        """Return whether leases may have run out because the database was away, and not because their holders are dead.
 
-        While renewals fail here they fail elsewhere, too; afterwards everybody has the time of a lease to renew his.
-        Who has just come knows nothing of what was before him. He watches for half a lease first: so long the living
-        need at most to renew theirs once the way is free (see `_patience`).
+        While renewals fail here they also fail elsewhere; afterwards every holder has the time of a lease to renew its
+        own. A process that has just started does not know what happened before. It watches for half a lease first: so
+        long living holders need at most to renew theirs once the database is reachable (see `_patience`).
         """
         now = time.monotonic()
         if self._watching_since is None or now - self._watching_since < self._ttl / 2:
@@ -265,12 +266,12 @@ class LeaseKeeper:
             self._keeping.cancel()
 
     async def _renewed(self) -> bool:
-        """Renew; whatever goes wrong with that, the thread goes on: with it all leases would end, and nobody say so."""
+        """Renew. The thread goes on after any error: with it all leases would end, and nothing would report that."""
         try:
             done = await self._renew()
         except Exception:
             self._troubled_at = time.monotonic()
-            logger.exception("Renewing the lease on %s failed in an unforeseen way", self._names(list(self._tokens)))
+            logger.exception("Renewing the lease on %s met an unexpected error", self._names(list(self._tokens)))
             done = False
         self._failing = not done
         return done
@@ -289,18 +290,19 @@ class LeaseKeeper:
         again = [row[0] for row in rows if row[1] and row[0] in self._tokens]
         if again:
             self._troubled_at = time.monotonic()
-            logger.warning("The lease on %s had ended, and nobody else took it: it is held again", self._names(again))
+            logger.warning("The lease on %s had ended, and no other process took it: held again", self._names(again))
         renewed = {row[0] for row in rows}
-        # one that was released meanwhile is not lost
+        # one that was released in between is not lost
         for token in [token for token in tokens if token not in renewed and token in self._tokens]:
             name = self._tokens.pop(token)
-            logger.error('The lease on "%s" was lost: it was not renewed in time, and another has the name', name)
+            logger.error("lease lost, it was not renewed in time and another process has taken it name=%s", name)
         return True
 
     def _compare_clocks(self, theirs: datetime) -> None:
         """Measure against the middle of the exchange; what its length may have added counts as no difference.
 
-        So a slow exchange that agrees with what was measured before, as far as it can tell, does not move the clock.
+        So a slow exchange that agrees with what was measured before, as far as it can be measured, does not move the
+        clock.
         """
         asked_at, answered_at = self._exchange
         doubt_us = NO_OFFSET_US + (answered_at - asked_at) // 1000
@@ -338,7 +340,7 @@ class LeaseKeeper:
             self._ending.set()
 
     async def _fetch(self, sql: str, *bindings: Any) -> list[Any]:
-        """One statement, on a connection that is made anew after every failure."""
+        """Execute one statement, on a connection that is replaced after every failure."""
         async with self._busy:
             try:
                 async with asyncio.timeout(self._patience):
@@ -358,7 +360,7 @@ class LeaseKeeper:
 
     @property
     def _patience(self) -> float:
-        """How many seconds a statement may take.
+        """The timeout of a statement in seconds.
 
         Less after a failure: a network that swallows everything is back before the try that it has swallowed ends, and
         with the pause after that it has to end before others take this holder for dead (`in_doubt`).

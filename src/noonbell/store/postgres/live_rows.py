@@ -5,7 +5,7 @@ that is planned by them goes through the whole batch for each live run: 17 milli
 joins it. Rows are looked up one by one by the index (OFFSET 0 keeps the planner from another way), then changed by
 their place in the table or, where each gets values of its own, by INSERT ... ON CONFLICT.
 
-A place holds only while nobody else changes the row: the caller has locked the schedules.
+A place is valid only while no other transaction changes the row: the caller has locked the schedules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The outbox on PostgreSQL: messages on their way, stream by stream, and those that could not be delivered.
 
 A stream is what one schedule has in the outbox. Its row in `outbox_streams` is there for as long as there is a message.
-Whoever appends takes the row first, or makes it, and holds its lock until he has committed. So the numbers of a
-stream's messages follow the order of the commits: what was delivered can be dropped up to its number. And whoever
-delivers the last one and takes the row away has waited for those who append: no message is left without a stream.
+An append locks the row first, or inserts it, and holds its lock until the commit. So the numbers of a stream's messages
+follow the order of the commits: what was delivered can be dropped up to its number. And the delivery of the last one,
+which removes the row, has waited for the appends: no message is left without a stream.
 
 `append` and `free` are parts of other transactions: `append` belongs to a claim or a settle that puts messages into the
 outbox, `free` to the take-over from dead engines.
@@ -118,10 +118,10 @@ async def append(db: Connection, messages: Sequence[OutboxMessage], wakes: Seque
 
 
 async def free(db: Connection, lane: str, owner: str | None, *, wait: bool = False) -> int:
-    """What the owner was delivering is free again, and counts as tried once more.
+    """Free the streams that the owner was delivering, and count one more attempt of each.
 
-    Without one: what is owned by nobody who has a lease. Whoever claims a stream shares a lock on his lease first, so
-    that of one who is gone stays his until here.
+    Without an owner: the streams whose owner has no lease. A claim of a stream shares a lock on its owner's lease
+    first, so that of an engine that is gone stays its own until here.
 
     Streams that another has locked are left as they are, and their number is returned: a transaction that has appended
     holds streams already, and to wait for one with a lower number could be in a circle. Who holds none may `wait`.
@@ -214,7 +214,7 @@ async def settle(db: Connection, deliveries: Sequence[Delivery]) -> None:
     )
     if gone != f"DELETE {len(done)}":
         await _free_settled(db, batch)
-    # last, as everywhere: whoever appends to the audit waits for nothing afterwards
+    # last, as everywhere: after an append to the audit no other lock is awaited
     await auditing.append(db, [d.audit for d in done if d.dead is not None and d.audit is not None])
 
 

@@ -27,7 +27,7 @@ _LAST_DAY: Final = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzin
 
 
 class Days:
-    """Which days are known to have their partition."""
+    """The days that are known to have their partition."""
 
     def __init__(self, connections: Transactions) -> None:
         self._connections = connections
@@ -64,7 +64,7 @@ async def _make(db: Connection, day: int) -> None:
     table, low, high = name_of(day), day * DAY_US, (day + 1) * DAY_US
     if await is_here(db, table):
         return
-    # Made apart and attached: unlike CREATE ... PARTITION OF, that leaves `runs` itself usable meanwhile.
+    # Made apart and attached: unlike CREATE ... PARTITION OF, that leaves `runs` itself usable in the meantime.
     await db.execute(
         "LOCK TABLE runs_default IN ACCESS EXCLUSIVE MODE; "
         f"CREATE TABLE {table} (LIKE runs INCLUDING ALL); "

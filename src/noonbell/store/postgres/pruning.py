@@ -10,10 +10,10 @@ deleted instead. How it goes, each step in transactions of its own:
    together, as with the day itself. A long history is read before its schedule is locked.
 3. The rest of the day goes. Its partition is locked against writing before it is counted, and dropped at the end of
    the transaction, which takes `runs` alone for a moment. Where that is not to be had shortly it is given up, to be
-   tried again later. No schedule is locked. If the end of a run has torn another history meanwhile, step 2 comes again.
+   tried again later. No schedule is locked. If the end of a run has torn another history since, step 2 comes again.
 
-After each transaction the ledger is whole, and who prunes next goes on from there. They exclude each other by a lock of
-the transaction; who finds it taken by another between two steps leaves the rest to him.
+After each transaction the ledger is whole, and the next pruner goes on from there. They exclude each other by a lock of
+the transaction; one that finds it taken between two steps leaves the rest to the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from noonbell.store.words import KINDS, MANUAL, SCHEDULED
 Torn = dict[int, list[RunKey]]
 
 # A day may be hundreds of millions of rows: its statements may take longer than those of other verbs, here and on the
-# server. So that one of them does not outlive who asked for it, the server looks whether he is still there, where it
+# server. So that one of them does not outlive its client, the server checks whether that is still connected, where it
 # can (from PostgreSQL 14 on, and not on every system).
 LONGEST_SECONDS: Final = 6 * 3600.0
 PATIENCE: Final = (
@@ -153,18 +153,18 @@ _FORGET_ATTEMPTS: Final = f"""
     SELECT count(*) FROM tried
 """
 _FORGET_OTHERS: Final = """
-    WITH told AS (
+    WITH forgotten AS (
         DELETE FROM audit_events
         WHERE at >= $1 AND at < $2 AND id < (SELECT max(id) FROM audit_events) RETURNING 1
     ), buried AS (
         DELETE FROM dead_letters WHERE died_at >= $1 AND died_at < $2 RETURNING 1
     )
-    SELECT (SELECT count(*) FROM told), (SELECT count(*) FROM buried)
+    SELECT (SELECT count(*) FROM forgotten), (SELECT count(*) FROM buried)
 """
 
 
 async def prune(connections: Transactions, before: int) -> Pruned | None:
-    """Drop the oldest day that ended by `before`; where another does it at this moment, leave it to him."""
+    """Drop the oldest day that ended by `before`; where another prunes at this moment, leave it to that one."""
     async with connections.writing(A_DAY) as db:
         if not await _is_free(db):
             return None
@@ -218,7 +218,7 @@ async def prune_day(db: Connection, before: int) -> Pruned | Torn | None:
 
 
 async def _is_free(db: Connection) -> bool:
-    """Whether nobody else prunes, until the end of the transaction."""
+    """Return whether no other process prunes, and exclude others until the end of the transaction."""
     return bool(await db.fetchval(f"SELECT pg_try_advisory_xact_lock({LOCKS}, {PRUNING})"))
 
 
@@ -280,7 +280,7 @@ async def _dropped(db: Connection, table: str, bounds: tuple[int, int], kept: li
     (counts,) = await db.fetch(_PRUNE.format(ended=rest, whose=""), *bounds, *keys, timeout=LONGEST_SECONDS)
     (others,) = await db.fetch(_FORGET_OTHERS, *bounds, timeout=LONGEST_SECONDS)
     await db.execute(f"ALTER TABLE runs DETACH PARTITION {table}")
-    if kept:  # everybody waits: by the key of each, however many others there are
+    if kept:  # all writers wait: by the key of each, however many others there are
         await db.execute(
             "INSERT INTO runs_default SELECT r.* "
             "FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS k (run_for, sid, kind) CROSS JOIN LATERAL ("

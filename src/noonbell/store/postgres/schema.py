@@ -2,13 +2,14 @@
 
 All steps that are missing are applied in one transaction under a lock, so that instances that start together do not
 get in each other's way: the second one waits and finds nothing to do. The lock ends with its transaction; nothing here
-outlives one, so it works behind a transaction pooler too.
+outlives one, so it also works behind a transaction pooler.
 
-Engines of the version before go on meanwhile and afterwards, so a step only adds: tables, indexes, columns that may be
-NULL or have a constant default. It may need a table for itself, and whoever asks for that table next stands in line
-behind it, even where it still waits for a long read. So it waits briefly, lets the line go on, and tries again. All
-tables that the missing steps change are locked before the first of them, in the order in which engines take them: a
-step that has one and wants another, which somebody has who wants the first, would send engine after engine away.
+Engines of the version before go on during the steps and afterwards, so a step only adds: tables, indexes, columns that
+may be NULL or have a constant default. It may need a table for itself, and the next transaction that needs that table
+waits in line behind it, even where it still waits for a long read. So it waits briefly, lets the line go on, and tries
+again. All tables that the missing steps change are locked before the first of them, in the order in which engines take
+them: a step that has one and wants another, which an engine has that wants the first, would send engine after engine
+away.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ async def lock(db: Connection, what: int) -> None:
 
 
 async def is_here(db: Connection, table: str) -> bool:
-    """Whether there is such a table where it would be made; another ledger on the search_path may have one, too."""
+    """Return whether the table exists where it would be made; another ledger on the search_path may also have one."""
     found = await db.fetchval("SELECT to_regclass(quote_ident(current_schema()) || '.' || $1::text)", table)
     return found is not None
 
@@ -110,10 +111,10 @@ async def bring_up_to_date(
             if not isinstance(error.__cause__, _IN_THE_WAY):
                 raise
             if time.monotonic() >= until:
-                told = "it has to be brought up to date, and others have been using its tables"
-                raise StoreUnavailableError(f"{error}; {told} for {patience_seconds:g} s") from error
+                message = "it has to be brought up to date, and others have been using its tables"
+                raise StoreUnavailableError(f"{error}; {message} for {patience_seconds:g} s") from error
             if wait == _FIRST_WAIT_SECONDS:
-                logger.info("Others use the tables that have to be brought up to date; it is tried again: %s", error)
+                logger.info("Others use the tables that have to be brought up to date; retrying: %s", error)
         else:
             return
         # those who stood behind us come first now
@@ -168,7 +169,7 @@ async def _require_place(db: Connection) -> None:
 
 
 async def version(db: Connection) -> int:
-    """How many steps this database has seen."""
+    """Return the number of steps that this database has seen."""
     if await db.fetchval("SELECT to_regclass('noonbell_migrations')") is None:
         return 0
     found: Any = await db.fetchval("SELECT coalesce(max(version), 0) FROM noonbell_migrations")

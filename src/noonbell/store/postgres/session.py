@@ -1,4 +1,4 @@
-"""What the parts of a ledger on PostgreSQL share.
+"""The base of the parts of a ledger on PostgreSQL.
 
 Verbs of an engine make sure that its name is still held, where this store holds it, before they take any other lock.
 """
@@ -68,7 +68,9 @@ class Session:
         return self.connections.writing(f"SELECT pg_advisory_xact_lock({accounting_lock(owner)})")
 
     def patience(self) -> float | None:
-        """For how long the server must have been up to say which engines are dead; None if nothing can say it now."""
+        """Return for how long the server must have been up to decide which engines are dead; None if that is unknown
+        now.
+        """
         return None if self.held.in_doubt else self.held.lease_ttl
 
 

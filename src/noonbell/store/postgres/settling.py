@@ -55,12 +55,12 @@ _FRESH = """
         ) w
     )
 """
-_TOLD = slot_ends.ATTEMPTS.format(
+_ATTEMPTS = slot_ends.ATTEMPTS.format(
     kind=number_sql(KINDS, "kind"), outcome=number_sql(OUTCOMES, "outcome"), cause=number_sql(CAUSES, "cause"),
     owner=owner_number_sql("owner"), details="$18", batch="fresh WHERE cause IS NOT NULL",
 )  # fmt: skip
-_REST = f""", told AS (
-        {_TOLD}
+_REST = f""", attempted AS (
+        {_ATTEMPTS}
     ), omitted AS (
         DELETE FROM attempts a WHERE a.ctid = ANY(ARRAY(
             SELECT o.tid FROM fresh f CROSS JOIN LATERAL (
@@ -157,7 +157,7 @@ async def settle_in_slots(db: Connection, settlements: Sequence[Settlement], own
         woken = await slot_ends.record_all(db, settlements, owners)
     except asyncpg.IntegrityConstraintViolationError as error:
         raise NotInSlotsError from error
-    await _tell(db, settlements)
+    await _send(db, settlements)
     return Settled([], woken)
 
 
@@ -209,11 +209,11 @@ async def _settle_all(db: Connection, settlements: Sequence[Settlement], owners:
                 if at is not None:
                     wakes[i] = at
         woken.update({settlements[i].start.sid: at for i, at in wakes.items()})
-    await _tell(db, [settlement for i, settlement in enumerate(settlements) if i in fresh])
+    await _send(db, [settlement for i, settlement in enumerate(settlements) if i in fresh])
     return Settled([settlement for i, settlement in enumerate(settlements) if i not in fresh], woken)
 
 
-async def _tell(db: Connection, settlements: Sequence[Settlement]) -> None:
+async def _send(db: Connection, settlements: Sequence[Settlement]) -> None:
     """Put the messages of ends that were recorded into the outbox."""
     sent = [(message, end.ended_at) for end in settlements for message in end.messages]
     await outbox.append(db, [message for message, _ in sent], [at for _, at in sent])
@@ -223,7 +223,7 @@ def _apart(settlements: Sequence[Settlement]) -> Iterator[list[tuple[int, Settle
     """The batch in parts that touch no schedule twice: almost always one part.
 
     A statement changes a row once. The ends of two runs of one schedule (its own and a manual one) come one after
-    the other, in their order. What is too much for one message to the server is taken apart too.
+    the other, in their order. What is too much for one message to the server is split as well.
     """
     rest = list(enumerate(settlements))
     while rest:
@@ -257,7 +257,7 @@ async def _clear_retries(db: Connection, settlements: Sequence[Settlement]) -> N
 async def _settle_whole(db: Connection, part: list[tuple[int, Settlement]]) -> list[asyncpg.Record]:
     ends = [settlement for _, settlement in part]
     starts = [settlement.start for settlement in ends]
-    # a single attempt that succeeded is told whole by its run; only the others are kept as attempts
+    # the run's row says all of a single attempt that succeeded; only the others are kept as attempts
     causes = [None if slot_ends.is_plain(e) else e.start.cause for e in ends]
     return await db.fetch(
         _SETTLE, [i for i, _ in part], [s.sid for s in starts], [s.kind for s in starts], [s.run_for for s in starts],

@@ -106,7 +106,7 @@ class NotInSlotsError(Exception):
 
 
 def recording(ends: Sequence[Settlement], owners: Mapping[str, int]) -> str:
-    """Return the statement that records plain ends; it fails with a division by zero where more is to be told of them.
+    """Return the statement that records plain ends; it fails with a division by zero where more is to be written.
 
     That is where not all were in slots, two are of one schedule, or some of the schedules wake otherwise.
     """
@@ -176,18 +176,18 @@ def _columns(ends: Sequence[Settlement], owners: Mapping[str, int]) -> dict[str,
 
 
 async def _keep_attempts(db: Connection, ends: Sequence[Settlement], owners: Mapping[str, int]) -> None:
-    """Keep the attempts of which the runs do not say all that there is to say."""
-    if told := [end for end in ends if not is_plain(end)]:
+    """Keep the attempts of which the rows of the runs do not say everything."""
+    if kept := [end for end in ends if not is_plain(end)]:
         await db.execute(
-            _FIRST_ATTEMPTS, [e.start.sid for e in told], [e.start.run_for for e in told],
-            [_OUTCOMES[e.outcome] for e in told], [CAUSES.index(e.start.cause) for e in told],
-            [e.start.started_at for e in told], [e.ended_at for e in told], [owners[e.owner] for e in told],
-            [storable(e.error) for e in told], *details(told),
+            _FIRST_ATTEMPTS, [e.start.sid for e in kept], [e.start.run_for for e in kept],
+            [_OUTCOMES[e.outcome] for e in kept], [CAUSES.index(e.start.cause) for e in kept],
+            [e.start.started_at for e in kept], [e.ended_at for e in kept], [owners[e.owner] for e in kept],
+            [storable(e.error) for e in kept], *details(kept),
         )  # fmt: skip
 
 
 def details(ends: Sequence[Settlement]) -> tuple[list[int | None], list[int | None], bytes]:
-    """All details as one value, and where each begins and how long it is: the driver knows no arrays of bytes."""
+    """Return all details as one value, with the place and length of each: the driver knows no arrays of bytes."""
     places: list[int | None] = []
     place = 1
     for end in ends:

@@ -2,7 +2,7 @@
 
 A claim puts a fresh start of a scheduled run into the slot with the same UPDATE that advances the schedule, and a
 settle empties it with the UPDATE that records the end: a fire inserts one row, its ended run, and deletes none. The
-slot stands for exactly one kind of live run: scheduled, fence 1, executing its first attempt, no crash. What does not
+slot holds exactly one kind of live run: scheduled, fence 1, executing its first attempt, no crash. What does not
 fit is a row of `runs_live`: a second run of a schedule, a run that waits or is queued, a restart, a manual run.
 
 Callers cannot see where a run is kept. Readers use the view `live_runs`. A verb that changes a live run, other than to

@@ -73,7 +73,8 @@ class PostgresStore:
     ) -> None:
         if pool_size < 1 or statement_timeout <= 0 or lease_ttl <= 0:
             raise ValueError("pool_size, statement_timeout and lease_ttl must be positive")
-        # A process that is frozen in the middle of a transaction holds its locks, and nobody can take its name from it.
+        # A process that is frozen in the middle of a transaction holds its locks, and no process can take its name from
+        # it.
         idle_timeout = max(lease_ttl, _SHORTEST_IDLE)
         self._connections = Connections(
             dsn, pool_size=pool_size, statement_timeout=statement_timeout, idle_timeout=idle_timeout
@@ -87,7 +88,7 @@ class PostgresStore:
         self._work_in(Session(self._connections, self._held, ClockRegressionWatch()))
 
     def _work_in(self, session: Session) -> None:
-        """Make the parts anew, for this session."""
+        """Create the parts for this session."""
         self._session = session
         self.schedules = PostgresSchedules(session)
         self.runs = PostgresRuns(session)

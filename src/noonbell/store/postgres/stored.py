@@ -5,7 +5,7 @@ the definition is read by a statement of its own after it. In one statement with
 from before, while the state is of the moment of the lock.
 
 Each change of a definition gives the state a new revision, which is random: so one that was read before is used again
-under the same revision, even if the database was restored meanwhile and has had another history since.
+under the same revision, even if the database was restored in between and has had another history since.
 
 `gathered` brings the rest to rows that the caller has read, and has locked where it changes them. It asks in
 statements of its own, because what they show must be as new as the lock.
@@ -46,7 +46,7 @@ _REVISION: Final = 14
 _STATES: Final = 15
 _damaged: Any = None
 _NOTHING: Final = ScheduleColumns(*(_damaged,) * 8)
-_MISSING: Final = Known(0, *(_damaged,) * 6, _NOTHING, *extras("", None))  # damage: whoever reads it refuses it
+_MISSING: Final = Known(0, *(_damaged,) * 6, _NOTHING, *extras("", None))  # damage: every reader refuses it
 
 _DEFINITIONS: Final = f"SELECT {_DEFINITION} FROM schedule_definitions d WHERE d.sid = ANY($1::int8[])"
 # OFFSET 0: one look by the index for each schedule, whatever the planner thinks of the tables. Where `runs_live` is
@@ -110,7 +110,7 @@ async def _whole(
     ran: dict[int, tuple[int, int]] = {}
     documents: dict[str, str] = {}
     if not all(map(_is_plain, definitions)):
-        # under overlap skip alone: nobody else asks
+        # under overlap skip alone: only these need it
         fired = [
             (row[0], row[_LAST_RUN_FOR])
             for row, known in zip(rows, definitions, strict=True)

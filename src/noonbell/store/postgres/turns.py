@@ -1,4 +1,5 @@
-"""What a look or an edit has decided, as rows on PostgreSQL: a statement or two for each table, whatever the batch.
+"""Writes of turns, the decisions of a poll or an edit, as rows on PostgreSQL: a statement or two for each table,
+whatever the batch.
 
 In a burst most turns differ in nothing but the schedule: what they share is sent once (see `batches`).
 """
@@ -27,7 +28,7 @@ class Owner(NamedTuple):
     number: int
 
 
-NOBODY: Final = Owner("", 0)
+NO_OWNER: Final = Owner("", 0)
 
 
 async def write_singly(
@@ -60,9 +61,9 @@ async def write(
     *,
     commit: bool = False,
 ) -> None:
-    """Write what was decided; what is to be told of it comes last in a transaction, and so is left to the caller.
+    """Write what was decided; the audit comes last in a transaction, and so is left to the caller.
 
-    With `commit` there is nothing to be told, and the transaction ends with it.
+    With `commit` there is nothing to audit, and the transaction ends with it.
     """
     if not turns:
         return

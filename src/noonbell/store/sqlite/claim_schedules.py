@@ -11,7 +11,7 @@ import msgspec
 from noonbell.core.crashes import CUT_OFF, INTERRUPTED, abandoning, is_on_probation, quarantined
 from noonbell.core.presence import lane_key
 from noonbell.core.records import OutboxMessage, Outcome, Turn
-from noonbell.ports import Claimed, Decide, LaneClaim, TellCut
+from noonbell.ports import Claimed, Decide, LaneClaim, MakeNotices
 from noonbell.store.definitions import DefinitionCache
 from noonbell.store.sqlite import auditing, ending, outbox, slots, stored, turns
 from noonbell.store.sqlite.tables import LANE_NO
@@ -184,7 +184,7 @@ _LEFT_RUNNING: Final = f"""
 
 
 def take_over(
-    db: apsw.Connection, lane: str, at: int, tell: TellCut | None, *, gone: Sequence[str], stopped: bool
+    db: apsw.Connection, lane: str, at: int, make_notices: MakeNotices | None, *, gone: Sequence[str], stopped: bool
 ) -> int:
     """Queue again what these owners left running, or end it where it must not be repeated."""
     slots.spill_of(db, gone)
@@ -201,8 +201,8 @@ def take_over(
     left: Any = db.execute(_LEFT_RUNNING, (lane_key(lane), 0, owners)).fetchall()
     engines = frozenset() if stopped else abandoning((row[7], row[5]) for row in (*final, *left))
     given_up = [row for row in left if row[7] in engines and is_on_probation(row[5])]
-    if tell is not None:
-        outbox.append(db, _told_of_cut(db, final, given_up, tell), at)
+    if make_notices is not None:
+        outbox.append(db, _cut_notices(db, final, given_up, make_notices), at)
     _end_left(db, final, "unknown", at)
     _end_left(db, given_up, "abandoned", at)
     auditing.append(db, [quarantined(row[3], row[2], row[4], row[5], at, team=row[6]) for row in given_up])
@@ -218,14 +218,14 @@ def take_over(
     return len(queued)
 
 
-def _told_of_cut(
-    db: apsw.Connection, final: list[tuple[Any, ...]], given_up: list[tuple[Any, ...]], tell: TellCut
+def _cut_notices(
+    db: apsw.Connection, final: list[tuple[Any, ...]], given_up: list[tuple[Any, ...]], make_notices: MakeNotices
 ) -> list[OutboxMessage]:
     cut: dict[tuple[Any, ...], Outcome] = dict.fromkeys((row[:3] for row in final), "unknown")
     cut.update(dict.fromkeys((row[:3] for row in given_up), "abandoned"))
     seen = stored.by_sids(db, sorted({key[0] for key in cut}))
     lives = [(one, live, cut.get((live.sid, live.kind, live.run_for))) for one in seen for live in one.lives]
-    return [message for one, live, ends in lives if ends is not None for message in tell(one, live, ends)]
+    return [message for one, live, ends in lives if ends is not None for message in make_notices(one, live, ends)]
 
 
 def _end_left(db: apsw.Connection, rows: list[tuple[Any, ...]], outcome: str, at: int) -> None:

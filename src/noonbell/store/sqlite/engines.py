@@ -16,7 +16,7 @@ import msgspec
 
 from noonbell.core.presence import EngineRecord, EngineSign, Gap, Polls, engine_name, lane_name, lanes_up, read_gaps
 from noonbell.core.records import LifecycleEvent
-from noonbell.ports import Members, Rescue, TellCut
+from noonbell.ports import MakeNotices, Members, Rescue
 from noonbell.store.sqlite import claim_schedules, declaring
 from noonbell.store.sqlite.connection import Connection, InTransaction
 from noonbell.store.sqlite.hold import forget, holder_of
@@ -84,21 +84,21 @@ class SqliteEngines(Part):
         )
 
     async def rescue(
-        self, lane: str, owner: str, at: int, tell: TellCut | None = None, *, stopped: bool = False
+        self, lane: str, owner: str, at: int, make_notices: MakeNotices | None = None, *, stopped: bool = False
     ) -> Rescue:
         if stopped:
             queued = await self._connection.run(
-                lambda db: claim_schedules.take_over(db, lane, at, tell, gone=[owner], stopped=True)
+                lambda db: claim_schedules.take_over(db, lane, at, make_notices, gone=[owner], stopped=True)
             )
             return Rescue(queued, [])
-        return await self._connection.run(lambda db: self._rescue(db, lane, owner, at, tell))
+        return await self._connection.run(lambda db: self._rescue(db, lane, owner, at, make_notices))
 
-    def _rescue(self, db: apsw.Connection, lane: str, owner: str, at: int, tell: TellCut | None) -> Rescue:
+    def _rescue(self, db: apsw.Connection, lane: str, owner: str, at: int, make_notices: MakeNotices | None) -> Rescue:
         dead = sorted(one.instance for one in _joined(db, at, lane) if not self._lives(one.instance))
         self._record_crashes(db, lane, dead, owner, at)
         db.execute("DELETE FROM engines WHERE instance IN (SELECT value FROM json_each(?))", (_encode(dead).decode(),))
         gone = [row[0] for row in db.execute(_OWNERS, (lane_name(lane), lane)) if not self._lives(row[0])]
-        queued = claim_schedules.take_over(db, lane, at, tell, gone=gone, stopped=False)
+        queued = claim_schedules.take_over(db, lane, at, make_notices, gone=gone, stopped=False)
         for instance in dead:
             forget(self._path, engine_name(instance))
         return Rescue(queued, dead)
