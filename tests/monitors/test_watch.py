@@ -126,7 +126,7 @@ async def test_what_could_not_be_told_is_told_later_and_in_order(
     await monitors.ping(made.token)
     await watch.run_once()
     assert told.events == []
-    assert 'Nobody could be told that the monitor "backup" is down' in caplog.text
+    assert 'Alert not sent: the monitor "backup" is down' in caplog.text
     await clock.advance(timedelta(seconds=59))
     await watch.run_once()
     assert told.refusals == 1, "not again before its time"

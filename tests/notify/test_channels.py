@@ -174,7 +174,7 @@ async def test_channels_and_rules_are_kept_listed_changed_and_dropped(store: Led
         ("telegram", {"token": TOKEN, "chat_id": "somebody"}, "config.chat_id", "@name"),
         ("webhook", {"url": "ftp://x.org"}, "config.url", "https://example.com/hook"),
         ("webhook", {"url": "https://x.org", "headers": {"Webhook-Id": "1"}}, "config.headers.Webhook-Id", "itself"),
-        ("webhook", {"url": "https://x.org", "headers": {"A b": "1"}}, "config.headers", "no name of a header"),
+        ("webhook", {"url": "https://x.org", "headers": {"A b": "1"}}, "config.headers", "is not a header name"),
         ("webhook", {"url": "https://x.org", "headers": {"A": "1\r\nB: 2"}}, "config.headers.A", "one line"),
         ("email", {"host": "mail.test", "from": "a@b.c", "to": []}, "config.to", "1 to 50"),
         ("email", {"host": "mail.test", "from": "a@b.c", "to": ["nobody"]}, "config.to[0]", "ann@example.com"),

@@ -16,7 +16,7 @@ _PASSES_PER_SWEEP: Final = 40
 
 
 class Upkeep(NamedTuple):
-    """What a pass has done: whether the last uses are written, and how many sessions were forgotten."""
+    """The result of a pass: whether the last uses are written, and how many sessions were removed."""
 
     written: bool
     swept: int = 0

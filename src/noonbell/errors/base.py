@@ -68,9 +68,9 @@ class NoonbellError(Exception):
         for key, value in details.items():
             setattr(self, _snake(key), value)
 
-    def with_facts(self, told: str, **details: Any) -> Self:
-        """Itself, with facts that only a caller knows, in its words and among its details."""
-        self.args = (f"{self}; {told}",)
+    def with_facts(self, addition: str, **details: Any) -> Self:
+        """Return the error itself, with facts that only a caller knows in its message and its details."""
+        self.args = (f"{self}; {addition}",)
         self.details = {**self.details, **details}
         for key, value in details.items():
             setattr(self, _snake(key), value)

@@ -10,7 +10,7 @@ class CronError(NoonbellError):
 
 
 class InvalidCronExpressionError(CronError):
-    """The text is no POSIX cron expression. `suggestion` holds one of the same meaning, where there is one."""
+    """The text is not a POSIX cron expression. `suggestion` holds one of the same meaning, if one exists."""
 
     expression: str
     field: str

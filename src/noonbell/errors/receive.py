@@ -47,7 +47,7 @@ class WebhookInProgressError(ReceiveError):
 
 
 class WebhookRepeatedError(ReceiveError):
-    """The same message has been handled; its sender is told so, with success."""
+    """The same message has been handled. The answer to its sender is a success."""
 
     status = 200
 

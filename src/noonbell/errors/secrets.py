@@ -37,7 +37,7 @@ class SecretUnknownError(SecretError):
 
     def __init__(self, name: str, place: str) -> None:
         super().__init__(
-            f'There is no secret "{name}", which {place} refers to; store it, or correct the name',
+            f'Secret not found: "{name}", which {place} refers to; store it, or correct the name',
             name=name,
             place=place,
         )
@@ -67,4 +67,4 @@ class MasterKeyError(SecretError):
 
 
 class MasterKeyMissingError(MasterKeyError):
-    """There is no master key, so no secret is stored or read."""
+    """No master key is configured, so no secret is stored or read."""

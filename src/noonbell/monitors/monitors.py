@@ -100,7 +100,7 @@ class Monitors:
         self._hearing = hearing_of(store, clock.now())
 
     def acting(self, actor: str) -> Monitors:
-        """The same monitors, for somebody else: the audit names him."""
+        """Return the same monitors in the name of another actor, whom the audit log then names."""
         view = copy(self)
         vars(view).update(_actor=actor)
         return view
@@ -117,9 +117,11 @@ class Monitors:
             written.name, written.tags, written.rhythm, State("new", now), secrets.token_urlsafe(24), uuid.uuid4().hex
         )
         write = DocumentWrite(MONITOR, chosen, team, msgspec.json.encode(body).decode(), expected=0)
-        told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
+        event = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
         try:
-            document, _ = await self._store.documents.write([write, token_write(body.token, chosen, team)], now, [told])
+            document, _ = await self._store.documents.write(
+                [write, token_write(body.token, chosen, team)], now, [event]
+            )
         except DocumentConflictError as error:
             raise MonitorInvalidError("monitor_id", chosen, "is taken; choose another") from error
         return record(Stored(document, body), written.understood)
@@ -188,8 +190,8 @@ class Monitors:
             edit = with_change(before, Change(state, flips), noticed_at=now, actor=self._actor)
             after = msgspec.structs.replace(edit.body, name=written.name, tags=written.tags, rhythm=written.rhythm)
             detail = {"changed": sorted(fields), "name": written.name, "rhythm": written.rhythm}
-            told = audit("updated", before.document.id, now, self._actor, detail, team=before.document.team)
-            return Edit(after, edit.beside, (told, *edit.audits))
+            event = audit("updated", before.document.id, now, self._actor, detail, team=before.document.team)
+            return Edit(after, edit.beside, (event, *edit.audits))
 
         _, after = await self._editor.edit(monitor_id, now, step)
         self._wake(after, now)
@@ -225,8 +227,8 @@ class Monitors:
         def step(before: Stored) -> Edit:
             body = msgspec.structs.replace(before.body, token=token)
             write = token_write(token, before.document.id, before.document.team)
-            told = audit("token_renewed", before.document.id, now, self._actor, {}, team=before.document.team)
-            return Edit(body, (write,), (told,))
+            event = audit("token_renewed", before.document.id, now, self._actor, {}, team=before.document.team)
+            return Edit(body, (write,), (event,))
 
         before, after = await self._editor.edit(monitor_id, now, step)
         # the monitor knows its token, so an old one that stays behind after a crash here opens nothing
@@ -238,10 +240,10 @@ class Monitors:
         found = await self._find(monitor_id)
         now, body = self._clock.now(), found.body
         facts = {"name": body.name, "status": body.state.status}
-        told = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
-        if not await self._store.documents.write(audits=[told], removed=removals(MONITOR, [monitor_id], version)):
+        event = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
+        if not await self._store.documents.write(audits=[event], removed=removals(MONITOR, [monitor_id], version)):
             raise MonitorNotFoundError(monitor_id)
-        # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
+        # a crash before the rest leaves documents that are never found: their ids are made of its key
         await self._store.documents.write(removed=removals(TOKEN, [token_id(body.token)]))
         for kind, count in ((PING, body.pings + 1), (FLIP, body.flips + 1)):
             await self._store.documents.write(removed=removals(kind, slot_ids(kind, body.key, count)))
@@ -249,11 +251,11 @@ class Monitors:
     # --- pings ----------------------------------------------------------------------------------------------------
 
     def elapsed(self) -> float:
-        """Seconds on a clock that is never set, for whoever counts pings by time."""
+        """Return the seconds on a monotonic clock, by which pings are limited."""
         return self._clock.elapsed()
 
     async def check_token(self, token: str) -> None:
-        """Raises PingUnknownError where no monitor has the token. Cheap, for whoever asks before he reads a ping."""
+        """Raise PingUnknownError if no monitor has the token. Cheap: it is called before a ping is read."""
         with self._hearing.asking():
             await self._owner(token)
 
@@ -268,7 +270,7 @@ class Monitors:
     ) -> Monitor:
         """Take a ping: `success` unless a kind or an exit code says otherwise.
 
-        `run` tells runs apart that overlap, or whose pings may overtake each other: the same at its start and its end.
+        `run` names a run, the same at its start and its end, where runs overlap or their pings may overtake each other.
         Of a body the first LONGEST_BODY bytes are kept. Raises PingUnknownError where no monitor has the token.
         """
         now = self._clock.now()

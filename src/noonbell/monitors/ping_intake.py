@@ -2,7 +2,7 @@
 
 Everything that works on one store shares one `Hearing` (`hearing_of`). There is a gap where a watch has only begun,
 where the store failed, and where a watch that looks every few seconds has not looked for LONGEST_GAP: the machine
-slept, the process stood still, or the clock was set ahead. Where no watch has ever looked, the store alone tells.
+slept, the process was suspended, or the clock was set ahead. Where no watch has ever looked, only the store counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST_GAP: Final = 60 * SECOND
 
 
 class Hearing:
-    """How long nothing has kept pings from being heard."""
+    """The time since which pings have been received without a gap."""
 
     def __init__(self, now: int) -> None:
         self._since = now
@@ -40,7 +40,7 @@ class Hearing:
         self._since, self._interrupted = self.since(now), False
 
     def looked(self, now: int) -> None:
-        """The store has told a watch what is due."""
+        """Record that a watch has read from the store what is due."""
         self.heard(now)
         self._looked_at = now
 

@@ -43,7 +43,7 @@ _PUT_OFF: Final = 3600 * SECOND
 
 
 class WatchResult(NamedTuple):
-    """What a pass has done: the monitors that were judged, and when the next one is due, if any is."""
+    """The result of a pass: the monitors that were judged, and when the next one is due, if any is."""
 
     judged: int
     next_at: int | None
@@ -91,7 +91,7 @@ class Watch(PeriodicService[WatchResult]):
         try:
             await self._judge(document.id, now)
         except MonitorNotFoundError:
-            return  # deleted meanwhile
+            return  # deleted in the meantime
         except StoreCorruptError as error:
             logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - a trace adds nothing
             await self._put_off(document, now)
@@ -108,7 +108,7 @@ class Watch(PeriodicService[WatchResult]):
         try:
             await self._store.documents.write([write], now)
         except DocumentConflictError:
-            logger.debug('The monitor "%s" was changed meanwhile', document.id)
+            logger.debug('The monitor "%s" was changed concurrently', document.id)
 
     async def _judge(self, monitor_id: str, now: int) -> None:
         alerts: tuple[Unsent, ...] = ()
@@ -138,7 +138,7 @@ class Watch(PeriodicService[WatchResult]):
             except Exception as error:
                 expected = isinstance(error, StoreError)
                 logger.error(  # noqa: TRY400 - a trace only where it helps
-                    'Nobody could be told that the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
+                    'Alert not sent: the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
                     unsent.flip.status, _CLAIM / SECOND, describe_error(error), exc_info=not expected,
                 )  # fmt: skip
                 break  # what comes after it waits, so that they arrive in order

@@ -1,7 +1,7 @@
 """Any service that apprise knows, as an extra: `pip install noonbell[notify]`.
 
 **Not checked by egress.** apprise opens its own connections, so an address of this kind reaches whatever this machine
-reaches. It is off unless the operator turns it on (`apprise=True`), and then everybody who may create channels has to
+reaches. It is off unless the operator turns it on (`apprise=True`), and then every user who may create channels has to
 be trusted with that.
 """
 
@@ -26,7 +26,7 @@ def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    del ways  # there is no way to lead it through egress
+    del ways  # apprise cannot be led through egress
     try:
         import apprise  # noqa: PLC0415 - an extra, and heavy
     except ImportError:
@@ -40,5 +40,5 @@ async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: Ren
     except Exception as error:  # noqa: BLE001 - what kinds there are is the affair of its many services
         raise DeliveryError("apprise", f"it failed with {type(error).__name__}") from None
     if not arrived:
-        raise DeliveryError("apprise", "it says that the notice was not delivered; its own log tells more")
+        raise DeliveryError("apprise", "it says that the notice was not delivered; its own log has the reason")
     return "apprise says that it was delivered"

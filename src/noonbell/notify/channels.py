@@ -2,7 +2,7 @@
 
     channels = Channels(store, clock, secrets=secrets)
     ops = await channels.create(name="ops", kind="slack", config={"url": "https://hooks.slack.com/services/…"})
-    await channels.test(ops.channel_id)         # sends one, and tells what the other side said
+    await channels.test(ops.channel_id)         # sends one, and returns what the other side said
 
 What is secret in a config is sealed, and shows as `***`. Everything goes out through egress; a kind whose connections
 cannot be led through it (apprise) is refused unless the operator has turned it on.
@@ -51,7 +51,7 @@ from noonbell.notify.wording import RenderedNotice, trial_letter
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 
-NEW: Final = "new"  # no id: in an address it stands for something that is to be made
+NEW: Final = "new"  # not a valid id: a URL has it in place of the id of a new record
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LARGEST_PAGE: Final = 1_000
 _PAGE: Final = 500
@@ -147,7 +147,7 @@ class Channels:
         self._on_change = on_change
 
     def acting(self, actor: str) -> Channels:
-        """The same channels, for somebody else: the audit names him."""
+        """Return the same channels in the name of another actor, whom the audit log then names."""
         view = copy(self)
         secrets = None if self._secrets is None else self._secrets.acting(actor)
         vars(view).update(_actor=actor, _secrets=secrets)
@@ -185,7 +185,7 @@ class Channels:
         most_per_minute: int | None = DEFAULT_PER_MINUTE,
         enabled: bool = True,
     ) -> Channel:
-        """A new channel. `most_per_minute` is how many notices it sends; what is beyond is told as a summary."""
+        """Create a channel. It sends at most `most_per_minute` notices; what is beyond goes into a summary."""
         kind_named(kind)
         self._postman().require_allowed(kind)
         chosen = uuid.uuid4().hex[:12] if channel_id is None else _id(channel_id)
@@ -214,7 +214,7 @@ class Channels:
     ) -> Channel:
         """Change fields. A `config` replaces the whole one, with its secrets.
 
-        Raises DocumentConflictError where it has changed meanwhile, or is not of `version`.
+        Raises DocumentConflictError if it was changed concurrently, or is not of `version`.
         """
         before = await self._find(channel_id)
         if version is not None and before.version != version:
@@ -240,7 +240,7 @@ class Channels:
             await sealing.drop(self._secrets, before.team, fresh)
             raise
         if config is not None:
-            # a crash before this leaves secrets behind that nobody refers to
+            # a crash before this leaves unreferenced secrets behind
             await sealing.drop(self._secrets, before.team, body.sealed)
         return channel_record(document)
 
@@ -255,8 +255,8 @@ class Channels:
         if naming := await self._rules_naming(channel_id):
             raise ChannelInUseError(channel_id, naming)
         now, body = self._clock.now(), channel_body(document)
-        told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
-        if not await self._store.documents.write(audits=[told], removed=removals(CHANNEL, [channel_id], version)):
+        audit = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
+        if not await self._store.documents.write(audits=[audit], removed=removals(CHANNEL, [channel_id], version)):
             raise ChannelNotFoundError(channel_id)
         await self._drop_states(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
@@ -282,9 +282,9 @@ class Channels:
 
     async def _put(self, channel_id: str, team: str, body: ChannelBody, *, expected: int, event: str) -> Document:
         now = self._clock.now()
-        told = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
+        audit = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
         write = DocumentWrite(CHANNEL, channel_id, team, _encode(body).decode(), expected)
-        (document,) = await self._store.documents.write([write], now, [told])
+        (document,) = await self._store.documents.write([write], now, [audit])
         self._changed()
         return document
 
@@ -309,7 +309,7 @@ class Channels:
             await postman.close()
 
     async def signing_keys(self, channel_id: str) -> Sequence[str]:
-        """The keys that sign what a webhook is sent, newest first: for whoever receives it."""
+        """Return the keys that sign the requests to a webhook, newest first, for use by its receiver."""
         document = await self._find(channel_id)
         if channel_body(document).kind != "webhook":
             raise ChannelInvalidError("kind", channel_body(document).kind, "is not signed; a webhook is")

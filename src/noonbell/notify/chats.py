@@ -1,6 +1,6 @@
 """Slack, Discord and Telegram: letters as each of them wants to be given them.
 
-What a letter says stands in places where no markup is read, or is escaped; nobody is mentioned, and no link in it is
+The text of a notice goes where no markup is read, or is escaped; no user is mentioned, and no link in it is
 opened for a preview. The address of a Slack or Discord hook, and the token of a Telegram bot, are secret.
 """
 

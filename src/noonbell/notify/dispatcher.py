@@ -9,7 +9,7 @@
   messages leave the outbox. A crash in between brings the messages again, and they are known then. At the next turn
   they are read again: engines share a lane, and the stream may have been another's in between.
 - When something that was held back is due, it puts a `Flush` into the channel's stream, so that a summary keeps its
-  place in the order and is tried again like any notice. While one is on its way there is no other.
+  place in the order and is tried again like any notice. At most one is on its way at a time.
 - An id may be given again when its channel is deleted, to any team. What was counted for a channel is for that one
   alone, and a notice goes to channels of its own team alone.
 
@@ -116,12 +116,12 @@ class ChannelTarget:
         if not channel.enabled:
             return
         state, rate = await self._loaded(document), channel.most_per_minute
-        told = limits.due_for_summary(state, now, rate)
+        due = limits.due_for_summary(state, now, rate)
         self._changed = True
-        if told:
-            states = await current_states(self._desk.store, told, document.team)
-            await self._send(document, summary_of(self._channel_id, told, now, states))
-            limits.note_summarised(state, told, self._desk.clock.now(), rate)
+        if due:
+            states = await current_states(self._desk.store, due, document.team)
+            await self._send(document, summary_of(self._channel_id, due, now, states))
+            limits.note_summarised(state, due, self._desk.clock.now(), rate)
 
     async def _send(self, document: Document, letter: RenderedNotice) -> None:
         try:
@@ -156,19 +156,19 @@ class ChannelTarget:
         try:
             (document,) = await desk.store.documents.write([write], desk.clock.now())
         except DocumentConflictError:
-            # another engine has had the stream meanwhile: what it wrote counts
-            logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
+            # another engine has claimed the stream in between: what it wrote counts
+            logger.warning('The counts of the channel "%s" were changed by another engine', self._channel_id)
             self._state, self._changed = None, False
             return
         self._version, self._state, self._changed = document.version, None, False
         desk.look_at(state.due_at)
 
     async def close(self) -> None:
-        """What is open belongs to the desk."""
+        """Do nothing: the open connections belong to the desk."""
 
 
 class DeskResult(NamedTuple):
-    """What a pass has done: the rules that apply now, and when the next summary is due, if any is."""
+    """The result of a pass: the rules that apply now, and when the next summary is due, if any is."""
 
     rules: int
     next_at: int | None
@@ -197,7 +197,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         self._targets: dict[str, ChannelTarget] = {}
         self._asked: dict[str, int] = {}  # when a summary was asked for, by state
         self._planned = 0
-        self._on_messages: Callable[[], None] = _nobody
+        self._on_messages: Callable[[], None] = _ignore_messages
 
     def look_at(self, at: int | None) -> None:
         """See to it that there is a look at `at`, or sooner."""
@@ -239,7 +239,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
                 await self._drop_held(stored, state)
             else:
                 self._asked[stored.id] = now
-                # the same for as long as it is on its way: what is held back meanwhile is due later
+                # the same for as long as it is on its way: what is held back in the meantime is due later
                 flush_id = f"{channel.id}:held:{stored.wake_at}"
                 if await self.store.outbox.sending(stream_of(channel.id, self.lane), flush_id) is None:
                     body = _encode(Flush(flush_id)).decode()
@@ -251,10 +251,10 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
 
     async def _drop_state(self, stored: Document, state: ChannelState) -> None:
         """Forget what was counted for a channel that was deleted."""
-        with contextlib.suppress(DocumentConflictError):  # written meanwhile: the next look sees what it is then
+        with contextlib.suppress(DocumentConflictError):  # written concurrently: the next pass reads its new state
             await self.store.documents.write(removed=removals(STATE, [stored.id], stored.version))
-            told = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
-            logger.info(told, state.channel_id, _count(state))
+            text = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
+            logger.info(text, state.channel_id, _count(state))
 
     async def _drop_held(self, stored: Document, state: ChannelState) -> None:
         """Forget what a channel that is off has held back."""
@@ -307,11 +307,11 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
     # --- monitors -------------------------------------------------------------------------------------------------
 
     def deliver_by(self, on_messages: Callable[[], None]) -> None:
-        """Who is woken when there is something to deliver."""
+        """Set the function to call when there is something to deliver."""
         self._on_messages = on_messages
 
     async def monitor_flipped(self, flipped: MonitorFlipped) -> None:
-        """Tell of a monitor that flipped, by the rules. It is taken when it is in the outbox."""
+        """Put the notices of a monitor's flip into the outbox, by the rules; it is taken when they are there."""
         at = instant(flipped.at)
         notice = Notice(
             f"{flipped.monitor_id}:{flipped.flip_id}/{flipped.event}", flipped.event, at, "monitor", flipped.monitor_id,
@@ -323,7 +323,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
             self._on_messages()
 
 
-def _nobody() -> None:
+def _ignore_messages() -> None:
     pass
 
 
@@ -336,7 +336,7 @@ def _made(channel: Document) -> tuple[str, int]:
 
 
 def _state_of(channel: Document, stored: Document) -> ChannelState | None:
-    """What was counted for this channel; None where it was for an earlier one of the same id."""
+    """Return the counts of this channel, or None if they belong to an earlier one of the same id."""
     state = _decode_state(stored.body)
     if state.made_for is None and stored.created_at >= channel.created_at:  # older versions write no made_for
         state.made_for = _made(channel)

@@ -49,7 +49,7 @@ class _Pending(NamedTuple):
 
 
 class LaneSeen(NamedTuple):
-    """What a pass has found: whether the lane is stalled, and the notices that have not arrived yet."""
+    """The result of a pass: whether the lane is stalled, and the notices that have not arrived yet."""
 
     stalled: bool
     pending: int
@@ -81,12 +81,12 @@ class EngineWatch(PeriodicService[LaneSeen]):
 
     @property
     def stalled(self) -> bool:
-        """Whether no poll completed within the grace."""
+        """Return whether no poll completed within the grace."""
         return self.health == "stalled"
 
     @property
     def health(self) -> EngineHealth:
-        """How the engines of the lane are doing, as far as is known here."""
+        """Return the health of the lane's engines, as far as it is known here."""
         return health(self.poll_age, self._grace_seconds)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -206,7 +206,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
             text = f"{text}\n{reason}" if reason else f"{text}\nStart an engine: noonbell serve, or noonbell worker."
         else:
             logger.warning("engine polls again lane=%s", self._lane)
-            text = "What came due meanwhile is decided by the catch-up policies."
+            text = "The catch-up policies decide about the occurrences that came due in between."
         for team, rule, channel in self._targets:
             notice = Notice(
                 f"lane:{self._lane}:{now}/{event}", event, now, "lane", self._lane, self._lane, team, error=text,

@@ -3,7 +3,7 @@
 aiosmtplib speaks the protocol; the socket is ours, so that the address was judged where the connection was made. With
 `tls` the connection is encrypted from its beginning, with `starttls` (the default) before anything is said, and it
 fails where the server cannot do that; `none` is for a relay on the own host or network. A message has the same
-Message-ID each time it is sent, so that a mailbox can tell a repeat.
+Message-ID each time it is sent, so that a mailbox can recognise a repeat.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ async def send_email(ways: SendContext, config: Mapping[str, Any], letter: Rende
         raise DeliveryError(target, f"it was not done within {TIMEOUT_SECONDS:g} s") from None
     except OSError as error:
         raise DeliveryError(target, str(failure_of(error, f"{config['host']}:{config['port']}"))) from None
-    told = _line(answer)
+    answered = _line(answer)
     if refused:  # the others have it: sending it again would give it to them twice
-        told += "; it refused " + ", ".join(f"{one} ({code})" for one, (code, _) in refused.items())
-    return told
+        answered += "; it refused " + ", ".join(f"{one} ({code})" for one, (code, _) in refused.items())
+    return answered
 
 
 async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage) -> tuple[dict[str, Any], str]:
@@ -126,7 +126,7 @@ async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage
         tls_context=None if security == "none" else egress.tls or ssl.create_default_context(),
         username=config.get("user"),
         password=config.get("password"),
-        # the name of this machine is nobody's business, and looking it up may take long
+        # the name of this machine is private, and looking it up may take long
         local_hostname="localhost",
         timeout=TIMEOUT_SECONDS,
     )

@@ -1,4 +1,4 @@
-"""What the kinds of channels have in common when they send: the way out, and how an answer is told.
+"""The common parts of sending on all kinds of channels: the way out, and the text of an answer.
 
 Everything goes through egress. An error names the host at most, never a path or a header: the address of a hook is its
 password.
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SendContext(NamedTuple):
-    """How a channel reaches the world."""
+    """The means of a channel to reach its service."""
 
     egress: Egress
     http: Callable[[], HttpClient]

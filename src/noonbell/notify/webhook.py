@@ -1,7 +1,7 @@
 """The generic webhook: a CloudEvent by POST, signed as Standard Webhooks asks (see `actions.signatures`).
 
 The signing keys belong to the channel and are sealed like those of a schedule; `Channels.signing_keys` shows them to
-whoever sets up the receiver. Values of headers are secret.
+the person who sets up the receiver. Values of headers are secret.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_webhook(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ChannelInvalidError("config.headers", None, f"must be an object with up to {_MOST_HEADERS} headers")
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ChannelInvalidError("config.headers", name, "is no name of a header: letters, digits and hyphens")
+            raise ChannelInvalidError("config.headers", name, "is not a header name: letters, digits and hyphens")
         if name.lower() in _OURS:
             raise ChannelInvalidError(f"config.headers.{name}", None, "is set by Noonbell itself; leave it out")
         checks.text(f"config.headers.{name}", value, "a text of one line", longest=2_000, secret=True)

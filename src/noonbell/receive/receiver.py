@@ -134,7 +134,7 @@ class Receiver:
         )
 
     async def begin(self, message: Received) -> Claim:
-        """Claim a message; raises if somebody handles it or has."""
+        """Claim a message. Raises if it is being handled or has been."""
         claim = await self._seen.begin(message.message_id, self._clock())
         if claim.state == "busy":
             raise WebhookInProgressError("this message is being handled; ask again later")

@@ -16,7 +16,7 @@ from noonbell.errors import WebhookUnavailableError
 
 
 class Claim(NamedTuple):
-    """`new`: handle it. `busy`: somebody does. `done`: somebody has."""
+    """The answer to a claim. `new`: handle it. `busy`: it is being handled. `done`: it has been handled."""
 
     state: Literal["new", "busy", "done"]
     token: str = ""  # names this claim, so that an old one cannot undo a newer
