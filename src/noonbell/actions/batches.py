@@ -1,12 +1,12 @@
 """Messages of many streams that go to one target, sent together.
 
-While a batch is under way the next one gathers: what streams hand over meanwhile goes in one call of `deliver_many`, in
+While a batch is under way the next one gathers: what streams hand over goes in one call of `deliver_many` then, in
 the order in which it came. A stream waits for its own messages and hands over no others before, so its order is kept.
 
 A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
 by it. A target that is away as a whole is not asked by every stream: what waits is not sent, which counts as no try.
-The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what the
-others do meanwhile. An outage is logged once, once a minute, and when it is over.
+The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what
+the others do until then. An outage is logged once, once a minute, and when it is over.
 
 A target that is back is given 1, 2, 4, ... messages, those first that were tried least, until that is all there is. So
 a message that it answers as if it were away, or never, meets the others late: they do not fail with it each time.
@@ -58,7 +58,7 @@ def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]
 
 
 class _Handed:
-    """What one stream has handed over, and what will tell it of the end."""
+    """The messages that one stream has handed over, and the future of their delivery."""
 
     __slots__ = ("bodies", "end", "length")
 
@@ -106,13 +106,13 @@ class Batches:
 
     @property
     def _is_known_away(self) -> bool:
-        """Whether it is away, and not to be asked yet."""
+        """Return whether the target is away, and not to be tried yet."""
         return self._away is not None and self._clock.now() < self.tries_again_at
 
     def held_back(self, *, tried: bool) -> AwayTarget | None:
-        """What becomes of streams that have come to a message for this target; None where all may go.
+        """Return how streams with a next message for this target are held back, or None if all may go.
 
-        `tried` says that one is in hand already.
+        `tried` says that one is in flight already.
         """
         now, tried = self._clock.now(), tried or self._worker is not None
         if self._away is None:
@@ -127,7 +127,7 @@ class Batches:
         return AwayTarget(str(self._away), until)
 
     async def close(self) -> None:
-        """End what is under way; whoever waits for it is told that nothing is known."""
+        """Cancel the batch under way. Its streams fail with the outcome unknown, and the waiting ones are not sent."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait([self._worker])
@@ -146,7 +146,7 @@ class Batches:
             for handed in under_way:
                 _fail(handed, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
             for handed in waiting:
-                _tell(handed, sent=False)
+                _resolve(handed, sent=False)
 
     def _gathered(self) -> list[_Handed]:
         """The next batch: whole streams, as many as may go together."""
@@ -166,7 +166,7 @@ class Batches:
             return
         if self._is_known_away:  # since the other half of what was refused
             for handed in batch:
-                _tell(handed, sent=False)
+                _resolve(handed, sent=False)
             return
         try:
             in_time = await self._deliver([body for handed in batch for body in handed.bodies])
@@ -188,7 +188,7 @@ class Batches:
                 return
             self._is_back()
             for handed in batch:
-                _tell(handed)
+                _resolve(handed)
 
     async def _deliver(self, bodies: Sequence[str]) -> bool:
         """Return True when all have arrived, False where that took too long."""
@@ -218,23 +218,23 @@ class Batches:
 
     def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
         """The batch fails, but for what has arrived of it; what waits is not sent."""
-        told = TargetAwayError(error.target, _printable(self._mask(error.reason)))
+        away = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
             self._pause = 0
         self._pause = min(max(2 * self._pause, SECOND), _LONGEST_PAUSE)
-        self._away, self.tries_again_at, self._most = told, self._clock.now() + self._pause, 1
-        self._outage.failed("delivery", told.reason, self._clock.elapsed())
+        self._away, self.tries_again_at, self._most = away, self._clock.now() + self._pause, 1
+        self._outage.failed("delivery", away.reason, self._clock.elapsed())
         arrived = error.arrived
         waiting, self._waiting = self._waiting, []
         for handed in waiting:
-            _tell(handed, sent=False)
+            _resolve(handed, sent=False)
         for handed in batch:
             here = min(arrived, len(handed.bodies))
             arrived -= here
             if here == len(handed.bodies):
-                _tell(handed)
+                _resolve(handed)
             else:
-                _fail(handed, TargetAwayError(told.target, told.reason, here))
+                _fail(handed, TargetAwayError(away.target, away.reason, here))
 
     def _is_back(self) -> None:
         if self._away is not None:
@@ -258,7 +258,7 @@ def _forget(call: asyncio.Future[None]) -> None:
         call.exception()
 
 
-def _tell(handed: _Handed, *, sent: bool = True) -> None:
+def _resolve(handed: _Handed, *, sent: bool = True) -> None:
     if not handed.end.done():
         handed.end.set_result(sent)
 

@@ -9,7 +9,7 @@ what it has claimed for such a target and goes on when all of it has arrived. Ot
 
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
-goes on. A death of the process counts as a try for the first message of every stream in hand, begun or claimed ahead,
+goes on. A death of the process counts as a try for the first message of every stream in flight, begun or claimed ahead,
 so that no message can bring the process down forever; the last try is made alone (see `last_tries`).
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
@@ -68,7 +68,7 @@ _LAST_SECONDS: Final = 2.0
 
 
 class Claiming(NamedTuple):
-    """What a pass of the deliverer has done: the streams that it claimed, and when the next pass is needed."""
+    """The result of a pass of the deliverer: the streams that it claimed, and when the next pass is needed."""
 
     streams: int
     next_at: int

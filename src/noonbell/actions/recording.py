@@ -30,7 +30,7 @@ _GATHER_TURNS: Final = 4
 
 
 class StreamRecorder:
-    """Records the ends of the streams in hand. `on_recorded` is called with those that a transaction has freed."""
+    """Records the ends of the streams in flight. `on_recorded` is called with those that a transaction has freed."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def check_payload(action: Mapping[str, Any], payload: str | None) -> None:
 
 
 class Actions:
-    """What the actions of one program reach: its functions, its targets, and the commands that are allowed."""
+    """The actions of one program: its functions, its targets, and the commands that are allowed."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Actions:
         self.targets[name] = as_target(name, target)
 
     def deliverer(self, store: Ledger, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
-        """What takes the messages of a lane to these targets, on behalf of an engine; `wake` wakes it."""
+        """Return the deliverer of a lane's messages to these targets, on behalf of an engine; `wake` wakes it."""
         self._deliverer = Deliverer(
             store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, desk=desk
         )
@@ -91,7 +91,7 @@ class Actions:
 
     @property
     def deliveries(self) -> dict[str, int]:
-        """What became of messages since the engine started: tries that failed, messages that arrived or are dead."""
+        """Count the deliveries since the engine started: failed tries, messages that arrived or are dead."""
         made = self._deliverer
         counts = (0, 0, 0) if made is None else (made.delivered, made.failed, made.dead)
         return dict(zip(("delivered", "failed", "dead"), counts, strict=True))
@@ -111,7 +111,7 @@ class Actions:
             self._deliverer.wake(more_due=more_due)
 
     def request_stop(self) -> None:
-        """What waits here and has not begun will not begin; its run is handed back."""
+        """Keep waiting actions from beginning; their runs are handed back."""
         self._http.request_stop()
 
     async def close(self) -> None:
@@ -124,7 +124,7 @@ class Actions:
             self._commands.require(action)
 
     def needs_thread(self, stored: StoredSchedule) -> bool:
-        """Whether its action is a plain function, which would hold up the event loop."""
+        """Return whether its action is a plain function, which would hold up the event loop."""
         action = definition_of(stored.columns.definition).action
         if action.get("kind") != "callback":
             return False
@@ -132,7 +132,7 @@ class Actions:
         return callback is not None and not is_async(callback)
 
     def knows(self, stored: StoredSchedule) -> bool:
-        """Whether its action can be called here: its function is known, its command is allowed."""
+        """Return whether its action can be called here: its function is known, its command is allowed."""
         action = definition_of(stored.columns.definition).action
         kind = action.get("kind")
         if kind == "callback":
@@ -151,7 +151,7 @@ class Actions:
             return lambda stored, start: prepare_command(self._commands, action, stored, start, self.secrets)
         if kind == "http":
             return self._http.prepare
-        raise NoonbellError(f"There is no action of the kind {kind!r}; known are {', '.join(KINDS)}", kind=kind)
+        raise NoonbellError(f"Unknown kind of action: {kind!r}; known are {', '.join(KINDS)}", kind=kind)
 
     def _message(self, stored: StoredSchedule, start: Start) -> Callable[[], Any]:
         """For a message run that has not ended inside its claim: a repeat, or one that a person asked for."""

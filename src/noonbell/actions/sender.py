@@ -1,7 +1,7 @@
 """The way of one stream to its targets: message by message, up to the first that fails.
 
 A target that takes many messages at once is given them by way of `batches`, any other one message at a time, each with
-a time limit. How far a stream has come stands in its `Served`. Nothing here reads or writes the outbox.
+a time limit. Its `StreamInFlight` has how far a stream has come. Nothing here reads or writes the outbox.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_TURN: Final = 5 * SECOND
 
 
 class Delivering(msgspec.Struct, frozen=True):
-    """How messages are delivered: how many streams side by side, and how patiently."""
+    """The options of the delivery: how many streams side by side, and how patiently."""
 
     streams: int = AT_ONCE_STREAMS
     max_attempts: int = MAX_ATTEMPTS
@@ -45,7 +45,7 @@ class Delivering(msgspec.Struct, frozen=True):
     stop_seconds: float = 10.0
 
     def pause_us(self, attempt: int) -> int:
-        """How long to wait after a failed attempt, counted from 1."""
+        """Return how long to wait after a failed attempt, counted from 1."""
         # a shift far beyond the cap is cut off, so that the number stays small
         return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
 
@@ -116,7 +116,7 @@ class Sender:
         self._give_up(served.delivery, number, self._tried(served) + 1, error)
 
     def _is_worn_out(self, served: StreamInFlight) -> bool:
-        """Whether the next message was under way at so many deaths of a process that it is not tried again."""
+        """Return whether the next message was under way at so many deaths of a process that it is not tried again."""
         return self._tried(served) > self._how.max_attempts
 
     def _refuse(self, served: StreamInFlight, number: int, message: OutboxMessage, target: Target | None) -> None:
@@ -187,7 +187,7 @@ class Sender:
             served.delivery.delivered = part[-1][0]
 
     def _tried(self, served: StreamInFlight) -> int:
-        """How often the message that is next in a stream has been tried before."""
+        """Return how often the next message of a stream has been tried before."""
         return served.stream.attempt if served.delivery.delivered is None else 0
 
     def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
@@ -210,7 +210,7 @@ class Sender:
         return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
 
     def _batches_of(self, name: str) -> Batches | None:
-        """What gathers messages for this target; None where it takes one at a time."""
+        """Return the batches of this target; None if it takes one message at a time."""
         target = self._targets.get(name)
         if target is None or self._singles.get(name) is target:
             return None
@@ -259,7 +259,7 @@ class Sender:
 
 
 def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numbered]:
-    """What goes together with the message at this place: for the same target, and not too much."""
+    """Return the messages to send together from this place on: for the same target, and not too many."""
     target = messages[place][1].target
     return next(in_parts(takewhile(lambda one: one[1].target == target, islice(messages, place, None)), most))
 

@@ -43,7 +43,7 @@ class StreamInFlight:
 
 
 def error_text(error: Exception, mask: Callable[[str], str]) -> str:
-    """What went wrong, without secrets and safe to write; a DeliveryError says by itself what it is."""
+    """Return the text of an error, without secrets and safe to write; that of a DeliveryError needs no type name."""
     text = describe_error(error, mask)
     return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else text
 
@@ -65,7 +65,7 @@ def dead_letter_event(served: StreamInFlight) -> AuditEvent | None:
 
 
 def attempts_of(served: StreamInFlight) -> int:
-    """How often the message that a stream stopped at was tried."""
+    """Return how often the message that a stream stopped at was tried."""
     return (0 if served.delivery.delivered is not None else served.stream.attempt) + 1
 
 

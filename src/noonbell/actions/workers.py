@@ -126,7 +126,7 @@ class Workers(Generic[T]):
 
     @property
     def first(self) -> T | None:
-        """What has waited longest for a worker."""
+        """Return the item that has waited longest for a worker."""
         return self._queue[0] if self._queue else None
 
     def add(self, items: Iterable[T]) -> None:

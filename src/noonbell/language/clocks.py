@@ -22,7 +22,7 @@ _READ_HOUR: Final = number_between(0, 23, "hours")
 
 
 def read_at(cursor: Cursor, phrase: Phrase) -> None:
-    """What may follow 'at'."""
+    """Read what follows 'at'."""
     if cursor.sees("minute", "minutes"):
         _minutes_named(cursor, phrase)
     elif cursor.peek().kind == "past":
@@ -100,7 +100,7 @@ def _stretch(cursor: Cursor, phrase: Phrase, first: Clock) -> bool:
 
 
 def _bare_range(cursor: Cursor) -> bool:
-    """Whether two plain numbers with a 'to' between them stand here, and no unit or month after: '9-17'."""
+    """Return whether two plain numbers with a 'to' between them come next, and no unit or month after: '9-17'."""
     if cursor.peek().kind != "number" or not cursor.sees(*TO, ahead=1) or cursor.peek(2).kind != "number":
         return False
     after = cursor.peek(3).low

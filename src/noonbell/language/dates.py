@@ -32,7 +32,7 @@ _LAST_DAY: Final = "cron has no last day of the month: months end on the 28th, 2
 
 
 def read_days(cursor: Cursor, phrase: Phrase, *, repeats: bool) -> bool:
-    """Days of any kind; False, and nothing taken, where none stand here. `repeats`: an 'every' stands before them."""
+    """Read days of any kind; False, and nothing taken, if none come next. `repeats`: an 'every' precedes them."""
     if cursor.sees("last"):
         _refuse_last(cursor)
     if cursor.sees("day", "days") and (cursor.peek(1).kind in ("number", "ordinal")):
@@ -103,7 +103,7 @@ def put_weekdays(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: boo
 
 
 def _joined(cursor: Cursor, place: Place) -> bool:
-    """Whether an 'and' or a comma stands before this part, perhaps with 'on' or 'every' between."""
+    """Return whether an 'and' or a comma precedes this part, perhaps with 'on' or 'every' between."""
     words = cursor.text[: place.start].lower().replace(",", " , ").split()
     while words and words[-1] in ("on", "every", "each", "any", "the", "day", "days"):
         words.pop()
@@ -148,7 +148,7 @@ def _numbered(cursor: Cursor, phrase: Phrase, *, repeats: bool) -> bool:
 
 
 def _of(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: bool, days: bool) -> bool:
-    """What the days are days of: the month, a quarter, the year, or months by name."""
+    """Read the period of the days: the month, a quarter, the year, or months by name."""
     if cursor.take("of"):
         every = cursor.sees("every", "each")
         article = cursor.take("the", "every", "each", "a", "any") is not None
@@ -340,11 +340,11 @@ def _written_date(cursor: Cursor, phrase: Phrase) -> None:
         else:
             phrase.moment = Moment(place, instant=datetime.fromisoformat(token.text.upper()))
     except ValueError as error:
-        raise cursor.refusal(f"this is no date: {error}", place, ("a date such as 2027-03-01",)) from error
+        raise cursor.refusal(f"this is not a date: {error}", place, ("a date such as 2027-03-01",)) from error
     cursor.next()
 
 
-# --- what cron cannot say ---------------------------------------------------------------------------------------------
+# --- what cron cannot express -----------------------------------------------------------------------------------------
 
 
 def _refuse_nth_weekday(cursor: Cursor, listed: Listed) -> NoReturn:

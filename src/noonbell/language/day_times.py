@@ -1,7 +1,7 @@
 """The minute and the hour field: which times of a day a phrase names, where cron can say them.
 
-Cron multiplies: every minute of its list in every hour of its list. Times that are no such product are refused, because
-the nearest expression fires at others too.
+Cron multiplies: every minute of its list in every hour of its list. Times that do not form such a product are
+refused, because the nearest expression would fire at other times as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOUR_OF: Final = {"morning": "9am", "afternoon": "3pm", "evening": "8pm"}
 
 
 def _refuse_vague_part(sense: Sense) -> None:
-    """A part of the day settles what a plain 8 is. Alone it is no time, but for the night, which begins at midnight."""
+    """A part of the day settles what a plain 8 is. Alone it is not a time, but for the night: it begins at midnight."""
     phrase = sense.phrase
     if phrase.day_part is None or phrase.times or phrase.window is not None:
         return

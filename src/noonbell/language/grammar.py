@@ -14,7 +14,7 @@
     moment    = "today" | "tomorrow" | "next" weekday | a date with a year
     remark    = "(leap years only)" | "counted from the last run" | "(the second time)"
 
-`clocks`, `dates` and `rhythms` read what stands in the clauses. Nothing is decided here but which words go together; a
+`clocks`, `dates` and `recurrences` read the clauses. Nothing is decided here but which words go together; a
 slot that is filled twice is refused.
 """
 

@@ -1,4 +1,4 @@
-"""What a phrase means: a cron expression, an interval or an instant.
+"""The meaning of a phrase: a cron expression, an interval or an instant.
 
 Cron is the first choice. A rhythm that cron has no even step for becomes an interval, and a note says so; with days or
 hours beside it, it is refused, because an interval knows none. What comes once is a one-shot.
@@ -52,7 +52,7 @@ def meaning_of(sense: Sense) -> Meaning:
 
 
 def _says_days(phrase: Phrase) -> bool:
-    """Whether the phrase says on which days, or how often: a bare time does neither."""
+    """Return whether the phrase says on which days, or how often: a bare time does neither."""
     said = (phrase.rhythm, phrase.cycle, phrase.share, phrase.weekdays, phrase.days, phrase.yearly, phrase.minutes)
     return bool(phrase.dates) or any(part is not None for part in said)
 
@@ -97,7 +97,7 @@ def _interval(sense: Sense) -> int | None:
     if rhythm.count < 1:
         accepted = ("a whole number from 1 up",)
         raise sense.refusal(
-            "that is no rhythm", rhythm.place, accepted, sense.instead(rhythm.place, f"every {rhythm.unit}")
+            "that is not a recurrence", rhythm.place, accepted, sense.instead(rhythm.place, f"every {rhythm.unit}")
         )
     if rhythm.unit not in SECONDS:
         if phrase.counted is not None:

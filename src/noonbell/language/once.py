@@ -14,7 +14,7 @@ _LEAP_YEARS_AHEAD: Final = 9
 
 
 def comes_once(sense: Sense) -> bool:
-    """Whether the phrase names a moment, and not days that come again."""
+    """Return whether the phrase names a moment, and not days that come again."""
     phrase = sense.phrase
     if phrase.moment is not None or phrase.once is not None:
         return True
@@ -85,7 +85,7 @@ def _place_of_the_day(sense: Sense) -> Place:
 
 
 def _day(sense: Sense) -> tuple[date, Place, bool]:
-    """The day, its place, and whether the next such day may stand in for one that has passed."""
+    """Return the day, its place, and whether the next such day may replace one that has passed."""
     phrase, moment, today = sense.phrase, sense.phrase.moment, sense.now.date()
     if moment is not None:
         day = moment.day or today

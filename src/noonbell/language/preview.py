@@ -32,7 +32,7 @@ class Preview:
 def preview(
     text: str, *, now: datetime, timezone: str | tzinfo = "UTC", count: int = 5, dst: DstPolicy = "literal"
 ) -> Preview:
-    """What `text` means, with its next `count` occurrences; raises as `parse` does."""
+    """Return the meaning of `text`, with its next `count` occurrences; raises as `parse` does."""
     understood = parse(text, now=now, timezone=timezone)
     named = understood.zone_named or isinstance(timezone, str)
     zone = ZoneInfo(understood.timezone) if named or not isinstance(timezone, tzinfo) else timezone

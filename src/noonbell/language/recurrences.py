@@ -1,4 +1,4 @@
-"""How often: every 15 minutes, daily, twice a day; and lengths of time, which 'in 10 minutes' needs too."""
+"""Recurrences: every 15 minutes, daily, twice a day; and lengths of time, which 'in 10 minutes' needs as well."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHAT = ("15 minutes", "hour", "day", "weekday", "monday", "month", "january 1st
 
 
 def read_every(cursor: Cursor, phrase: Phrase) -> None:
-    """What may follow 'every'."""
+    """Read what follows 'every'."""
     place = cursor.place()
     cursor.next()
     if cursor.sees("other", "alternate"):
@@ -215,7 +215,7 @@ def _part(cursor: Cursor) -> tuple[Fraction, Unit] | None:
 
 
 def _fraction_of(cursor: Cursor) -> bool:
-    """Whether 'half' or 'quarter' is a part of an hour here, and not the quarter of a year."""
+    """Return whether 'half' or 'quarter' is a part of an hour here, and not the quarter of a year."""
     ahead = 2 if cursor.sees("of", ahead=1) else 1
     ahead += 1 if cursor.sees("a", "an", ahead=ahead) else 0
     return cursor.peek(ahead).low in UNITS and UNITS[cursor.peek(ahead).low][1] in ("hour", "minute", "day")

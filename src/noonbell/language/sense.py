@@ -1,4 +1,4 @@
-"""What the parts of the meaning share: the phrase, what is known about now, and the remarks that are made on the way.
+"""The state that the parts of the meaning share: the phrase, the present moment, and the remarks made on the way.
 
 Here a plain 5 becomes 05:00 or 17:00, or is refused.
 """

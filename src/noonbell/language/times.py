@@ -107,7 +107,7 @@ def _iso_day(cursor: Cursor) -> date:
     try:
         return date.fromisoformat(token.text)
     except ValueError as error:
-        raise cursor.refusal(f"there is no such day: {error}", place, ACCEPTED) from None
+        raise cursor.refusal(f"this day does not exist: {error}", place, ACCEPTED) from None
 
 
 def _named_date(cursor: Cursor, today: date) -> date | None:
@@ -125,7 +125,7 @@ def _named_date(cursor: Cursor, today: date) -> date | None:
     try:
         return date(year, next(iter(month.values)), number)
     except ValueError:
-        raise cursor.refusal("there is no such day", cursor.since(place), ACCEPTED) from None
+        raise cursor.refusal("this day does not exist", cursor.since(place), ACCEPTED) from None
 
 
 def _number(cursor: Cursor) -> int | None:

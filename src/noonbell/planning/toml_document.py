@@ -61,7 +61,7 @@ def _complain_about_syntax(document: Document, text: str, message: str) -> None:
     if at is not None and at[1]:
         place = Place(int(at[1]), int(at[2]))
     document.places[()] = place
-    document.complain((), NOTHING, f"is no TOML: {reason[:1].lower()}{reason[1:]}")
+    document.complain((), NOTHING, f"is not valid TOML: {reason[:1].lower()}{reason[1:]}")
 
 
 def _require_shallow(values: Any) -> None:

@@ -17,7 +17,7 @@ def table(path: str, values: Mapping[str, Any]) -> str:
 
 
 def comment(text: str) -> str:
-    """A text as it may stand in a comment: on one line, without characters that TOML forbids."""
+    """Return a text in the form of a comment: on one line, without characters that TOML forbids."""
     return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-# Real bodies have one member. Each further one copies what is left of the piece, so their number is bounded too.
+# Real bodies have one member. Each further one copies what is left of the piece, so their number is bounded as well.
 _MOST_MEMBERS: Final = 16
 _PLAIN: Final = frozenset({"", "identity"})
 
@@ -55,7 +55,7 @@ class Body:
         return not self.cut
 
     def finish(self) -> bytes:
-        """What was kept. After it, the object is used up.
+        """Return the body that was kept. After it, the object is used up.
 
         Raises:
             BadPackingError: the packed body ended too early.

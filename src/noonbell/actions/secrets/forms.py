@@ -13,7 +13,7 @@ And the whole of a longer value in small letters, as hosts and the names of head
 
 A sign that is itself the beginning of an escape (`%`, a backslash, `&`) can be read in two ways, and a pattern that
 tried both for each could be made to take forever by a hostile text. So each sign is read in one way, the longer, and
-the whole forms (plain, encoded once, encoded twice) stand beside as fixed texts.
+the whole forms (plain, encoded once, encoded twice) are added as fixed texts.
 
 A pattern is a row of tokens, each with the ways to write it as regular expressions. They hold no character class with a
 sign outside ASCII: encoded, they are patterns for bytes.
@@ -105,9 +105,9 @@ def patterns(value: str) -> Iterator[Pattern]:
 
 
 def url_parts(value: str) -> set[str]:
-    """What is secret in a URL by itself: the password, the path with its query, and every long piece of them.
+    """Return what is secret in a URL by itself: the password, the path with its query, and every long piece of them.
 
-    Whoever answers a request repeats its path, not its URL.
+    A server that repeats a request in its answer repeats the path, not the URL.
     """
     found = _URL.fullmatch(value)
     if found is None:

@@ -159,8 +159,8 @@ class RedisStream:
                     retry=Retry(NoBackoff(), 1),
                 )
             except ValueError as error:
-                told = f"its address cannot be used: {cleaned(str(error), self._url)}"
-                raise TargetAwayError(repr(self), told) from None
+                text = f"its address cannot be used: {cleaned(str(error), self._url)}"
+                raise TargetAwayError(repr(self), text) from None
             self._put = self._client.register_script(_PUT)
         return self._client
 
