@@ -197,7 +197,7 @@ async def test_a_channel_that_is_off_forgets_what_it_held_back(
     await office.turn(FLUSH)
     assert caplog.messages == []
     await office.ask(times=3)
-    assert caplog.messages == ['The channel "ops" is off; what it held back is forgotten, 1 in all']
+    assert caplog.messages == ["held notices dropped channel=ops notices=1 reason=channel is off"]
     assert await office.outbox() == []
     await office.channels.update("ops", enabled=True)
     await office.ask()

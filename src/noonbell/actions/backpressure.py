@@ -118,6 +118,8 @@ class BackPressure:
         if name not in self._logged:
             self._logged.add(name)
             logger.warning(
-                'No target named "%s" is registered here; its messages are left to other engines for a minute', name
+                "target not registered target=%s: for %d s its messages are left to other engines",
+                name,
+                _LEFT_TO_OTHERS // SECOND,
             )
         return True

@@ -226,7 +226,7 @@ class Deliverer(PeriodicService[Claiming]):
         """Free what a failed claim has claimed all the same: it would never be delivered."""
         lost = [sid for sid in await self._store.outbox.owned(self._owner) if sid not in self._in_flight]
         if lost:
-            logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
+            logger.warning("claim failed lane=%s streams_released=%d", self._lane, len(lost))
             await self._store.outbox.settle([Delivery(sid, self._owner, now, None) for sid in lost])
 
     # --- delivering -----------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class Guard:
             os.close(writing)
             if not self._failure_logged:
                 self._failure_logged = True
-                logger.warning("Programs will go on if this process is killed: no guard could be started: %s", error)
+                logger.warning("no guard process, programs go on if this process is killed reason=%s", error)
             return
         finally:
             os.close(reading)

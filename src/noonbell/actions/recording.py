@@ -119,9 +119,9 @@ class StreamRecorder:
 
     def _log_unrecorded(self, error: Exception, ended: int, *, first: bool, last: bool) -> None:
         if first and not isinstance(error, StoreError):
-            logger.error("Deliveries could not be recorded; that is tried again", exc_info=error)
+            logger.error("deliveries not recorded, retrying", exc_info=error)
         if last:
-            logger.error("Deliveries could not be recorded and may be repeated: %s", error)
+            logger.error("deliveries not recorded, they may be repeated reason=%s", error)
         else:
             text = f"{ended} deliveries could not be recorded: {error}"
             self._outage.failed("recording deliveries", text, self._clock.elapsed())
@@ -144,5 +144,5 @@ class StreamRecorder:
             except StoreError:
                 raise
             except Exception:
-                logger.exception("No notification of a dead letter was sent message_id=%s", message.message_id)
+                logger.exception("dead letter not notified message_id=%s", message.message_id)
         served.noticed = True

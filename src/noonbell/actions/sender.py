@@ -250,12 +250,12 @@ class Sender:
             try:
                 await target.close()
             except Exception:
-                logger.exception('The target "%s" could not be closed', name)
+                logger.exception("target not closed target=%s", name)
         if self._desk is not None:
             try:
                 await self._desk.close()
             except Exception:
-                logger.exception("The channels could not be closed")
+                logger.exception("channels not closed")
 
 
 def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numbered]:

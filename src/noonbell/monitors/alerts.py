@@ -49,8 +49,8 @@ class LoggedAlerts:
     async def monitor_flipped(self, flipped: MonitorFlipped) -> None:
         level = logging.INFO if flipped.event == "recovered" else logging.WARNING
         logger.log(
-            level, 'Monitor "%s" is %s since %s: %s', flipped.name, flipped.status, flipped.at.isoformat(),
-            flipped.reason,
+            level, "monitor %s monitor=%s name=%r since=%s reason=%s", flipped.status, flipped.monitor_id,
+            flipped.name, flipped.at.isoformat(), flipped.reason,
         )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ class PingApp:
 
 
 def _not_stored(error: Exception, *headers: tuple[bytes, bytes]) -> _Answer:
-    logger.error("A ping could not be stored: %s", describe_error(error))
+    logger.error("ping not stored reason=%s", describe_error(error))
     return _Answer(503, "The ping could not be stored now; send it again", (_RETRY_AFTER, *headers))
 
 

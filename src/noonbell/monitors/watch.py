@@ -93,12 +93,15 @@ class Watch(PeriodicService[WatchResult]):
         except MonitorNotFoundError:
             return  # deleted in the meantime
         except StoreCorruptError as error:
-            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - a trace adds nothing
+            retry = _PUT_OFF // SECOND
+            logger.error(  # noqa: TRY400 - a trace adds nothing
+                "monitor unreadable monitor=%s retry_seconds=%d reason=%s", document.id, retry, error
+            )
             await self._put_off(document, now)
         except (StoreError, DocumentConflictError):
             raise  # the supervisor restarts the watch after a pause
         except Exception:
-            logger.exception('The monitor "%s" cannot be judged, and is put off for an hour', document.id)
+            logger.exception("monitor failed monitor=%s retry_seconds=%d", document.id, _PUT_OFF // SECOND)
             await self._put_off(document, now)
 
     async def _put_off(self, document: Document, now: int) -> None:
@@ -108,7 +111,7 @@ class Watch(PeriodicService[WatchResult]):
         try:
             await self._store.documents.write([write], now)
         except DocumentConflictError:
-            logger.debug('The monitor "%s" was changed concurrently', document.id)
+            logger.debug("monitor changed concurrently monitor=%s", document.id)
 
     async def _judge(self, monitor_id: str, now: int) -> None:
         alerts: tuple[Unsent, ...] = ()
@@ -138,8 +141,9 @@ class Watch(PeriodicService[WatchResult]):
             except Exception as error:
                 expected = isinstance(error, StoreError)
                 logger.error(  # noqa: TRY400 - a trace only where it helps
-                    'Alert not sent: the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
-                    unsent.flip.status, _CLAIM / SECOND, describe_error(error), exc_info=not expected,
+                    "alert not sent monitor=%s name=%r status=%s retry_seconds=%.0f reason=%s",
+                    one.document.id, one.body.name, unsent.flip.status, _CLAIM / SECOND, describe_error(error),
+                    exc_info=not expected,
                 )  # fmt: skip
                 break  # what comes after it waits, so that they arrive in order
             sent.add(unsent.number)

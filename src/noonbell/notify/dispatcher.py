@@ -98,7 +98,7 @@ class ChannelTarget:
             raise DeliveryError(f'the channel "{self._channel_id}"', "it was deleted")
         channel = channel_body(document)
         if not channel.enabled:
-            logger.info('The channel "%s" is off; a notice was dropped', self._channel_id)
+            logger.info("notice dropped channel=%s reason=channel is off", self._channel_id)
             return
         state, rate = await self._loaded(document), channel.most_per_minute
         judgement = limits.judge(state, message, now, rate)
@@ -157,7 +157,7 @@ class ChannelTarget:
             (document,) = await desk.store.documents.write([write], desk.clock.now())
         except DocumentConflictError:
             # another engine has claimed the stream in between: what it wrote counts
-            logger.warning('The counts of the channel "%s" were changed by another engine', self._channel_id)
+            logger.warning("channel counts dropped channel=%s reason=changed by another engine", self._channel_id)
             self._state, self._changed = None, False
             return
         self._version, self._state, self._changed = document.version, None, False
@@ -253,7 +253,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         """Forget what was counted for a channel that was deleted."""
         with contextlib.suppress(DocumentConflictError):  # written concurrently: the next pass reads its new state
             await self.store.documents.write(removed=removals(STATE, [stored.id], stored.version))
-            text = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
+            text = "held notices dropped channel=%s notices=%d reason=channel was deleted"
             logger.info(text, state.channel_id, _count(state))
 
     async def _drop_held(self, stored: Document, state: ChannelState) -> None:
@@ -263,7 +263,8 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         write = DocumentWrite(STATE, stored.id, stored.team, _encode(state).decode(), stored.version)
         with contextlib.suppress(DocumentConflictError):  # as above
             await self.store.documents.write([write], self.clock.now())
-            logger.info('The channel "%s" is off; what it held back is forgotten, %d in all', state.channel_id, count)
+            text = "held notices dropped channel=%s notices=%d reason=channel is off"
+            logger.info(text, state.channel_id, count)
 
     # --- channels -------------------------------------------------------------------------------------------------
 
