@@ -681,7 +681,7 @@ async def test_what_a_channel_has_counted_before_it_was_cut_off_is_written(world
     desk, how = Counting(), Delivering(stop_seconds=0.05)
     notices = [OutboxMessage(-7, LANE, f"n{letter}", "channel:x", f'{{"is":"{letter}"}}', T0) for letter in "123"]
     await world.store.outbox.post(notices, T0)
-    deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, desk=desk)
+    deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, dispatcher=desk)
     task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
     await world.clock.settle()
     task.cancel()

@@ -22,7 +22,7 @@ from noonbell.errors import (
 from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.records import CHANNEL, Notice
-from noonbell.notify.wording import letter_of
+from noonbell.notify.wording import render
 from noonbell.ports import AuditFilter, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -71,11 +71,11 @@ class Office:
     async def send(self, kind: str, config: dict[str, Any], notice: Notice = NASTY) -> str:
         made = await self.channels.create(name="c", kind=kind, config=config)
         (document,) = await self.store.documents.find(DocumentFilter(CHANNEL, [made.channel_id]))
-        postman = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
+        sender = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
         try:
-            return await postman.send(document, letter_of(notice))
+            return await sender.send(document, render(notice))
         finally:
-            await postman.close()
+            await sender.close()
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Ward:
         await self.store.open()
         desk = self.schedules._lane.desk
         assert desk is not None
-        desk.postman.send = self._keep  # type: ignore[method-assign]  # nothing leaves the process
+        desk.sender.send = self._keep  # type: ignore[method-assign]  # nothing leaves the process
         await self.schedules.channels.create(
             channel_id="ops", name="ops", kind="webhook", config={"url": "https://hook.example", "sign": False},
             most_per_minute=self._rate,

@@ -83,8 +83,8 @@ class World:
         egress = Egress(EgressPolicy(allow=(self.hook.place,)))
         seen = cast("Ledger", self.seen)
         secrets = Secrets(seen, self.keys, self.clock)
-        postman = ChannelSender(self.clock, egress=egress, secrets=secrets)
-        watch = EngineWatch(seen, self.clock, postman, lane="default", public_url="https://bell.test/")
+        sender = ChannelSender(self.clock, egress=egress, secrets=secrets)
+        watch = EngineWatch(seen, self.clock, sender, lane="default", public_url="https://bell.test/")
         self.watches.append(watch)
         self._tasks.append(asyncio.create_task(watch.run(self._stop)))
 

@@ -42,7 +42,7 @@ from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
 from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
 from noonbell.core.instants import SECOND
@@ -87,7 +87,7 @@ class Deliverer(PeriodicService[Claiming]):
         targets: Mapping[str, Target],
         how: Delivering | None = None,
         mask: Callable[[str], str] = str,
-        desk: ChannelDesk | None = None,
+        dispatcher: ChannelDispatcher | None = None,
     ) -> None:
         super().__init__(clock, _LONGEST_WAIT)
         self._store = store
@@ -95,7 +95,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._owner = owner
         self._how = Delivering() if how is None else how
         self._outage = outage_log_for(store)
-        self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, desk=desk)
+        self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, dispatcher=dispatcher)
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._hangs = False  # no worker gets on: nothing is claimed until one does
         self._progress = (0, 0)  # how many items workers had taken, and since when
@@ -105,7 +105,12 @@ class Deliverer(PeriodicService[Claiming]):
             self._how.streams, self._how.longest_delivery_seconds, self._serve, on_stuck=self._on_stuck
         )
         self._recorder = StreamRecorder(
-            store, clock, self._outage, desk=desk, is_busy=lambda: len(self._workers) > 0, on_recorded=self._on_recorded
+            store,
+            clock,
+            self._outage,
+            dispatcher=dispatcher,
+            is_busy=lambda: len(self._workers) > 0,
+            on_recorded=self._on_recorded,
         )
         self._in_flight = self._recorder.in_flight
 

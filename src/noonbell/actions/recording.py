@@ -17,7 +17,7 @@ from typing import Final
 
 from noonbell.actions.sender import raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight, attempts_of, dead_letter_event, log_failures
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.errors import StoreError
 from noonbell.ports import Clock, Ledger
 from noonbell.store.outage import Outage
@@ -38,7 +38,7 @@ class StreamRecorder:
         clock: Clock,
         outage: Outage,
         *,
-        desk: ChannelDesk | None,
+        dispatcher: ChannelDispatcher | None,
         is_busy: Callable[[], bool],
         on_recorded: Callable[[list[StreamInFlight]], None],
     ) -> None:
@@ -48,7 +48,7 @@ class StreamRecorder:
         self._store = store
         self._clock = clock
         self._outage = outage
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._is_busy = is_busy
         self._on_recorded = on_recorded
         self._ended: list[StreamInFlight] = []
@@ -137,10 +137,10 @@ class StreamRecorder:
 
     async def _notify_of_dead(self, served: StreamInFlight) -> None:
         """Notify by the rules, before the dead letter is written: after a crash in between it may be repeated."""
-        desk, message, delivery = self._desk, served.failed, served.delivery
-        if desk is not None and message is not None:
+        dispatcher, message, delivery = self._dispatcher, served.failed, served.delivery
+        if dispatcher is not None and message is not None:
             try:
-                await desk.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
+                await dispatcher.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
             except StoreError:
                 raise
             except Exception:

@@ -17,7 +17,7 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.targets import Target, TargetLike, as_target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import NoonbellError, ScheduleInvalidError
@@ -82,10 +82,12 @@ class Actions:
         """Let messages reach this target by name."""
         self.targets[name] = as_target(name, target)
 
-    def deliverer(self, store: Ledger, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
+    def deliverer(
+        self, store: Ledger, *, lane: str, owner: str, dispatcher: ChannelDispatcher | None = None
+    ) -> Deliverer:
         """Return the deliverer of a lane's messages to these targets, on behalf of an engine; `wake` wakes it."""
         self._deliverer = Deliverer(
-            store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, desk=desk
+            store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, dispatcher=dispatcher
         )
         return self._deliverer
 

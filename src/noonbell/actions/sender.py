@@ -18,7 +18,7 @@ from noonbell.actions.backpressure import BackPressure
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.stream_in_flight import StreamInFlight, error_text
 from noonbell.actions.targets import BatchTarget, Target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.actions.workers import Pace, TimeLimit
 from noonbell.core.instants import SECOND
 from noonbell.core.records import Delivery, OutboxMessage, Stream
@@ -61,7 +61,7 @@ class Sender:
         outage: Outage,
         *,
         mask: Callable[[str], str],
-        desk: ChannelDesk | None,
+        dispatcher: ChannelDispatcher | None,
     ) -> None:
         self.delivered = 0
         self.failed = 0
@@ -72,7 +72,7 @@ class Sender:
         self._how = how
         self._outage = outage
         self._mask = mask  # takes secrets out of what targets say
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._batches: dict[str, Batches] = {}
         self._singles: dict[str, Target] = {}  # targets that take one message at a time
         self._pace = Pace()
@@ -205,9 +205,9 @@ class Sender:
         return all(self._batches_of(message.target) is not None for _, message in stream.messages)
 
     def _target_of(self, name: str, sid: int = -1) -> Target | None:
-        """The target of this name, for a message of this stream; the desk's own streams have negative numbers."""
+        """The target of this name, for a message of this stream; the dispatcher's own streams have negative numbers."""
         target = self._targets.get(name)
-        return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
+        return self._dispatcher.target(name) if target is None and self._dispatcher is not None and sid < 0 else target
 
     def _batches_of(self, name: str) -> Batches | None:
         """Return the batches of this target; None if it takes one message at a time."""
@@ -226,9 +226,9 @@ class Sender:
 
     async def turn_over(self, stream: Stream) -> None:
         """Let the channel of a stream that ends its turn write down what it has counted."""
-        if self._desk is None or stream.sid >= 0:
+        if self._dispatcher is None or stream.sid >= 0:
             return
-        channel = self._desk.target(stream.messages[0][1].target)
+        channel = self._dispatcher.target(stream.messages[0][1].target)
         if channel is not None:
             try:
                 await channel.turn_over()
@@ -251,9 +251,9 @@ class Sender:
                 await target.close()
             except Exception:
                 logger.exception("target not closed target=%s", name)
-        if self._desk is not None:
+        if self._dispatcher is not None:
             try:
-                await self._desk.close()
+                await self._dispatcher.close()
             except Exception:
                 logger.exception("channels not closed")
 

@@ -25,8 +25,8 @@ def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": url}
 
 
-async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    del ways  # apprise cannot be led through egress
+async def send_apprise(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
+    del context  # apprise cannot be led through egress
     try:
         import apprise  # noqa: PLC0415 - an extra, and heavy
     except ImportError:
@@ -34,9 +34,9 @@ async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: Ren
     service = apprise.Apprise()
     if not service.add(config["url"]):
         raise DeliveryError("apprise", "it cannot read the channel's address")
-    link = "" if letter.link is None else f"\n{letter.link}"
+    link = "" if rendered.link is None else f"\n{rendered.link}"
     try:
-        arrived = await service.async_notify(title=letter.title, body=f"{letter.text or letter.title}{link}")
+        arrived = await service.async_notify(title=rendered.title, body=f"{rendered.text or rendered.title}{link}")
     except Exception as error:  # noqa: BLE001 - what kinds there are is the affair of its many services
         raise DeliveryError("apprise", f"it failed with {type(error).__name__}") from None
     if not arrived:

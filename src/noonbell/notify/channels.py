@@ -47,7 +47,7 @@ from noonbell.notify.records import (
     state_id,
 )
 from noonbell.notify.sending import SendContext
-from noonbell.notify.wording import RenderedNotice, trial_letter
+from noonbell.notify.wording import RenderedNotice, render_test
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 
@@ -71,7 +71,7 @@ class OpenChannel(NamedTuple):
 
 
 class ChannelSender:
-    """Sends letters to channels: opens the secrets of each, and has one client for all."""
+    """Sends rendered notices to channels: opens the secrets of each, and has one client for all."""
 
     def __init__(self, clock: Clock, *, egress: Egress | None, secrets: Secrets | None, apprise: bool = False) -> None:
         self.secrets = secrets
@@ -80,9 +80,9 @@ class ChannelSender:
         self._apprise = apprise
         self._client: HttpClient | None = None
 
-    async def send(self, document: Document, letter: RenderedNotice) -> str:
-        """Send a letter to a channel; returns what the other side said, without secrets."""
-        return await self.send_open(await self.open(document), letter)
+    async def send(self, document: Document, rendered: RenderedNotice) -> str:
+        """Send a notice to a channel; return what the other side said, without secrets."""
+        return await self.send_open(await self.open(document), rendered)
 
     async def open(self, document: Document) -> OpenChannel:
         """Read all that sending to a channel takes."""
@@ -93,12 +93,14 @@ class ChannelSender:
         keys = await self._signing_keys(document) if config.get("sign") else ()
         return OpenChannel(document.id, body.kind, config, keys, masker)
 
-    async def send_open(self, channel: OpenChannel, letter: RenderedNotice) -> str:
-        """Send a letter to a channel that was opened before."""
+    async def send_open(self, channel: OpenChannel, rendered: RenderedNotice) -> str:
+        """Send a notice to a channel that was opened before."""
         masker = channel.masker
-        ways = SendContext(self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker)
+        context = SendContext(
+            self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker
+        )
         try:
-            return masker.text(await KINDS[channel.kind].send(ways, channel.config, letter))
+            return masker.text(await KINDS[channel.kind].send(context, channel.config, rendered))
         except DeliveryError as error:
             raise DeliveryError(masker.text(error.target), masker.text(error.reason)) from None
 
@@ -118,7 +120,7 @@ class ChannelSender:
         return [key.key for key in await self.secrets.signing_keys(_signer(document.id), document.team)]
 
     async def close(self) -> None:
-        """Close what is open; the next letter opens it again."""
+        """Close what is open; the next notice opens it again."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -187,7 +189,7 @@ class Channels:
     ) -> Channel:
         """Create a channel. It sends at most `most_per_minute` notices; what is beyond goes into a summary."""
         kind_named(kind)
-        self._postman().require_allowed(kind)
+        self._sender().require_allowed(kind)
         chosen = uuid.uuid4().hex[:12] if channel_id is None else _id(channel_id)
         if await self._store.documents.find(DocumentFilter(CHANNEL, [chosen])):
             raise ChannelInvalidError("channel_id", chosen, "is taken; choose another")
@@ -301,12 +303,12 @@ class Channels:
             DeliveryError: it did not arrive; the message says why.
         """
         document = await self._find(channel_id)
-        postman = self._postman()
-        letter = trial_letter(channel_id, channel_body(document).name, self._clock.now())
+        sender = self._sender()
+        rendered = render_test(channel_id, channel_body(document).name, self._clock.now())
         try:
-            return await postman.send(document, letter)
+            return await sender.send(document, rendered)
         finally:
-            await postman.close()
+            await sender.close()
 
     async def signing_keys(self, channel_id: str) -> Sequence[str]:
         """Return the keys that sign the requests to a webhook, newest first, for use by its receiver."""
@@ -317,7 +319,7 @@ class Channels:
             raise missing_key()
         return [key.key for key in await self._secrets.signing_keys(_signer(channel_id), document.team)]
 
-    def _postman(self) -> ChannelSender:
+    def _sender(self) -> ChannelSender:
         return ChannelSender(self._clock, egress=self._egress, secrets=self._secrets, apprise=self._apprise)
 
 

@@ -66,7 +66,7 @@ def unknown_field(template: str) -> str | None:
     return next((name for name in _FIELD.findall(template) if name not in FIELDS), None)
 
 
-def letter_of(notice: Notice) -> RenderedNotice:
+def render(notice: Notice) -> RenderedNotice:
     facts = _facts(notice)
     usual = _TITLES.get((notice.subject, notice.event), "{{name}}: {{event}}")
     title = _in_one_line(notice.title or "", facts) or _in_one_line(usual, facts)
@@ -79,7 +79,7 @@ def letter_of(notice: Notice) -> RenderedNotice:
 
 
 def summary_of(channel_id: str, summarised: Sequence[Held], now: int, states: States | None = None) -> RenderedNotice:
-    """One letter for all that was held back; `states` are the current ones of its subjects."""
+    """Return one notice for all that was held back; `states` are the current ones of its subjects."""
     known = {} if states is None else states
 
     def state_of(held: Held) -> str | None:
@@ -116,7 +116,7 @@ def summary_of(channel_id: str, summarised: Sequence[Held], now: int, states: St
     )
 
 
-def trial_letter(channel_id: str, name: str, now: int) -> RenderedNotice:
+def render_test(channel_id: str, name: str, now: int) -> RenderedNotice:
     """Return the test notice that `channels test` sends."""
     text = f"This is a test of the channel {name}. Notices arrive here."
     data: dict[str, object] = {"event": "test", "name": name, "at": written(now)}

@@ -63,7 +63,7 @@ class ChannelTarget(Target, Protocol):
         ...
 
 
-class ChannelDesk(Protocol):
+class ChannelDispatcher(Protocol):
     """The targets of channels, which come and go while the program runs (see `noonbell.notify`)."""
 
     def target(self, name: str) -> ChannelTarget | None: ...
